@@ -156,8 +156,8 @@ class Agents:
         budget = spec.memory
         standing = await self._standing(spec, user) if budget.standing else None
         files = None
-        if budget.files:
-            files = await asyncio.to_thread(self._workspace_memory.files, workspace, budget.files)
+        if budget.file_tokens:
+            files = await asyncio.to_thread(self._workspace_memory.files, workspace, budget.file_tokens)
         return tuple(tier for tier in (standing, files) if tier)
 
     async def _standing(self, spec: AgentSpec, user: str) -> RecalledTier | None:

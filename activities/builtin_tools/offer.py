@@ -6,6 +6,8 @@ from holdfast.activities.builtin_tools.read_skill import read_skill_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
 from holdfast.agents.catalog import Catalog
 from holdfast.memory.semantic import MemoryStore
+from holdfast.runtime.memory.progress_tool import update_progress
+from holdfast.runtime.memory.tools import note_learning
 from holdfast.stores import ArtifactStore
 from holdfast.tools.secrets import Secrets
 
@@ -13,7 +15,9 @@ from holdfast.tools.secrets import Secrets
 def with_builtin_tools(
     catalog: Catalog, *, artifacts: ArtifactStore, memories: MemoryStore, secrets: Secrets
 ) -> Catalog:
-    """The catalog, with the tools that read or write a store or put an agent to sleep, for the agents that use them."""
+    """The catalog, with the tools that use a store or a memory file or put an agent to sleep, for the agents that have
+    them.
+    """
     catalog = catalog.offering(
         read_skill_tool(artifacts, catalog.skills.values()),
         to=lambda agent: agent.memory.workspace_skills or bool(catalog.skills_of(agent.name)),
@@ -22,4 +26,6 @@ def with_builtin_tools(
         catalog = catalog.offering(each, to=lambda agent: agent.memory.semantic)
     for each in dormancy_tools():
         catalog = catalog.offering(each, to=lambda agent: agent.dormancy)
+    catalog = catalog.offering(update_progress, to=lambda agent: agent.memory.progress)
+    catalog = catalog.offering(note_learning, to=lambda agent: agent.memory.learn)
     return catalog.offering(read_artifact_tool(artifacts))  # last: for every agent that has a tool by now

@@ -45,6 +45,10 @@ class Limits(Frozen):
     suggests it. Bounds what a worker must replay after a crash."""
 
 
+PROGRESS_TOKENS = 2_000
+"""The budget for the workspace's files where `Memory(progress=True)` sets none."""
+
+
 class Memory(Frozen):
     """Budgets for the memory in an agent's prompt beyond the thread, in estimated tokens for each tier; 0 for none."""
 
@@ -60,6 +64,17 @@ class Memory(Frozen):
     """Whether to add the skills in the workspace's `.agents/skills`; whatever is written there instructs the agent."""
     semantic: bool = False
     """Whether the agent has the tools `remember`, `remember_always`, `recall` and `forget`."""
+    progress: bool = False
+    """Whether each run keeps the workspace's progress.txt: the agent has the tool `update_progress`, and the run itself
+    notes its task when it begins and where it stopped when it ends or is blocked."""
+    learn: bool = False
+    """Whether each run, before it ends, asks the LLM what is worth remembering. The agent has the tool `note_learning`,
+    and with `semantic` also `remember`."""
+
+    @property
+    def file_tokens(self) -> int:
+        """The budget for the workspace's files: a run that keeps its progress is shown it in any case."""
+        return self.files or (PROGRESS_TOKENS if self.progress else 0)
 
 
 class SkillSpec(Frozen):

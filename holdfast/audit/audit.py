@@ -32,6 +32,8 @@ from holdfast.log.events import (
     DecisionReceived,
     DelegationRevoked,
     DormancyBegan,
+    LearningRequested,
+    LearningSkipped,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
@@ -75,10 +77,11 @@ from holdfast.run.constraints import on_lift
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.dormancy import on_sleep, on_wake, wake_payload
+from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.evolve import evolve
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.run.inputs import on_compact, on_message
-from holdfast.run.next_actions import StartCalls, TakeMessages
+from holdfast.run.next_actions import AskForLearnings, Complete, NoteProgress, StartCalls, TakeMessages
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refining import on_refinement
 from holdfast.run.resets import on_reset
@@ -257,6 +260,12 @@ class Audit:
                 yield from self._starts(event)
             case ToolCallFinished() | ReconcileRequested() | RunFinished():
                 yield from self._ends(event)
+            case ToolCallRequested(own=True) if isinstance(next_action(state, at=at), NoteProgress):
+                yield on_progress_due(state, at=at)
+            case LearningRequested() if isinstance(next_action(state, at=at), AskForLearnings):
+                yield [on_learning_due(state)]
+            case LearningSkipped() if state.ending.learning == "asked":
+                yield [event]
             case RunUnblocked() if state.blocked:
                 yield [event]
             case CompactionRequested():
@@ -282,6 +291,8 @@ class Audit:
                 AgentLoaded()
                 | MemoryRecalled()
                 | LLMReplied()
+                | LearningRequested()
+                | LearningSkipped()
                 | UserMessageReceived()
                 | MessageTaken()
                 | BaselineRecorded()
@@ -327,6 +338,8 @@ class Audit:
         action = next_action(state, at=event.at)
         if isinstance(action, StartCalls) and number in action.numbers:
             yield [on_start(state, number, at=event.at)]  # refused, by a constraint
+        if isinstance(event, RunFinished) and isinstance(action, Complete):
+            yield [on_complete(state)]
         if reopened := on_reopen(state):
             yield [*reopened, RunStarted]
         if not isinstance(event, RunFinished) or event.outcome == "cancelled":

@@ -28,6 +28,7 @@ from holdfast.run.contracts import LLMReply, ToolOutcome
 _STAMPS = ("position", "at", "digest", "schema_version")
 _PROSE = {
     "decision_received": ("explanation",),
+    "learning_requested": ("notice",),
     "reply_rejected": ("reason", "notice"),
     "run_finished": ("result",),
     "tool_call_finished": ("content",),
@@ -47,7 +48,7 @@ def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
         group = (ToolCallRequested, VerdictGiven, ApprovalRequested, ToolCallFinished)
         follows = list(takewhile(lambda each: isinstance(each, group), events[1:]))
         for each, after in zip(follows, [*follows[1:], None], strict=True):
-            if isinstance(each, ToolCallRequested):
+            if isinstance(each, ToolCallRequested) and not each.own:
                 arguments[each.call.id] = each.call.arguments
                 if isinstance(after, ToolCallFinished) and after.status == "invalid":
                     problems[each.call.id] = text_of(after.content)

@@ -258,12 +258,40 @@ class LLMReplied(Event):
 class MessageAwaited(Event):
     """The LLM has answered without calls; the run stays open for a follow-up message.
 
-    Followed by: `user_message_received` and `message_taken`; or `run_finished` when the idle limit is over.
+    Followed by: `user_message_received` and `message_taken`; or, when the idle limit is over, `learning_requested` or
+    `run_finished`.
     Correlate: it comes right after the `llm_replied` whose text is `result`.
     """
 
     type: Literal["message_awaited"] = "message_awaited"
     result: str
+
+
+class LearningRequested(Event):
+    """The LLM has answered, and is asked what is worth remembering before the run ends. From feature level 1 on.
+
+    The answer is that of the last `message_awaited`, and stays the result of the run.
+    Followed by: `llm_replied`, whose text counts for nothing; or `learning_skipped`. Then the calls of that reply, and
+    `run_finished`.
+    Correlate: `message_awaited` has the answer.
+    """
+
+    type: Literal["learning_requested"] = "learning_requested"
+    notice: str
+    """The message that the LLM reads."""
+
+
+class LearningSkipped(Event):
+    """The LLM could not be asked what is worth remembering; the run ends all the same. From feature level 1 on.
+
+    Followed by: `run_finished`.
+    Correlate: it belongs to the last `learning_requested`.
+    """
+
+    type: Literal["learning_skipped"] = "learning_skipped"
+    cause: str
+    """A short name of why: `LLMRejected`, …"""
+    message: str = ""
 
 
 class ContextExceeded(Event):
@@ -327,7 +355,7 @@ class ReplyRejected(Event):
 
 
 class ToolCallRequested(Event):
-    """The LLM requested a tool call.
+    """The LLM requested a tool call; or the run makes one of its own (`own`).
 
     Followed by: `verdict_given`; or `tool_call_finished` with the status `invalid`.
     Correlate: `number` is that of all events of this call; `call.id` is the id in the `llm_replied`; `past` is the key
@@ -340,6 +368,8 @@ class ToolCallRequested(Event):
     call: ToolCall
     past: str = ""
     """The key of the effect that this very call had before the run was reset: the call adopts it, and has no other."""
+    own: bool = False
+    """The run itself makes it, to keep progress.txt: the LLM reads nothing of it. Recorded from feature level 1 on."""
 
 
 class VerdictGiven(Event):
@@ -798,6 +828,8 @@ AgentEvent = Annotated[
     | MemoryRecalled
     | LLMReplied
     | MessageAwaited
+    | LearningRequested
+    | LearningSkipped
     | ContextExceeded
     | CompactionRequested
     | ContextCompacted

@@ -2,6 +2,12 @@
 
     # Progress Log
     ## Current Status (Updated: 2026-11-21 10:30)
+    - Thread: nightly-7
+    - Goal: …
+    - Status: …
+    - Next Action: …
+    - Context: …
+    - Last Step: 12, completed
     - Active Task: …
     - Last Completed: …
     - Blockers: …
@@ -12,25 +18,42 @@
     - Outcome: …
     - Next: …
 
+The fields from Thread to Last Step belong to one thread: when another one begins to work here, they become an entry.
 Edits are line by line: what people wrote elsewhere or in between stays unchanged.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from holdfast.base.models import Frozen
 from holdfast.memory.markdown import TITLE, Heading, flat, headings, line_break, stamp
+from holdfast.memory.progress_sections import (
+    ACTIVITY,
+    STATUS,
+    UPDATED,
+    activity_of,
+    ended,
+    fields_of,
+    section_of,
+    with_field,
+    with_sections,
+    with_time,
+    without_field,
+)
 
-NEW = "# Progress Log\n\n## Current Status\n\n## Recent Activity\n"
-"""The content of a new file."""
 MOST_FILES = 20
 """Maximum number of files that an entry lists."""
 
-_STATUS, _ACTIVITY = "current status", "recent activity"
-_FIELD = re.compile(r"^[-*+] ([^:\r\n]{1,40}):[ \t]*([^\r\n]*)", re.MULTILINE)
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d)?)\s*[-–—:]?\s*(.*)")
-_UPDATED = re.compile(r"\(Updated:\s*([^()]*)\)", re.IGNORECASE)
+_OF_THREAD = {
+    "goal": "Goal",
+    "status": "Status",
+    "next_action": "Next Action",
+    "context": "Context",
+    "last_step": "Last Step",
+}
+"""The fields of the current status that a thread sets, by name."""
 
 
 class Entry(Frozen):
@@ -53,6 +76,14 @@ class Current(Frozen):
     active: str = ""
     last_completed: str = ""
     blockers: str = ""
+    thread: str = ""
+    """The thread that worked here last."""
+    goal: str = ""
+    status: str = ""
+    next_action: str = ""
+    context: str = ""
+    last_step: str = ""
+    """The number of the thread's last step, and how it stands: `12, completed`."""
 
 
 def entry(
@@ -73,23 +104,25 @@ def entry(
 
 def parse_entries(text: str) -> tuple[Entry, ...]:
     """Parse the entries under Recent Activity, in the order of the file (normally newest first)."""
-    return tuple(_entry(mark, text[mark.end : until]) for mark, until in _activity(text, headings(text)))
+    return tuple(_entry(mark, text[mark.end : until]) for mark, until in activity_of(text, headings(text)))
 
 
 def parse_current(text: str) -> Current:
     """Parse the current status."""
     marks = headings(text)
-    status = _section(text, marks, _STATUS)
+    status = section_of(text, marks, STATUS)
     if status is None:
         return Current()
     (heading,) = (mark for mark in marks if mark.end == status[0])
-    updated = _UPDATED.search(heading.title)
-    fields = _fields(text[slice(*status)])
+    updated = UPDATED.search(heading.title)
+    fields = fields_of(text[slice(*status)])
     return Current(
         updated=updated[1].strip() if updated else "",
         active=fields.get("active task", ""),
         last_completed=fields.get("last completed", ""),
         blockers=fields.get("blockers", ""),
+        thread=fields.get("thread", ""),
+        **{name: fields.get(title.casefold(), "") for name, title in _OF_THREAD.items()},
     )
 
 
@@ -110,14 +143,46 @@ def set_current(
         last_completed: The task completed last.
         blockers: What blocks progress.
     """
-    text, marks = _with_sections(text)
-    begin, end = _section(text, marks, _STATUS) or (0, 0)
+    given = {"Active Task": active, "Last Completed": last_completed, "Blockers": blockers}
+    return _with_status(
+        text, at, {name: flat(value, TITLE) or "None" for name, value in given.items() if value is not None}
+    )
+
+
+def set_thread(text: str | None, at: datetime, *, thread: str, **given: str) -> str:
+    """Update what the current status says of a thread. The fields of another thread become an entry, and are removed.
+
+    Args:
+        text: The content of progress.txt; None if there is no such file.
+        at: The time of the update.
+        thread: The thread.
+        **given: `goal`, `status`, `next_action`, `context` or `last_step`; an empty one stays unchanged. With a
+            `last_step`, the goal only fills a gap.
+    """
+    before, thread = parse_current(text or ""), flat(thread, TITLE)
+    fields: dict[str, str | None] = {}
+    if before.thread and before.thread != thread:
+        what = "; ".join(part for part in (before.status, before.context) if part)
+        title = f"{before.thread}: {before.goal}" if before.goal else before.thread
+        past = entry(title, at, what=what, outcome=before.last_step, next_step=before.next_action)
+        text = add_entry(text, past)
+        fields = dict.fromkeys(_OF_THREAD.values())
+    elif before.goal and given.get("last_step"):  # the run's own note: the LLM may have refined the goal
+        given.pop("goal", None)
+    fields["Thread"] = thread
+    fields |= {_OF_THREAD[name]: flat(value) for name, value in given.items() if value.strip()}
+    return _with_status(text, at, fields)
+
+
+def _with_status(text: str | None, at: datetime, fields: Mapping[str, str | None]) -> str:
+    """Set fields of the current status; one that is None is removed."""
+    text, marks = with_sections(text)
+    begin, end = section_of(text, marks, STATUS) or (0, 0)
     (heading,) = (mark for mark in marks if mark.end == begin)
     ending, body = line_break(text), text[begin:end]
-    for name, value in (("Active Task", active), ("Last Completed", last_completed), ("Blockers", blockers)):
-        if value is not None:
-            body = _with_field(body, name, flat(value, TITLE) or "None", ending)
-    title = _ended(_updated(text[heading.start : begin], stamp(at)), ending if body else "")
+    for name, value in fields.items():
+        body = without_field(body, name) if value is None else with_field(body, name, value, ending)
+    title = ended(with_time(text[heading.start : begin], stamp(at)), ending if body else "")
     return text[: heading.start] + title + body + text[end:]
 
 
@@ -128,18 +193,18 @@ def add_entry(text: str | None, new: Entry) -> str:
         text: The content of progress.txt; None if there is no such file.
         new: The entry, made by `entry`.
     """
-    text, marks = _with_sections(text)
+    text, marks = with_sections(text)
     title = f"{new.at} - {new.title}".strip()
-    listed = _activity(text, marks)
+    listed = activity_of(text, marks)
     if any(mark.title == title and _same(new, _entry(mark, text[mark.end : until])) for mark, until in listed):
         return text
-    first = listed[0][0].start if listed else (_section(text, marks, _ACTIVITY) or (0, len(text)))[1]
+    first = listed[0][0].start if listed else (section_of(text, marks, ACTIVITY) or (0, len(text)))[1]
     lines = [f"### {title}"]
     fields = (("What", new.what), ("Files", new.files), ("Outcome", new.outcome), ("Next", new.next))
     lines += [f"- {name}: {value}" for name, value in fields if value]
     ending = line_break(text)
     block = ending.join(lines) + ending + (ending if text[first:] else "")
-    return _ended(text[:first], ending) + block + text[first:]
+    return ended(text[:first], ending) + block + text[first:]
 
 
 def _same(one: Entry, other: Entry) -> bool:
@@ -147,38 +212,8 @@ def _same(one: Entry, other: Entry) -> bool:
     return (one.at, one.title, one.what, one.next) == (other.at, other.title, other.what, other.next)
 
 
-def _with_sections(text: str | None) -> tuple[str, list[Heading]]:
-    """Return the file with both sections, adding missing ones (the activity at the end), and its headings."""
-    if text is None or not text.strip():
-        return NEW, headings(NEW)
-    ending, marks = line_break(text), headings(text)
-    if _section(text, marks, _ACTIVITY) is None:
-        text = _ended(text, ending) + f"{ending}## Recent Activity{ending}"
-        marks = headings(text)
-    if _section(text, marks, _STATUS) is None:
-        after = marks[0].end if marks[0].level == 1 and not text[: marks[0].start].strip() else 0
-        text = _ended(text[:after], ending) + f"## Current Status{ending}{ending}" + text[after:]
-        marks = headings(text)
-    return text, marks
-
-
-def _activity(text: str, marks: list[Heading]) -> list[tuple[Heading, int]]:
-    """Return the headings of the entries, with the end of each entry's text."""
-    begin, end = _section(text, marks, _ACTIVITY) or (0, 0)
-    inside = [mark for mark in marks if begin <= mark.start < end and mark.level == 3]
-    return list(zip(inside, [mark.start for mark in inside[1:]] + [end], strict=False))
-
-
-def _section(text: str, marks: list[Heading], title: str) -> tuple[int, int] | None:
-    """Return the start and end of a section's text; None without that heading."""
-    for number, mark in enumerate(marks):
-        if mark.level <= 2 and mark.title.casefold().startswith(title):
-            return mark.end, next((each.start for each in marks[number + 1 :] if each.level <= 2), len(text))
-    return None
-
-
 def _entry(heading: Heading, body: str) -> Entry:
-    dated, fields = _DATED.fullmatch(heading.title), _fields(body)
+    dated, fields = _DATED.fullmatch(heading.title), fields_of(body)
     return Entry(
         title=dated[2] if dated else heading.title,
         at=dated[1].replace("T", " ") if dated else "",
@@ -187,35 +222,3 @@ def _entry(heading: Heading, body: str) -> Entry:
         outcome=fields.get("outcome", ""),
         next=fields.get("next", ""),
     )
-
-
-def _fields(body: str) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for match in _FIELD.finditer(body):
-        fields.setdefault(match[1].strip().casefold(), match[2].strip())
-    return fields
-
-
-def _with_field(body: str, name: str, value: str, ending: str) -> str:
-    """Change one field's line in the status, or add it after the last field."""
-    last = 0
-    for match in _FIELD.finditer(body):
-        if match[1].strip().casefold() == name.casefold():
-            return body[: match.start(2)] + value + body[match.end(2) :]
-        last = match.end()
-    if last:
-        return f"{body[:last]}{ending}- {name}: {value}{body[last:]}"
-    return f"- {name}: {value}{ending}{body}"
-
-
-def _updated(heading: str, at: str) -> str:
-    """Set the time of the update in the heading's line."""
-    if _UPDATED.search(heading):
-        return _UPDATED.sub(f"(Updated: {at})", heading, count=1)
-    title = heading.rstrip()
-    return f"{title} (Updated: {at}){heading[len(title) :]}"
-
-
-def _ended(text: str, ending: str) -> str:
-    """End the last line of a text."""
-    return text if not text or text.endswith("\n") else text + ending

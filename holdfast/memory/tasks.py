@@ -13,6 +13,7 @@ from datetime import datetime
 from holdfast.memory.errors import PlaceNotFound, TaskNotAdded, TaskNotFound
 from holdfast.memory.markdown import TITLE, flat, line_break, stamp
 from holdfast.memory.task_outline import Found, Mark, Outline, Place, Status, Task, lines_of, outline, plain
+from holdfast.memory.task_sections import section_kind, section_of
 
 __all__ = ["Task", "add", "block", "complete", "next_task", "parse_tasks", "reopen", "start"]
 
@@ -33,15 +34,20 @@ def parse_tasks(text: str) -> tuple[Task, ...]:
 
 
 def next_task(tasks: Iterable[Task]) -> Task | None:
-    """Return the first task to work on: it is open, and none of its subtasks is open or blocked."""
+    """Return the first task to work on: it is open, and none of its subtasks is open or blocked.
+
+    Those under In progress come before all others.
+    """
     waiting: set[int | None] = set()
-    first = None
+    ready: list[Task] = []
     for task in reversed(list(tasks)):
         if task.status == "open" and task.line not in waiting:
-            first = task
+            ready.append(task)
         if task.status != "done" or task.line in waiting:
             waiting.add(task.parent)
-    return first
+    ready.reverse()
+    started = (task for task in ready if section_kind(task.heading) == "in progress")
+    return next(started, ready[0] if ready else None)
 
 
 def complete(text: str, title: str, at: datetime, *, again: bool = False) -> str:
@@ -89,13 +95,23 @@ def block(text: str, title: str, reason: str, *, again: bool = False) -> str:
     return _marked(text, task, box=" ", drop=("blocked",), mark=Mark.of("blocked", reason))
 
 
-def start(text: str, title: str, at: datetime) -> str:
+def start(text: str, title: str, at: datetime, *, again: bool = False) -> str:
     """Mark an open task as started at a time; a started task stays unchanged.
+
+    Args:
+        text: The content of TASKS.md.
+        title: The task's title.
+        at: The time of the start.
+        again: Whether an earlier attempt may have made the edit. A task started at the same minute then counts as this
+            one, and no further task of the same title is started.
 
     Raises:
         TaskNotFound: No open task has this title.
     """
-    task = _first(_matches(text, title), "open")
+    matches = _matches(text, title)
+    if again and any(each.mark("started") == stamp(at) for each in matches):
+        return text
+    task = _first(matches, "open")
     if task is None:
         raise _not_found(outline(text).found, title)
     return text if task.mark("started") else _marked(text, task, box=" ", mark=Mark.of("started", stamp(at)))
@@ -117,8 +133,8 @@ def add(text: str, title: str, *, under: str | None = None) -> str:
     Args:
         text: The content of TASKS.md; may be empty.
         title: The title of the new task.
-        under: The text of a heading or the title of a task to add it under; None for the default place, after the
-            last top-level task that is not done.
+        under: The text of a heading or the title of a task to add it under; None for the default place: under To do
+            if there is such a section, else after the last top-level task that is not done.
 
     Raises:
         PlaceNotFound: No heading or task matches `under`.
@@ -126,7 +142,8 @@ def add(text: str, title: str, *, under: str | None = None) -> str:
     """
     title = _new_title(title)
     at = outline(text)
-    place = at.place(under)
+    todo = section_of(at, "to do")
+    place = at.place(todo.title if todo and under is None else under)
     if place is None:
         known = [*dict.fromkeys(heading.title for heading in at.headings), *_titles(at.found, "open", "blocked")]
         raise PlaceNotFound(f"TASKS.md has no heading or task {flat(under or '', TITLE)!r}; it has: {_named(known)}")

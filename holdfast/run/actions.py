@@ -14,13 +14,17 @@ from holdfast.run.consequences import (
 )
 from holdfast.run.contracts import LLMRequest, RunInput, ToolOutcome, ToolRequest
 from holdfast.run.dormancy import on_sleep
+from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.next_actions import (
     Action,
+    AskForLearnings,
     Block,
     CallLLM,
     Compact,
+    Complete,
     Finish,
     LoadAgent,
+    NoteProgress,
     Settle,
     StartCalls,
     TakeMessages,
@@ -75,6 +79,12 @@ class Actions:
             case StartCalls(numbers=numbers):
                 for number in numbers:
                     self._start_call(number)
+            case NoteProgress():
+                self._run.record(*on_progress_due(self._run.state, at=self._run.at))
+            case AskForLearnings():
+                self._run.record(on_learning_due(self._run.state))
+            case Complete():
+                self._run.record(on_complete(self._run.state))
             case Block(cause=cause, message=message):
                 self._run.record(RunBlocked(cause=cause, message=message))
             case Verify(tools=tools, baseline=baseline):

@@ -80,6 +80,8 @@ class Archiving:
         """Write the events where the run pauses, if it has not written them at this pause."""
         state = self._run.state
         pausing = state.status in ("waiting_approval", "waiting_message", "dormant", "paused", "blocked")
+        if any(call.own and call.phase != "finished" for call in state.calls.current):
+            return  # the run's own note on this pause is written with it
         busy = state.pause is not None and bool(self._calls.under_way(AgentRequest, LLMRequest, ToolRequest))
         pause = state.steps.count, state.pauses, busy, state.status == "dormant"
         if pausing and not self._calls.verifying and self._paused_at != pause and self.due and not self.under_way:

@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 from holdfast.agents.agent import shared
 from holdfast.llm.outages import Outage
-from holdfast.log.events import AgentLoaded, MemoryRecalled, RunBlocked
+from holdfast.log.events import AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
 from holdfast.run.archiving import Archiving
 from holdfast.run.baseline import on_findings
 from holdfast.run.commands import Call, Failure
@@ -104,6 +104,8 @@ class CallEnds:
                 return failure
             case AgentRequest():
                 run.record(*on_lost_agent(cause, message))
+            case LLMRequest(compacting=False) if run.state.ending.learning == "asked":
+                run.record(LearningSkipped(cause=cause, message=message))
             case LLMRequest():
                 run.record(*on_lost_llm(cause, message, Outage.from_details(failure.details)))
             case ToolRequest() if call.number:

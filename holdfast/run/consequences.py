@@ -40,6 +40,7 @@ from holdfast.run.contracts import (
     ToolOutcome,
 )
 from holdfast.run.decisions import on_due
+from holdfast.run.ending import on_learning_time, refuse_other_tool
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.state import RunState
@@ -108,13 +109,15 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
     ]
     if reply.message is not None and reply.message.tool_calls:
         return events + _on_calls(state, reply, at=at)
+    if state.ending.learning == "asked":
+        return events  # the run has its answer
     if reply.rejected:
         notice = f"Your last reply could not be used: {reply.rejected} Please reply again."
         return [*events, ReplyRejected(reason=reply.rejected, notice=notice), *_on_filtered(state, reply)]
     result = reply.message.text if reply.message else ""
     if state.inbox.waiting:
         return events  # another message arrived meanwhile
-    if (state.idle.limit or 0) > 0 or state.pause:  # a paused run does not end
+    if (state.idle.limit or 0) > 0 or state.pause or state.closing_work:  # a paused run does not end
         return [*events, MessageAwaited(result=result)]
     return [*events, RunFinished(outcome="completed", result=result)]
 
@@ -134,9 +137,9 @@ def _on_filtered(state: RunState, reply: LLMReply) -> Events:
 def on_time(state: RunState, *, at: datetime) -> Events:
     """Return the events that are due: the end of the wait for a message, and what is due about open requests."""
     waits = state.awaits_message and not state.compacts_now and not state.pause
-    if waits and state.idle.until and state.idle.until <= at:
+    if waits and state.idle.until and state.idle.until <= at and not state.closing_work:
         return [RunFinished(outcome="completed", result=state.result)]
-    return on_due(state, at=at)
+    return [*on_due(state, at=at), *on_learning_time(state, at=at)]
 
 
 def on_lost_llm(cause: str, message: str, outage: Outage | None = None) -> Events:
@@ -218,8 +221,9 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             before.remove(past)
         events.append(ToolCallRequested(number=number, call=call, past=past.key if past else ""))
         tool = state.spec.tool(call.name)
-        if tool is None or call.id in reply.problems:
-            problem = reply.problems.get(call.id) or f"there is no tool named {call.name!r}"
+        problem = reply.problems.get(call.id) or refuse_other_tool(state, call)
+        if tool is None or problem:
+            problem = problem or f"there is no tool named {call.name!r}"
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
             continue
         if cannot := refuse_call(state, number, call, past=past, at=at):
@@ -235,7 +239,7 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             request = new_request(state, "approval", number, call, verdict, at=at, ahead=opened, past=past)
             opened += 1
             events.append(ApprovalRequested(request=request))
-    if not any(isinstance(event, VerdictGiven) for event in events):
+    if not any(isinstance(event, VerdictGiven) for event in events) and not state.ending.learning:
         events.append(ReplyRejected(reason="no call in it can run"))
     return events
 
@@ -258,7 +262,8 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     if call.undo and outcome.status != "ok":
         why = f"it could not be undone: {text_of(outcome.content)}"
         outcome = outcome.model_copy(update={"status": "unknown", "content": why})
-    if outcome.status == "unknown" and call.phase != "orphaned":
+    ending = call.own or state.ending.learning  # nobody is asked about a note, which would keep the run from ending
+    if outcome.status == "unknown" and call.phase != "orphaned" and not ending:
         # The same people, and as many of them, as may approve it have to say what became of it. It never expires.
         terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
         asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)

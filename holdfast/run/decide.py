@@ -4,20 +4,25 @@
 2. Calls that are allowed start at once; a call that awaits approval holds back no other call.
 3. The next LLM call is made when every call of the step has a result. Before it, the context is compacted if that is
    due, and then the waiting messages are shown.
-4. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
+4. Between the LLM's answer and the end of the run, closing work may come (`holdfast.run.ending`).
+5. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
 """
 
 from datetime import datetime
 
 from holdfast.run.baseline import baseline_due
 from holdfast.run.contracts import CONTEXT_TOO_LONG
+from holdfast.run.ending import learning_due, progress_due
 from holdfast.run.next_actions import (
     Action,
+    AskForLearnings,
     Block,
     CallLLM,
     Compact,
+    Complete,
     Finish,
     LoadAgent,
+    NoteProgress,
     Settle,
     StartCalls,
     TakeMessages,
@@ -36,7 +41,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     """
     if state.pause:
         return Wait()
-    action = _without_looking(state)
+    action = _without_looking(state, at=at)
     if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):
         return Verify(state.spec.verify)
     if state.spec and isinstance(action, Wait) and baseline_due(state):
@@ -44,7 +49,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     return action
 
 
-def _without_looking(state: RunState) -> Action:
+def _without_looking(state: RunState, *, at: datetime) -> Action:
     """What comes next, by what the run has recorded about the world."""
     if state.outcome:
         return Finish()
@@ -52,6 +57,8 @@ def _without_looking(state: RunState) -> Action:
         return Settle(state.calls.orphaned)
     if state.calls.allowed:
         return StartCalls(state.calls.allowed)
+    if not state.calls.waiting and progress_due(state, at=at):
+        return NoteProgress()
     if state.blocked or state.calls.waiting:
         return Wait()
     if state.spec is None:
@@ -60,7 +67,7 @@ def _without_looking(state: RunState) -> Action:
     if steps.rejected_replies >= limits.max_rejected_replies:
         return Block("RepliesRejected", f"{steps.rejected_replies} replies in a row could not be used")
     if state.awaits_message and not state.compacts_now:
-        return Wait()
+        return _ending(state) if state.ends_at(at) else Wait()
     if compaction := _compaction_due(state):
         return compaction
     if state.inbox.waiting:
@@ -68,6 +75,13 @@ def _without_looking(state: RunState) -> Action:
     if steps.used_up:
         return Block("StepLimit", f"{steps.count} steps made; `retry` allows {limits.max_steps} more")
     return CallLLM()
+
+
+def _ending(state: RunState) -> Action:
+    """What comes next where the LLM has answered, and no message is waited for."""
+    if learning_due(state):
+        return AskForLearnings()
+    return CallLLM() if state.ending.learning == "asked" else Complete()
 
 
 def _compaction_due(state: RunState) -> Compact | Block | None:

@@ -27,6 +27,8 @@ from holdfast.log.events import (
     DecisionReceived,
     DelegationRevoked,
     DormancyBegan,
+    LearningRequested,
+    LearningSkipped,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
@@ -62,6 +64,7 @@ from holdfast.run.evolve_context import (
     lower_trust,
     receive_message,
     refine_task,
+    request_call,
     take_message,
     trust_of_findings,
 )
@@ -129,6 +132,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
                 pause=None,
                 authority=replace(state.authority, requests=()),
                 idle=state.idle.end(),
+                ending=state.ending.put_off(),
             )
 
         # The agent and its memory.
@@ -150,6 +154,10 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
         case MessageAwaited():
             idle, steps = state.idle.begin(event.at), state.steps.use_reply()
             return replace(state, idle=idle, result=event.result, steps=steps)
+        case LearningRequested():
+            return replace(state, ending=state.ending.ask(event.at))
+        case LearningSkipped():
+            return replace(state, ending=state.ending.replied())
 
         # The LLM.
         case LLMReplied():
@@ -166,7 +174,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
 
         # Tool calls.
         case ToolCallRequested():
-            return replace(state, calls=state.calls.request(event.number, event.call, past=event.past))
+            return request_call(state, event)
         case VerdictGiven():
             call = state.calls.get(event.number)
             if event.verdict == "allow":

@@ -14,8 +14,10 @@ from holdfast.log.events import (
     StateVerified,
     TaskRefined,
     ToolCallFinished,
+    ToolCallRequested,
     UserMessageReceived,
 )
+from holdfast.run.ending import progress_due
 from holdfast.run.features import COMPACTION_MUST_HELP
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
@@ -77,7 +79,8 @@ def take_message(state: RunState, event: MessageTaken) -> RunState:
     message, context = state.inbox.find(event.message), state.context
     if all(refinement.message != event.message for refinement in state.refinements):
         context = context.add_follow_up(message)
-    return replace(state, inbox=state.inbox.take(message), context=context, idle=state.idle.end())
+    inbox, ending = state.inbox.take(message), state.ending.put_off()
+    return replace(state, inbox=inbox, context=context, idle=state.idle.end(), ending=ending)
 
 
 def begin_step(state: RunState, event: LLMReplied) -> RunState:
@@ -94,6 +97,7 @@ def begin_step(state: RunState, event: LLMReplied) -> RunState:
         constraints=state.constraints.unended(event.at),
         inbox=state.inbox.answered(),
         context=context,
+        ending=state.ending.replied(),
         freshness=replace(state.freshness, baseline=()),
         usage=state.usage + event.usage,
     )
@@ -111,6 +115,17 @@ def begin_wait(state: RunState, event: DormancyBegan) -> RunState:
     return replace(state, dormancy=state.dormancy.began(wait, wake=event.wake))
 
 
+def request_call(state: RunState, event: ToolCallRequested) -> RunState:
+    """Add a call to the current step. A call of the run's own is what it had to note in progress.txt."""
+    calls = state.calls.request(event.number, event.call, past=event.past, own=event.own)
+    if not event.own:
+        return replace(state, calls=calls)
+    noted = progress_due(state, at=event.at)
+    if not noted:
+        raise EventOutOfPlace("the run has nothing to note in progress.txt")
+    return replace(state, calls=calls, ending=replace(state.ending, noted=noted))
+
+
 def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
     """Give a call its result, which the LLM reads; an open request about the call is closed."""
     call = state.calls.get(event.number)
@@ -120,6 +135,8 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
         authority=state.authority.without_requests_about(event.number),
         dormancy=state.dormancy.ended(event.number),
     )
+    if call.own:
+        return after  # the LLM reads nothing of it
     if event.status in ("denied", "unknown"):
         line = f"{call.call.name}({call.call.arguments}): {event.text}"
         after = replace(after, context=after.context.add_unresolved_call(line))

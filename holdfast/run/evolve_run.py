@@ -5,6 +5,7 @@ from holdfast.log.events import AgentLoaded, RunReset, RunStarted
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import with_reason
 from holdfast.run.substates.calls import Calls, CallState
+from holdfast.run.substates.ending import Ending
 from holdfast.run.substates.idle import Idle
 from holdfast.seals.starts import START_WITHIN
 from holdfast.tools.effects import PastEffect
@@ -18,7 +19,7 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
     """Begin a run. One that continues a closed thread begins where the thread ended; its agent is loaded anew."""
     before = state.spec
     # An agent that does not depend on trust did not keep track of it, and the next agent may depend on it.
-    unknown = before is not None and not before.depends_on_trust and bool(before.tools or before.memory.files)
+    unknown = before is not None and not before.depends_on_trust and bool(before.tools or before.memory.file_tokens)
     trust: Trust = "web" if unknown else least(state.context.trust, event.trust)
     # `holdfast.seals.starts` refuses a start that is older than this.
     starts = {name: at for name, at in state.origin.starts.items() if event.at - at < 3 * START_WITHIN}
@@ -42,6 +43,7 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
         authority=replace(state.authority, requests=()),
         context=replace(state.context, trust=trust),
         idle=Idle(limit=event.idle_limit),
+        ending=Ending(),
         blocked=None,
         pause=None,
         pauses=0,

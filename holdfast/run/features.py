@@ -31,7 +31,7 @@ LEVELS: Mapping[int, str] = {
     "call, constraints, and `lift`; `pause` and `resume` by a person; `refine`, a refinement of the task by a person; "
     "a start names the schedule that made it; tools that the run carries out (`sleep_until`, `wait_for_event`), the "
     "status `dormant`, `wake`, and two search attributes of such agents; a result names the artifacts of what was left "
-    "out of it",
+    "out of it; `own` calls of a run, which keep progress.txt, and `learning_requested` before its end",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -70,6 +70,12 @@ DORMANCY = 1
 
 RESULT_NAMES_ARTIFACTS = 1
 """A tool's result names the artifacts of the images and files that were left out of it."""
+
+KEEPS_PROGRESS = 1
+"""The run's own calls, which keep progress.txt (`Memory.progress`)."""
+
+LEARNS = 1
+"""The step at the end of a run in which the LLM is asked what it has learnt (`Memory.learn`)."""
 
 
 def require_features(level: int) -> None:

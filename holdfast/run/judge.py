@@ -3,7 +3,9 @@
 1. The policy judges every call, also with arguments that people have changed.
 2. A remembered rule lifts "approval required" and nothing else: what the policy denies stays denied.
 3. A constraint (`holdfast.run.constraints`) refuses a call before it is judged here.
-4. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
+4. What the LLM has learnt waits for its approval no longer than the end of a run may take. Where the LLM has read
+   results that cannot be trusted, it always requires approval (`holdfast.run.ending`).
+5. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
 """
 
 from holdfast.authority.policy import Terms, ToolUse, Verdict, evaluate
@@ -11,6 +13,7 @@ from holdfast.authority.statements import parsed
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.remembered_rules import rule_for
 from holdfast.run.state import RunState
+from holdfast.run.substates.ending import LEARNING_SECONDS, LEARNING_TOOLS
 from holdfast.tools.numbers import with_floats
 from holdfast.trust import Trust, is_tainted
 
@@ -44,7 +47,11 @@ def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
             trust=trust,
         ),
     )
-    if tool.trusted_only and is_tainted(trust):
+    learnt = bool(state.ending.learning) and call.name in LEARNING_TOOLS
+    if learnt:
+        wait = min(verdict.terms.expires_after or LEARNING_SECONDS, LEARNING_SECONDS)
+        verdict = verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"expires_after": wait})})
+    if (tool.trusted_only or learnt) and is_tainted(trust):
         verdict = _require_approval_of_tainted(verdict, trust, spec.policy.terms)
     return verdict
 

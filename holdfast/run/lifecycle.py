@@ -32,11 +32,14 @@ from typing import Literal, assert_never
 from holdfast.run.decide import next_action
 from holdfast.run.next_actions import (
     Action,
+    AskForLearnings,
     Block,
     CallLLM,
     Compact,
+    Complete,
     Finish,
     LoadAgent,
+    NoteProgress,
     Settle,
     StartCalls,
     TakeMessages,
@@ -66,7 +69,7 @@ PHASES: Mapping[Kind, Phase] = {
 def kind_of(action: Action) -> Kind:
     """Return the kind of an action."""
     match action:
-        case LoadAgent() | CallLLM() | Compact() | StartCalls():
+        case LoadAgent() | CallLLM() | Compact() | StartCalls() | NoteProgress() | AskForLearnings():
             return "execution"
         case TakeMessages():
             return "mutation"
@@ -74,7 +77,7 @@ def kind_of(action: Action) -> Kind:
             return "dormancy"
         case Verify() | Settle():
             return "re-entry"
-        case Finish():
+        case Complete() | Finish():
             return "termination"
         case _:
             assert_never(action)
@@ -86,7 +89,7 @@ def phase_of(state: RunState) -> Phase:
         return "instantiated"
     action = next_action(state, at=state.updated_at)
     match action:
-        case CallLLM() | Compact():
+        case CallLLM() | Compact() | AskForLearnings() | Complete():
             return "evaluating"
         case Verify(baseline=True):
             return "executing"

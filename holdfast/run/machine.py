@@ -293,9 +293,7 @@ class AgentRun:
         update = on_update(self.state, name, payload, at=self._recorder.at)
         self._record(*update.events)
         if update.interrupts:
-            for call in self._calls.under_way(LLMRequest):
-                if isinstance(call.request, LLMRequest) and not call.request.compacting:
-                    self._calls.give_up(call.id)
+            self._calls.give_up_replies()
         self._proceed()
         return update.answer
 
@@ -328,6 +326,8 @@ class AgentRun:
         rollover.stop_waiting()
         if self._lookback.under_way and (not rollover.due or calls.under_way(ToolRequest)):
             return False
+        if self.state.ending.learning == "over":
+            calls.give_up_replies()  # to what the LLM was asked before the end
         if calls.under_way(AgentRequest, LLMRequest) or calls.verifying:
             return False
         if self.state.outcome:

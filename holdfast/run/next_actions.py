@@ -65,8 +65,37 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class NoteProgress:
+    """Make the run's own call that keeps progress.txt."""
+
+
+@dataclass(frozen=True)
+class AskForLearnings:
+    """Ask the LLM what is worth remembering, before the run ends."""
+
+
+@dataclass(frozen=True)
+class Complete:
+    """End the run, with the answer that the LLM has given."""
+
+
+@dataclass(frozen=True)
 class Finish:
     """The run is over."""
 
 
-Action = LoadAgent | CallLLM | Compact | TakeMessages | Verify | Settle | StartCalls | Block | Wait | Finish
+Action = (
+    LoadAgent
+    | CallLLM
+    | Compact
+    | TakeMessages
+    | Verify
+    | Settle
+    | StartCalls
+    | NoteProgress
+    | AskForLearnings
+    | Complete
+    | Block
+    | Wait
+    | Finish
+)

@@ -48,6 +48,8 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.TaskRefined()
             | events.MessageTaken()
             | events.MessageAwaited()
+            | events.LearningRequested()
+            | events.LearningSkipped()
             | events.AgentLoaded()
             | events.MemoryRecalled()
             | events.LLMReplied()

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from holdfast.run.activities import activity_of
 from holdfast.run.commands import Call, Command, Failure, Request, Result, Sleep, Stop
-from holdfast.run.contracts import NOT_SEALED, ArchiveRequest, Notice, ToolRequest
+from holdfast.run.contracts import NOT_SEALED, ArchiveRequest, LLMRequest, Notice, ToolRequest
 from holdfast.run.state import RunState
 from holdfast.seals.orders import Answer, order_name
 from holdfast.seals.seals import Unsealed, is_unsealed
@@ -111,6 +111,12 @@ class OpenCalls:
         if len(asked) == len(self._commands):
             asked.append(Stop(call_id))
         self._commands = asked  # a call that nobody has asked for yet needs no stop
+
+    def give_up_replies(self) -> None:
+        """Give up the LLM call under way, unless it is for a context compaction."""
+        for call in self.under_way(LLMRequest):
+            if isinstance(call.request, LLMRequest) and not call.request.compacting:
+                self.give_up(call.id)
 
     def cancel(self) -> None:
         """Stop tool calls and wait for them. Let notices and writes to the record finish. Give up all else."""

@@ -16,11 +16,14 @@ from holdfast.run.evolve_run import unblock_run
 from holdfast.run.lifecycle import phase_of
 from holdfast.run.next_actions import (
     Action,
+    AskForLearnings,
     Block,
     CallLLM,
     Compact,
+    Complete,
     Finish,
     LoadAgent,
+    NoteProgress,
     Settle,
     StartCalls,
     TakeMessages,
@@ -78,6 +81,12 @@ def doing(state: RunState) -> str:
             return f"finds out what became of {_names(state, 'orphaned')}, which a closed run has left under way"
         case StartCalls():
             return f"starts {_names(state, 'allowed')}"
+        case NoteProgress():
+            return "notes in progress.txt where it is"
+        case AskForLearnings():
+            return "asks the LLM what it has learnt"
+        case Complete():
+            return "ends with the answer that the LLM has given"
         case Block(cause=cause):
             return f"stops because of {cause}"
         case Wait() | Finish():
@@ -145,7 +154,12 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
             asked = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
             asked += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
             return (*asked, Following(when="every call of the step has its result", then=calls_llm))
-        case Block() | Finish():
+        case NoteProgress():
+            ends = state.awaits_message or state.blocked
+            return (Following(when="that is noted", then=f"it {_waiting(state)}" if ends else calls_llm),)
+        case AskForLearnings():
+            return (Following(when="the LLM has replied", then="its notes are judged, and the run ends"),)
+        case Complete() | Block() | Finish():
             return ()
         case _:
             assert_never(action)

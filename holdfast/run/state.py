@@ -16,12 +16,13 @@ from holdfast.base.models import Frozen
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import Usage
 from holdfast.log.events import RunOutcome
-from holdfast.run.features import DORMANCY
+from holdfast.run.features import DORMANCY, KEEPS_PROGRESS, LEARNS
 from holdfast.run.substates.authority import Authority
 from holdfast.run.substates.calls import Calls, CallState
 from holdfast.run.substates.constraints import Constraints
 from holdfast.run.substates.context import Context
 from holdfast.run.substates.dormancy import Dormancy
+from holdfast.run.substates.ending import Ending
 from holdfast.run.substates.freshness import Freshness
 from holdfast.run.substates.idle import Idle
 from holdfast.run.substates.inbox import Inbox
@@ -86,6 +87,7 @@ class RunState:
     context: Context = field(default_factory=Context)
     freshness: Freshness = field(default_factory=Freshness)
     idle: Idle = field(default_factory=Idle)
+    ending: Ending = field(default_factory=Ending)
     usage: Usage = field(default_factory=Usage)
     blocked: Blocked | None = None
     pause: Pause | None = None
@@ -109,7 +111,7 @@ class RunState:
             return "paused"
         if self.blocked:
             return "blocked"
-        if self.awaits_message:
+        if self.awaits_message and not self.ends_at(self.updated_at):
             return "waiting_message"
         if self.running_calls or self.calls.allowed:
             return "running"
@@ -135,15 +137,28 @@ class RunState:
         return self.idle.awaiting and not self.inbox.waiting
 
     @property
+    def closing_work(self) -> bool:
+        """Whether the run has something to do between the LLM's answer and its end (`holdfast.run.ending`)."""
+        if self.spec is None:
+            return False
+        memory, level = self.spec.memory, self.features
+        return (memory.progress and level >= KEEPS_PROGRESS) or (memory.learn and level >= LEARNS)
+
+    def ends_at(self, at: datetime) -> bool:
+        """Whether the wait for a message is over at that time, and only the closing work comes before the end."""
+        until = self.idle.until
+        return self.awaits_message and self.closing_work and until is not None and until <= at
+
+    @property
     def wake_at(self) -> datetime | None:
         """When something is due though nothing arrives; None for never."""
         if self.outcome:
             return None
-        if self.awaits_message and not self.pause:
+        if self.awaits_message and not self.pause and not self.ends_at(self.updated_at):
             return None if self.compacts_now else self.idle.until
         due = [request.due_at for request in self.authority.requests]
         due += [self.pause.until] if self.pause else []
-        due += [self.dormancy.until]
+        due += [self.dormancy.until, self.ending.until]
         return min((time for time in due if time), default=None)
 
     @property

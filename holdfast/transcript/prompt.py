@@ -78,7 +78,7 @@ def tiers_of(spec: AgentSpec, recalled: Sequence[RecalledTier], messages: Sequen
         skills,
         strategies,
         Tier("standing", standing, spec.memory.standing),
-        Tier("files", files, spec.memory.files),
+        Tier("files", files, spec.memory.file_tokens),
         Tier("transcript", transcript, elsewhere=standing + files),
     )
 

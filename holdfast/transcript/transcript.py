@@ -181,6 +181,10 @@ class Transcript:
             case events.ReplyRejected():
                 if event.notice:
                     self._append(UserMessage(content=event.notice))
+            case events.LearningRequested():
+                self._note(event, event.notice)
+            case events.ToolCallRequested(own=True):
+                pass  # the LLM reads nothing of the run's own calls
             case events.ToolCallRequested():
                 self._open[event.number] = OpenCall(id=event.call.id, tool=event.call.name)
                 self._unrequested -= 1
@@ -202,6 +206,7 @@ class Transcript:
                 | events.RunFinished()
                 | events.AgentLoaded()
                 | events.MessageAwaited()
+                | events.LearningSkipped()
                 | events.ContextExceeded()
                 | events.CompactionRequested()
                 | events.ConstraintLifted()

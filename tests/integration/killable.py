@@ -2,8 +2,14 @@
 
 import asyncio
 import os
+import time
+from dataclasses import replace
+from functools import wraps
+from typing import Any
 
-from holdfast import Absent, Agent, Catalog, Found, Policy, ToolContext, allow, ask, tool
+from holdfast import Absent, Agent, Catalog, Found, Memory, Policy, Tool, ToolContext, allow, ask, tool
+from holdfast.runtime.memory.progress_tool import update_progress
+from holdfast.runtime.memory.tools import complete_task, note_learning
 
 
 def _lines(context: ToolContext) -> list[str]:
@@ -70,13 +76,37 @@ def look(context: ToolContext) -> str:
     return str(len(_lines(context)))
 
 
+def _held(builtin: Tool) -> Tool:
+    """The tool; after its effect, it waits while the file `hold` has its name."""
+
+    @wraps(builtin.function)
+    def run(*arguments: Any, **named: Any) -> Any:
+        result = builtin.function(*arguments, **named)
+        workspace = (named.get("context") or named["call"]).workspace
+        hold = workspace.parent / "hold"
+        while hold.exists() and hold.read_text() == builtin.spec.name:
+            (workspace.parent / f"held {builtin.spec.name}").touch()
+            time.sleep(0.02)
+        return result
+
+    return replace(builtin, function=run)
+
+
 catalog = Catalog(
     agents=[
         Agent(
             name="clerk",
             instructions="Work.",
+            tools=("ship", "mail", "look", "stare", "parse", "render"),
             policy=Policy(rules=(ask("ship", reason="it leaves the house"), allow())),
-        )
+        ),
+        Agent(
+            name="archivist",
+            instructions="Work.",
+            tools=("complete_task", "note_learning", "update_progress"),
+            memory=Memory(progress=True, learn=True),
+            policy=Policy(rules=(allow(),)),
+        ),
     ],
-    tools=[ship, mail, look, stare, parse, render],
+    tools=[ship, mail, look, stare, parse, render, *map(_held, (complete_task, note_learning, update_progress))],
 )

@@ -63,9 +63,9 @@ class Scene:
         self.folder = folder
         self.task_queue = task_queue
 
-    async def start(self) -> WorkflowHandle[Any, Any]:
+    async def start(self, **begin: Any) -> WorkflowHandle[Any, Any]:
         """Start the run."""
-        run = issued(RunInput(task="do it", workspace=str(self.folder)))
+        run = issued(RunInput(**{"task": "do it", "workspace": str(self.folder), **begin}))
         return await self.client.start_workflow(WORKFLOW, run, id=f"kill-{uuid4().hex[:8]}", task_queue=self.task_queue)
 
     def hold(self) -> None:
@@ -75,6 +75,11 @@ class Scene:
     def release(self) -> None:
         """Release the tools."""
         (self.folder / "hold").unlink()
+
+    async def held(self, name: str) -> None:
+        """Wait until that tool is held after its effect."""
+        file = self.folder / f"held {name}"
+        await eventually(lambda: asyncio.sleep(0, file.exists()), bool)
 
     async def effects(self, count: int) -> None:
         """Wait until that many effects have happened."""
@@ -270,3 +275,45 @@ async def test_a_follower_never_reads_unrecorded_events(
     assert seen == final[: len(seen)]
     assert (await early_state)["events"] in (len(seen), len(final))
     scene.release()
+
+
+@pytest.mark.slow
+async def test_killed_between_a_memory_file_and_the_ledger(
+    llm: ScriptedLLM, worker: WorkerProcess, scene: Scene
+) -> None:
+    """A note of the run, a completed task and a learning are written once, though each is attempted twice.
+
+    The worker is killed when the file is written and the ledger does not have the result yet.
+    """
+    workspace, hold = scene.folder / "workspace", scene.folder / "hold"
+    workspace.mkdir()
+    (workspace / "TASKS.md").write_text("## To do\n- [ ] one\n## Done\n")
+    (workspace / "progress.txt").write_text("## Current Status\n- Thread: older\n- Goal: before\n")
+    llm.script = steps(
+        [
+            call("complete_task", title="one", what="did it"),
+            say("the answer"),
+            call("note_learning", title="t", text="x"),
+        ]
+    )
+    names = ("update_progress", "complete_task", "note_learning")
+    hold.write_text(names[0])
+    run = await scene.start(agent="archivist", workspace=str(workspace))
+    for name, following in zip(names, (*names[1:], ""), strict=True):
+        if name == "note_learning":  # the run has read files, which no person vouches for
+            await status_of(run, "waiting_approval")
+            await run.signal("approve", {"request": "1", "by": "alice"})
+        await scene.held(name)
+        worker.kill()
+        hold.write_text(following)
+        worker.start()
+    assert (await run.result())["result"] == "the answer"
+    tasks, progress = (workspace / "TASKS.md").read_text(), (workspace / "progress.txt").read_text()
+    assert tasks.startswith("## To do\n## Done\n- [x] one (completed: ")
+    assert tasks.count("\n") == 3
+    assert progress.count("older: before") == progress.count("did it") == 1
+    assert progress.count("- Goal:") == progress.count("- Last Step: 3, completed") == 1
+    assert (workspace / "LEARNINGS.md").read_text().count("> x") == 1
+    events = await events_of(run)
+    assert first_altered(events) is None
+    assert sum(event.type == "tool_call_started" for event in events) == 4

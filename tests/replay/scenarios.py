@@ -124,6 +124,13 @@ def keeper() -> Agent:
     return Agent(name="keeper", instructions="Work.", policy=Policy(rules=(allow(),)), memory=memory)
 
 
+def archivist() -> Agent:
+    """Return an agent that keeps progress.txt, and remembers what it has learnt at the end."""
+    memory = Memory(progress=True, learn=True, semantic=True)
+    policy = Policy(rules=(allow("look"), allow("update_progress"), allow("remember")))
+    return Agent(name="archivist", instructions="Work.", policy=policy, memory=memory)
+
+
 CATALOG = Catalog(
     agents=[
         clerk(),
@@ -133,6 +140,7 @@ CATALOG = Catalog(
         lender(),
         keeper(),
         Agent(name="sleeper", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)), dormancy=True),
+        archivist(),
     ],
     tools=[look, glance, pay, wipe, stall, fetch],
 )
@@ -421,6 +429,24 @@ def until_stopped(conversation: Conversation) -> Reply:
     return say("done") if conversation.last_user_message == "stop" else hang()
 
 
+async def learnt(run: Handle, rig: Rig) -> None:
+    """Deny one thing that the LLM has learnt, and approve another."""
+    await status_of(run, "waiting_approval")
+    await run.signal("deny", {"request": "2", "by": "alice", "reason": "not so"})
+    await run.signal("approve", {"request": "1", "by": "alice"})
+    await run.result()
+
+
+async def not_learnt(run: Handle, rig: Rig) -> None:
+    """Be blocked, answer, and have an LLM that cannot be asked what it has learnt."""
+    await status_of(run, "blocked")
+    noted = ["run_blocked", "tool_call_requested", "verdict_given", "tool_call_started", "tool_call_finished"]
+    await eventually(lambda: events_of(run), lambda events: [event.type for event in events[-5:]] == noted)
+    rig.llm.script = steps([call("update_progress", status="half", next_action="all"), say("done"), fail(401, "gone")])
+    await run.signal("retry", {"by": "carol"})
+    await run.result()
+
+
 Scenario = tuple[Script, Callable[[Handle, Rig], Awaitable[None]], dict[str, Any]]
 
 SCENARIOS: dict[str, Scenario] = {
@@ -462,6 +488,20 @@ SCENARIOS: dict[str, Scenario] = {
         recalled,
         {"agent": "keeper", "by": "carol"},
     ),
+    "learnt": (
+        steps(
+            [
+                call("look", at="a"),
+                say("done"),
+                together(
+                    call("remember", text="tea, not coffee"), call("note_learning", title="Tea", text="not coffee")
+                ),
+            ]
+        ),
+        learnt,
+        {"agent": "archivist", "by": "carol"},
+    ),
+    "not_learnt": (lambda _: fail(401, "wrong key"), not_learnt, {"agent": "archivist"}),
     "reopened": (steps([call("pay", amount=1)]), reopened, {}),
     "failed": (steps([]), fails, {"agent": "nobody"}),
     "notified": (steps([call("pay", amount=1), say("done")]), approved, {}),

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from holdfast.activities.builtin_tools.dormancy import dormancy_tools
-from holdfast.agents.agent import Limits
+from holdfast.agents.agent import Limits, Memory
 from holdfast.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
 from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import DecisionKind
@@ -63,6 +63,7 @@ POLICIES = tuple(
             allow("sleep_until"),
             ask("wait_for_event", when="args.name == 'b'"),
             allow("wait_for_event"),
+            allow("update_progress"),
             ask("pay", reason="money", terms=terms),
         ),
         approvers=approvers,
@@ -111,7 +112,7 @@ class Play:
             "long": self.chance.choice([0, 0.3]),
             "conflict": self.chance.choice([0, 0, 0, 0.05]),
             "end": self.chance.choice([0.02, 0.15]),
-            "cannot": self.chance.choice([0, 0.3]),
+            "cannot": self.chance.choice([0, 0.4]),
         }
         self.sent_messages: dict[str, str] = {}
         """The messages that the run accepted, with their outcomes."""
@@ -129,8 +130,13 @@ class Play:
         if self.chance.random() < 0.5:
             tools += (tool_spec("keep", Effect.IDEMPOTENT, trusted_only=True, wants_origin=True),)
         tools += SLEEP_TOOLS if self.sleeper else ()
+        memory = Memory(progress=self.chance.random() < 0.5, learn=self.chance.random() < 0.6)
+        if memory.progress or memory.learn:
+            tools += (tool_spec("update_progress", Effect.IDEMPOTENT),)
+            tools += (tool_spec("note_learning", Effect.IDEMPOTENT, wants_origin=True),)
         verify = self.chance.choice([(), ("look",)])
-        spec = agent_spec(limits=LIMITS, policy=self.chance.choice(POLICIES), verify=verify, tools=tools)
+        policy = self.chance.choice(POLICIES)
+        spec = agent_spec(limits=LIMITS, policy=policy, verify=verify, tools=tools, memory=memory)
         self.thread = Thread(spec, idle_limit=self.chance.choice([None, 0, 5]), by=self.chance.choice(["", "alice"]))
         self.thread.recalled = self.chance.choice(RECALLED)
         self.thread.loads_effects = False
@@ -269,7 +275,9 @@ class Play:
         tokens = chance.choice([1_500, 4_000]) if chance.random() < self.rates["long"] else 10
         usage = Usage(prompt_tokens=tokens, completion_tokens=1)
         step = thread.state.steps.count
-        if chance.random() < self.rates["end"]:
+        if thread.state.ending.learning == "asked" and chance.random() < 0.3:
+            thread.refuse(LLM_REJECTED)
+        elif chance.random() < self.rates["end"]:
             thread.reply(LLMReply(message=AssistantMessage(content=f"done at {step}"), usage=usage))
         elif chance.random() < self.rates["overflow"]:
             thread.refuse(CONTEXT_TOO_LONG)
@@ -278,7 +286,9 @@ class Play:
         elif chance.random() < 0.1:
             thread.reply(LLMReply(rejected="it is empty.", usage=usage))
         else:
-            names = chance.choices(["look", "look", "pay", "pay", "wipe", "nonsense", "keep"], k=chance.randint(1, 5))
+            names = chance.choices(
+                ["look", "look", "pay", "pay", "wipe", "nonsense", "keep", "note_learning"], k=chance.randint(1, 5)
+            )
             made = tuple(
                 ToolCall(id=f"c{step}.{n}", name=name, arguments=f'{{"n": {n}, "at": {chance.randrange(3)}}}')
                 for n, name in enumerate(names)
@@ -324,7 +334,7 @@ class Play:
             outcome = thread.decide(request, decision, **given)
         else:
             name = decision if decision in SIGNALS else "reconcile"
-            before = thread.run.log.length
+            before = len(thread.log)
             thread.signal(name, {"request": request, "decision": decision, **given})
             received = [event for event in thread.log[before:] if isinstance(event, DecisionReceived)]
             outcome = received[-1].outcome if received and received[-1].request == request else ""

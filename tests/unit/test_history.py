@@ -129,6 +129,14 @@ EXPECTED = {
     + ALLOWED
     + "tool_call_started reconcile_requested authority_delegated delegation_revoked "
     + (3 * "decision_received tool_call_finished " + DONE),
+    "learnt": LOADED
+    + (ALLOWED + RAN + STEP + "llm_replied message_awaited learning_requested llm_replied ")
+    + 2 * ASKED
+    + ("decision_received tool_call_finished decision_received " + RAN)
+    + (ALLOWED + RAN + "run_finished"),
+    "not_learnt": LOADED
+    + (ALLOWED + RAN + "run_blocked " + ALLOWED + RAN + "run_unblocked " + STEP)
+    + ("llm_replied message_awaited learning_requested learning_skipped " + ALLOWED + RAN + "run_finished"),
     "reopened": LOADED + "llm_replied " + ASKED + "tool_call_finished " + LOADED + "message_taken " + DONE,
 }
 """The event types of each recorded scenario over all its Temporal runs, without `run_continued`."""

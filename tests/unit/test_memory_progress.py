@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.progress import NEW, Current, add_entry, entry, parse_current, parse_entries, set_current
+from holdfast.memory.progress import (
+    Current,
+    add_entry,
+    entry,
+    parse_current,
+    parse_entries,
+    set_current,
+    set_thread,
+)
+from holdfast.memory.progress_sections import NEW
 
 AT = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 ENTRY = entry(
@@ -147,6 +156,42 @@ def test_setting_the_status_twice_changes_nothing_more(text: str) -> None:
     current = parse_current(once)
     assert (current.active, current.last_completed, current.blockers) == ("x", "y", "z")
     assert parse_entries(text) == parse_entries(once)
+
+
+def test_another_thread_archives_the_status() -> None:
+    """The fields of a thread become an entry when another one writes; a person's lines and the task fields stay."""
+    mine = set_thread(LOG, AT, thread="a-1", goal="Move", status="half", context="Bob", last_step="4, blocked")
+    assert parse_entries(mine) == parse_entries(LOG)
+    theirs = set_thread(mine, AT, thread="b-1", next_action="look")
+    newest, *older = parse_entries(theirs)
+    assert (newest.title, newest.what, newest.outcome) == ("a-1: Move", "half; Bob", "4, blocked")
+    assert tuple(older) == parse_entries(LOG)
+    current = parse_current(theirs)
+    assert (current.thread, current.goal, current.status, current.last_step) == ("b-1", "", "", "")
+    assert (current.next_action, current.active) == ("look", "Implement sign-in")
+    assert "Ask Bob before you deploy.\n" in theirs
+
+
+def test_a_goal_that_the_llm_has_refined_is_kept() -> None:
+    """The run's own note fills a goal in, and replaces none; the LLM's does."""
+    text = set_thread(None, AT, thread="a", goal="first", last_step="0, in progress")
+    text = set_thread(text, AT, thread="a", goal="second")
+    assert parse_current(set_thread(text, AT, thread="a", goal="first", last_step="1, completed")).goal == "second"
+
+
+@given(LOGS, st.sampled_from(["", "- Thread: old\n- Goal: x\n- Status: y\n"]), st.booleans())
+def test_a_status_leaves_the_lines_of_people(text: str, fields: str, mine: bool) -> None:
+    """In any file, only the thread's own lines change; the same update again changes nothing."""
+    text = text.replace("## Current Status\n", f"## Current Status\n{fields}", 1)
+    given = {"thread": "old" if mine else "new", "goal": "g", "status": "s", "last_step": "1, completed"}
+    after = set_thread(text, AT, **given)
+    assert after == set_thread(after, AT, **given)
+    current = parse_current(after)
+    assert (current.thread, current.status, current.last_step) == (given["thread"], "s", "1, completed")
+    own = ("- Thread:", "- Goal:", "- Status:", "## Current Status")
+    left = iter(after.split("\n"))
+    old = [line for line in text.split("\n") if not line.startswith(own)] if text.strip() else []
+    assert all(any(line.rstrip("\r") == new.rstrip("\r") for new in left) for line in old)
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,7 @@ def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
     thread = play(seed).thread
     task, taken, standing = "", [], []
     names: dict[int, tuple[str, str]] = {}
+    own: set[int] = set()
     shown: dict[str, str] = {}
     texts: dict[int, Any] = {}
     asked: dict[str, int] = {}
@@ -323,6 +324,7 @@ def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
             taken.append(event.message)
         elif isinstance(event, ToolCallRequested):
             names[event.number] = (event.call.name, event.call.arguments)
+            own |= {event.number} if event.own else set()
         elif isinstance(event, ApprovalRequested):
             request = event.request
             shown[request.id] = request.arguments
@@ -338,7 +340,7 @@ def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
                 let_run.add(asked[event.request])
         elif isinstance(event, ToolCallStarted):
             names[event.number] = (names[event.number][0], shown.get(event.request, names[event.number][1]))
-        elif isinstance(event, ToolCallFinished) and event.status in ("denied", "unknown"):
+        elif isinstance(event, ToolCallFinished) and event.status in ("denied", "unknown") and event.number not in own:
             name, arguments = names[event.number]
             standing.append(f"{name}({arguments}): {event.content}")
         elif isinstance(event, ContextCompacted):

@@ -90,6 +90,8 @@ class CallState:
     """This run started it."""
     past: PastEffect | None = None
     """The effect that it had before the run was reset, or in a run that was closed."""
+    own: bool = False
+    """The run itself makes it; no LLM requested it."""
 
     @property
     def edit_note(self) -> str:
@@ -155,7 +157,7 @@ class Calls:
             raise EventOutOfPlace(f"the current step has no call {number}")
         return call
 
-    def request(self, number: int, call: ToolCall, *, past: str) -> "Calls":
+    def request(self, number: int, call: ToolCall, *, past: str, own: bool = False) -> "Calls":
         """Add the call; it adopts the past effect of that key, if a key is given.
 
         Raises:
@@ -164,7 +166,7 @@ class Calls:
         if number <= self.count:
             raise EventOutOfPlace(f"call {number} was requested before; the last one was call {self.count}")
         effect = self.past_effect(past) if past else None
-        added = CallState(number=number, call=call, past=effect, epoch=effect.epoch if effect else 0)
+        added = CallState(number=number, call=call, past=effect, epoch=effect.epoch if effect else 0, own=own)
         return replace(self.without_past(effect), current=(*self.current, added), count=number)
 
     def put(self, changed: CallState) -> "Calls":

@@ -23,7 +23,7 @@ PROGRESS = frozenset(
         *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
         *("approval_requested", "reconcile_requested", "decision_received"),
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
-        *("run_reset", "task_refined", "message_taken", "message_awaited"),
+        *("run_reset", "task_refined", "message_taken", "message_awaited", "learning_requested", "learning_skipped"),
         *("context_exceeded", "compaction_requested", "context_compacted"),
         *("constraint_lifted", "run_blocked", "run_unblocked", "run_paused", "run_resumed", "run_finished"),
         *("dormancy_began", "wake_received"),
@@ -43,6 +43,7 @@ _STYLES = {
     "signal_rejected": "yellow",
     "refusals_counted": "yellow",
     "context_exceeded": "yellow",
+    "learning_skipped": "yellow",
     "message_awaited": "bold green",
     "user_message_received": "bold",
     "task_refined": "bold",
@@ -116,6 +117,10 @@ def _summary(event: JSON) -> str:
             return f"message {event['message']} is shown to the LLM"
         case "message_awaited":
             return brief(event["result"] or "nothing")
+        case "learning_requested":
+            return "the LLM is asked what is worth remembering"
+        case "learning_skipped":
+            return brief(f"{event['cause']}: {event['message']}", 300)
         case "context_exceeded":
             return brief(event["message"], 300)
         case "compaction_requested":
@@ -139,7 +144,8 @@ def _summary(event: JSON) -> str:
         case "reply_rejected":
             return brief(event["reason"])
         case "tool_call_requested":
-            return f"call {event['number']}: {call_text(event['call'])}"
+            own = "the run's own " if event["own"] else ""
+            return f"{own}call {event['number']}: {call_text(event['call'])}"
         case "verdict_given":
             return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])})"
         case "approval_requested" | "reconcile_requested":

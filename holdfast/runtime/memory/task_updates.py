@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from holdfast.memory import notes, progress, tasks
 from holdfast.memory.errors import TaskNotFound
 from holdfast.memory.markdown import flat
+from holdfast.memory.task_sections import move_changed
 from holdfast.runtime.memory.files import ERRORS, LARGEST, LEARNINGS, PROGRESS, STRATEGIES, TASKS, Edit, MemoryFiles
 from holdfast.runtime.memory.repository import Repository
 from holdfast.tools.decorator import ToolContext
@@ -34,7 +35,7 @@ def complete(context: ToolContext, title: str, *, what: str, files: Sequence[str
                 "commit_work commits your changes"
             )
         after = tasks.parse_tasks(ticked)
-        return ticked
+        return move_changed(text or "", ticked, "done")
 
     def add_progress(text: str | None) -> str:
         new = progress.entry(
@@ -48,6 +49,23 @@ def complete(context: ToolContext, title: str, *, what: str, files: Sequence[str
         return with_status(progress.add_entry(text, new), context, after, completed=title)
 
     MemoryFiles(context.workspace).change_all({TASKS: tick, PROGRESS: add_progress})
+
+
+def start(context: ToolContext, title: str) -> None:
+    """Mark a task as started, move it to the section In progress if there is one, and update the status.
+
+    Raises:
+        MemoryRefused: There is no such open task, or a file cannot be changed.
+    """
+
+    def mark(text: str | None) -> str:
+        before = require_tasks(text)
+        return move_changed(before, tasks.start(before, title, context.at, again=context.attempt > 1), "in progress")
+
+    def update_status(text: str | None) -> str:
+        return progress.set_current(text, context.at, active=title)
+
+    MemoryFiles(context.workspace).change_all({TASKS: mark, PROGRESS: update_status})
 
 
 def block(context: ToolContext, title: str, reason: str) -> None:

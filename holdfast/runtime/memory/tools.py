@@ -26,7 +26,7 @@ _BOXES = {"open": "[ ]", "done": "[x]", "blocked": "[ ]"}
 
 def memory_tools() -> list[Tool]:
     """The tools for memory files: `Catalog(agents=[…], tools=[*workspace_tools(), *memory_tools()])`."""
-    reading_and_tasks = [read_tasks, add_task, complete_task, block_task]
+    reading_and_tasks = [read_tasks, add_task, start_task, complete_task, block_task]
     return [*reading_and_tasks, note_progress, note_error, note_learning, pass_feature, commit_work, learn_strategy]
 
 
@@ -61,7 +61,8 @@ def add_task(title: str, under: str | None = None, *, context: ToolContext) -> s
     Args:
         context: Filled in by Holdfast.
         title: A few words, on one line.
-        under: A heading of TASKS.md, or the title of the task it belongs to; if left out, it goes after the open tasks.
+        under: A heading of TASKS.md, or the title of the task it belongs to; if left out, it goes under To do, or after
+            the open tasks.
     """
 
     def change() -> None:
@@ -71,10 +72,27 @@ def add_task(title: str, under: str | None = None, *, context: ToolContext) -> s
 
 
 @tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+def start_task(title: str, *, context: ToolContext) -> str:
+    """Mark a task as started in TASKS.md, and commit. It moves to the section In progress, if there is one.
+
+    Args:
+        context: Filled in by Holdfast.
+        title: The task, as TASKS.md has it. Of several with that title, the first that is open.
+    """
+
+    def change() -> None:
+        task_updates.start(context, title)
+
+    return _committed(context, f"Start: {_short(title)}", change, done=f"Started {_short(title)!r}")
+
+
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
 def complete_task(
     title: str, what: str, files: tuple[str, ...] = (), *, next_step: str = "", context: ToolContext
 ) -> str:
     """Mark a task as completed in TASKS.md, record it in progress.txt, and commit that with all work that was done.
+
+    It moves to the section Done, if there is one and its subtasks are done, too.
 
     Args:
         context: Filled in by Holdfast.

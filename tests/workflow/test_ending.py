@@ -1,0 +1,147 @@
+"""The end of a run on a real server: progress.txt, and what the LLM has learnt."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg_pool import AsyncConnectionPool
+from temporalio.client import Client
+
+from holdfast import Agent, Catalog, Memory, Policy, allow, tool
+from holdfast.log.events import ToolCallFinished, ToolCallRequested
+from holdfast.memory.progress import Current, parse_current, parse_entries
+from holdfast.runtime.memory.tools import memory_tools
+from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.testing import Conversation, Reply, call, fail, say, steps
+from tests.replay.scenarios import CATALOG, SCENARIOS, learnt, not_learnt
+from tests.rig import StartRig, check_thread, eventually
+
+POLICY = Policy(rules=(allow(),))
+
+
+@tool(effect="read", trust="agent")
+def glance() -> str:
+    """Glance."""
+    return "fine"
+
+
+def catalog(*tools: Any, **memory: Any) -> Catalog:
+    """Return an agent with that memory."""
+    agent = Agent(name="worker", instructions="Work.", policy=POLICY, memory=Memory(**memory))
+    return Catalog(agents=[agent], tools=[glance, *tools])
+
+
+def current(workspace: Path) -> Current:
+    """Return the status that progress.txt says; an empty one without such a file."""
+    file = workspace / "progress.txt"
+    return parse_current(file.read_text() if file.exists() else "")
+
+
+@pytest.mark.sandbox
+async def test_a_run_learns_and_replays(rig: StartRig, client: Client, pool: AsyncConnectionPool) -> None:
+    """What the LLM has learnt from tools is asked about; what is approved is kept with its provenance."""
+    script, _, begin = SCENARIOS["learnt"]
+    async with rig(CATALOG, script) as r:
+        run = await r.start(**begin)
+        await learnt(run, r)
+        assert (await run.result())["result"] == "done"
+        events = await check_thread(client, run)
+        (item,) = [
+            item
+            for item in (await PostgresMemories(pool).recall("tea coffee", ["agent:archivist"], limit=20)).items
+            if item.thread == run.id
+        ]
+        started = [event.position for event in events if event.type == "tool_call_started"]
+        assert item.position in started
+        assert (item.trust, item.by) == ("person", "archivist")
+        assert not (r.workspace / "LEARNINGS.md").exists()
+        assert (current(r.workspace).thread, current(r.workspace).last_step) == (run.id, "3, completed")
+
+
+async def test_a_run_that_is_blocked_says_so_and_replays(rig: StartRig, client: Client) -> None:
+    """Progress.txt names the step and the cause of a blocked run, keeps what the LLM wrote, and then says it ended."""
+    script, _, begin = SCENARIOS["not_learnt"]
+    async with rig(CATALOG, script) as r:
+        run = await r.start(**begin)
+        step = "0, blocked (LLMRejected)"
+        await eventually(lambda: asyncio.sleep(0, current(r.workspace).last_step), lambda last: last == step)
+        await not_learnt(run, r)
+        await check_thread(client, run)
+        found = current(r.workspace)
+        assert (found.goal, found.status, found.next_action) == ("do it", "half", "all")
+        assert found.last_step == "2, completed"
+
+
+async def test_a_new_thread_archives_the_progress_and_a_continued_one_resumes_it(rig: StartRig) -> None:
+    """The next run of a thread reads its own progress; another thread's becomes an entry, which it reads, too."""
+    script = steps([call("update_progress", status="half done", next_action="the rest"), say("so far")])
+    async with rig(catalog(progress=True), script) as r:
+        first = await r.start("move house")
+        await first.result()
+        r.llm.script = lambda _: say("done")
+        again = await r.start("go on", thread=first.id, resume=True)
+        await again.result()
+        assert "> - Next Action: the rest" in r.llm.requests[-1].body.decode()
+        found = current(r.workspace)
+        assert (found.thread, found.goal, found.next_action) == (first.id, "move house", "the rest")
+        other = await r.start("paint the fence")
+        await other.result()
+        assert "> - Next Action: the rest" in r.llm.requests[-1].body.decode()
+        text = (r.workspace / "progress.txt").read_text()
+        found = current(r.workspace)
+        assert (found.thread, found.goal, found.next_action) == (other.id, "paint the fence", "")
+        (entry,) = parse_entries(text)
+        assert (entry.title, entry.what, entry.next) == (f"{first.id}: move house", "half done", "the rest")
+
+
+async def test_two_runs_in_one_workspace_lose_nothing(rig: StartRig) -> None:
+    """Runs that take turns in a workspace each leave a whole file, with the other's status among the entries."""
+    async with rig(catalog(progress=True), steps([call("glance"), call("glance"), say("done")])) as r:
+        runs = [await r.start(f"task {number}") for number in range(4)]
+        for run in runs:
+            await run.result()
+        text = (r.workspace / "progress.txt").read_text()
+        named = {current(r.workspace).thread, *(entry.title.split(":")[0] for entry in parse_entries(text))}
+        assert named == {run.id for run in runs}
+        assert text.count("## Current Status") == text.count("- Goal:") == 1
+
+
+async def test_learnings_of_one_run_are_read_by_the_next(rig: StartRig) -> None:
+    """An insight goes to LEARNINGS.md with the thread, and the next run is shown it, quoted, with less trust."""
+    replies = [say("done"), call("note_learning", title="Tests", text="They need a database.")]
+    async with rig(catalog(learn=True, files=1_000), steps(replies)) as r:
+        run = await r.start()
+        await run.result()
+        assert f"- Thread: {run.id}" in (r.workspace / "LEARNINGS.md").read_text()
+        r.llm.script = lambda _: say("done")
+        await (await r.start()).result()
+        assert "> > They need a database." in r.llm.requests[1 + 1].json()["messages"][2]["content"]
+
+
+async def test_the_run_waits_for_no_llm_that_fails_after_the_answer(rig: StartRig) -> None:
+    """An error of the provider in the step after the answer leaves the result and the status as they are."""
+    async with rig(catalog(learn=True), steps([say("done"), fail(400, "no")])) as r:
+        run = await r.start()
+        assert (await run.result())["result"] == "done"
+
+
+async def test_an_ordinary_run_works_through_tasks(rig: StartRig) -> None:
+    """The task tools of loops work in any run: a task starts, is completed, and says when."""
+
+    def script(conversation: Conversation) -> Reply:
+        made = [call("start_task", title="one"), call("complete_task", title="one", what="did it"), say("done")]
+        return made[conversation.replies]
+
+    async with rig(catalog(*memory_tools(), progress=True), script) as r:
+        (r.workspace / "TASKS.md").write_text("## To do\n- [ ] one\n- [ ] two\n## In progress\n## Done\n")
+        run = await r.start()
+        await run.result()
+        text = (r.workspace / "TASKS.md").read_text()
+        assert text.startswith("## To do\n- [ ] two\n## In progress\n## Done\n- [x] one (started: ")
+        events = await check_thread(r.client, run)
+        own = [event.number for event in events if isinstance(event, ToolCallRequested) and event.own]
+        ended = {event.number: event.status for event in events if isinstance(event, ToolCallFinished)}
+        assert [ended[number] for number in own] == ["ok", "ok"]
+        found = current(r.workspace)
+        assert (found.active, found.last_completed, found.last_step) == ("two", "one", "3, completed")

@@ -1,7 +1,8 @@
 """What a run does next: `action = next_action(state, at=now)`. A pure function; the workflow carries the action out.
 
 1. Nothing runs without a recorded verdict (`holdfast.run.judge`). The LLM's words are input; they decide nothing.
-2. Calls that are allowed start at once; a call that awaits approval holds back no other call.
+2. Calls that are allowed start at once, or later where they repeat themselves (`holdfast.run.repeats`); a call that
+   awaits approval holds back no other call.
 3. The next LLM call is made when every call of the step has a result. Before it, the context is compacted if that is
    due, and then the waiting messages are shown.
 4. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
@@ -24,6 +25,7 @@ from holdfast.run.next_actions import (
     Verify,
     Wait,
 )
+from holdfast.run.repeats import refusals_block
 from holdfast.run.state import RunState
 
 
@@ -36,7 +38,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     """
     if state.pause:
         return Wait()
-    action = _without_looking(state)
+    action = _without_looking(state, at=at)
     if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):
         return Verify(state.spec.verify)
     if state.spec and isinstance(action, Wait) and baseline_due(state):
@@ -44,14 +46,14 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     return action
 
 
-def _without_looking(state: RunState) -> Action:
+def _without_looking(state: RunState, *, at: datetime) -> Action:
     """What comes next, by what the run has recorded about the world."""
     if state.outcome:
         return Finish()
     if state.spec and state.calls.orphaned:
         return Settle(state.calls.orphaned)
-    if state.calls.allowed:
-        return StartCalls(state.calls.allowed)
+    if startable := state.calls.startable(at):
+        return StartCalls(startable)
     if state.blocked or state.calls.waiting:
         return Wait()
     if state.spec is None:
@@ -65,6 +67,8 @@ def _without_looking(state: RunState) -> Action:
         return compaction
     if state.inbox.waiting:
         return TakeMessages()
+    if block := refusals_block(state):
+        return block
     if steps.used_up:
         return Block("StepLimit", f"{steps.count} steps made; `retry` allows {limits.max_steps} more")
     return CallLLM()

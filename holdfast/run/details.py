@@ -21,6 +21,7 @@ from holdfast.base.wrapping import wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
 from holdfast.run.state import Blocked, RunState
+from holdfast.run.substates.calls import CallState
 from holdfast.run.substates.pause import Pause
 
 SHOWN_REQUESTS = 10
@@ -104,6 +105,13 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     if refused:
         lines += ["### Refused", "", *map(_refusal, refused), ""]
     lines += _constraints(state)
+    if delayed := state.calls.delayed:
+        lines += [
+            "### Starts later",
+            "",
+            *(f"- `{code(describe_call(call.call))}`: {delay_words(call)}" for call in delayed),
+            "",
+        ]
     if running := [call.call for call in state.calls.current if call.phase == "started"]:
         shown = [code(describe_call(call)) for call in running]
         lines += ["### Running", "", *(f"- `{call}`" for call in shown), ""]
@@ -225,6 +233,13 @@ def pause_words(pause: Pause) -> str:
     """Return who paused the run, until when and why, in a line: `alice until 2026-01-02 03:04 UTC: "look"`."""
     until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
     return plain(pause.by, 100) + until + (f": {plain(pause.reason, 300)}" if pause.reason else "")
+
+
+def delay_words(call: CallState) -> str:
+    """Return until when a repeated call waits, and why."""
+    assert call.starts_at is not None
+    why = f"the same call has had the same result {call.repeats:,} times"
+    return f"waits until {call.starts_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
 
 
 def paused_details(pause: Pause) -> list[str]:

@@ -7,6 +7,7 @@ from holdfast.llm.blocks import more_than_text, text_of
 from holdfast.llm.content import size_of
 from holdfast.log.events import Finding, LLMReplied, StateVerified, ToolCallFinished, UserMessageReceived
 from holdfast.run.features import COMPACTION_MUST_HELP
+from holdfast.run.repeats import counted
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
 from holdfast.run.substates.freshness import FindingDigest
@@ -35,7 +36,9 @@ def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
         size=size_of(event.content),
     )
     origin = replace(state.origin, user_proven=proven)
-    return replace(state, origin=origin, inbox=state.inbox.receive(message), authority=authority)
+    # The agent reads the message at the end of the step: what only waits because it repeats itself starts now.
+    calls, inbox = state.calls.without_delays(), state.inbox.receive(message)
+    return replace(state, origin=origin, inbox=inbox, authority=authority, calls=calls)
 
 
 def begin_step(state: RunState, event: LLMReplied) -> RunState:
@@ -64,6 +67,7 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
         state,
         calls=state.calls.put(replace(call, phase=call.after("finish"), request=None)),
         authority=state.authority.without_requests_about(event.number),
+        repeats=counted(state, event),
     )
     if event.status in ("denied", "unknown"):
         line = f"{call.call.name}({call.call.arguments}): {event.text}"

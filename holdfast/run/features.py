@@ -27,7 +27,9 @@ LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
-    "call, constraints, and `lift`; `pause` and `resume` by a person",
+    "call, constraints, and `lift`; `pause` and `resume` by a person; "
+    "the loop guard, which delays repeated calls, tells the LLM, and asks people; why a tool call failed, and which "
+    "attempts at it did",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -53,6 +55,12 @@ CONSTRAINTS = 1
 
 PAUSE_BY_PERSON = 1
 """The signals and updates `pause` and `resume`."""
+
+LOOP_GUARD = 1
+"""Repeated calls are counted (`holdfast.run.repeats`): they start later, the LLM is told, people are asked."""
+
+FAILED_ATTEMPTS = 1
+"""The outcome of a call says which attempts at it failed, and in a word why it failed itself."""
 
 
 def require_features(level: int) -> None:

@@ -3,13 +3,15 @@
 1. The policy judges every call, also with arguments that people have changed.
 2. A remembered rule lifts "approval required" and nothing else: what the policy denies stays denied.
 3. A constraint (`holdfast.run.constraints`) refuses a call before it is judged here.
-4. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
+4. Where a call repeats itself, the loop guard has the last word (`holdfast.run.repeats`).
+5. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
 """
 
 from holdfast.authority.policy import Terms, ToolUse, Verdict, evaluate
 from holdfast.authority.statements import parsed
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.remembered_rules import rule_for
+from holdfast.run.repeats import guarded
 from holdfast.run.state import RunState
 from holdfast.tools.numbers import with_floats
 from holdfast.trust import Trust, is_tainted
@@ -21,8 +23,8 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
     if approval_required(verdict) and (rule := rule_for(state, call, verdict.terms)):
         by = ", ".join(vote.by for vote in rule.votes)
         lifted = f"remembered {rule.rule} (by {by})"
-        return Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
-    return verdict
+        verdict = Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
+    return guarded(state, call, verdict)
 
 
 def policy_verdict(state: RunState, call: ToolCall) -> Verdict:

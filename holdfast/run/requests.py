@@ -3,7 +3,7 @@
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.contracts import AgentRequest, RunInput, ToolRequest
-from holdfast.run.features import CONSTRAINTS
+from holdfast.run.features import CONSTRAINTS, FAILED_ATTEMPTS
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect
 from holdfast.trust import Origin
@@ -64,6 +64,7 @@ def tool_request(
         settle=settle,
         origin=origin,
         cannot=number > 0 and state.features >= CONSTRAINTS,
+        failures=number > 0 and state.features >= FAILED_ATTEMPTS,
     )
 
 

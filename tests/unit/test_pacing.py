@@ -48,7 +48,7 @@ def test_the_same_answer_never_makes_the_next_poll_sooner(outcomes: list[PollOut
     assert same >= before
     assert same > before or same == pace.ceiling
     for failed in ("timeout", "no_response"):
-        assert next_delay([*outcomes, PollOutcome(failed)], pace) >= same  # type: ignore[arg-type]
+        assert next_delay([*outcomes, PollOutcome(failed)], pace) >= same
 
 
 @given(OUTCOMES, PACES)

@@ -194,7 +194,8 @@ def test_counts_stop_at_a_maximum() -> None:
 )
 def test_each_measure_can_be_turned_off(limit: str, off: str) -> None:
     """0 turns one off, and leaves the others."""
-    thread = guarded(**{limit: 0})
+    limits: dict[str, Any] = {limit: 0}
+    thread = guarded(**limits)
     delays = [step(thread) for _ in range(10)]
     thread.reply(asks_for(("look", "{}"), step=99))
     found = {"delay": any(delays), "note": any(repeats(thread)), "ask": thread.state.status == "waiting_approval"}
@@ -375,9 +376,9 @@ def test_a_call_that_the_policy_asks_about_says_that_it_repeats_itself() -> None
         thread.decide(request)
         thread.finish(thread.state.calls.count)
     thread.reply(asks_for(("pay", "{}"), step=9))
-    request = thread.state.authority.requests[0]
-    assert request.rule != RULE
-    assert request.why.startswith("money; the same call has had the same result 2 times")
+    asked = thread.state.authority.requests[0]
+    assert asked.rule != RULE
+    assert asked.why.startswith("money; the same call has had the same result 2 times")
 
 
 def test_changed_arguments_are_another_call() -> None:

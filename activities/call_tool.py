@@ -7,6 +7,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.attempt_failures import recording_failure
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.guarded_call import Guarded
 from holdfast.activities.handed_on import to_hand_on
@@ -18,13 +19,14 @@ from holdfast.activities.tool_outcomes import Outcomes
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.activities.worker_deaths import Deaths, given_up
 from holdfast.agents.catalog import Catalog
+from holdfast.run.call_words import describe_call
 from holdfast.run.contracts import ToolOutcome, ToolRequest
-from holdfast.run.details import describe_call
 from holdfast.run.ledger import EffectLedger
 from holdfast.stores import ArtifactStore
 from holdfast.tools.arguments import ArgumentsInvalid
 from holdfast.tools.decorator import NO_RESOURCES, Tool, ToolContext
 from holdfast.tools.effects import Effect, PastEffect
+from holdfast.tools.failures import FailureKind
 from holdfast.tools.secrets import NO_SECRETS, Secrets
 from holdfast.transcript.transcript import tool_message
 from holdfast.trust import NO_ORIGIN
@@ -92,26 +94,26 @@ class Tools:
             secrets=self._secrets.only(tool.secrets),
         )
         attempt = Attempt(tool, arguments.values, context, self._resources)
-        deaths = await self._deaths.before(request)
-        async with heartbeats(*(to_hand_on(deaths) if deaths else ())):
-            if deaths and deaths.count >= request.max_worker_deaths:
-                outcome = await self._give_up(tool, request, given_up(tool.spec.name, deaths.count))
-            else:
-                guarded = Guarded(
-                    attempt,
-                    Outcomes(
+        before = await self._deaths.before(request)
+        async with heartbeats(*(to_hand_on(before) if before else ())):
+            with recording_failure(request, before, self._secrets):
+                if before and before.deaths >= request.max_worker_deaths:
+                    outcome = await self._give_up(tool, request, given_up(tool.spec.name, before.deaths))
+                else:
+                    outcomes = Outcomes(
                         self._artifacts,
                         context.thread,
                         request.clip,
                         self._secrets,
                         cannot=request.cannot,
                         names_artifacts=request.names_artifacts,
-                    ),
-                    self._around,
-                    RunReader(self._transcripts),
-                    request,
-                )
-                outcome = await self._execute(guarded, request)
+                        causes=request.failures,
+                    )
+                    reader = RunReader(self._transcripts)
+                    guarded = Guarded(attempt, outcomes, self._around, reader, request)
+                    outcome = await self._execute(guarded, request)
+        if before and request.failures:
+            outcome = outcome.model_copy(update={"failures": before.failures})
         if outcome.status != "unknown":
             self._transcripts.add_result(
                 tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
@@ -120,13 +122,14 @@ class Tools:
 
     async def _give_up(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """The outcome of a call that killed its workers. Nothing of the tool runs: its check might kill one, too."""
+        cause: FailureKind | None = "no_response" if request.failures else None
         if tool.spec.effect is Effect.READ:
-            return ToolOutcome(status="failed", content=why)
+            return ToolOutcome(status="failed", content=why, cause=cause)
         if not request.undo:
             async with self._ledger.claim(await self._effect(request), thread=calling_thread()) as entry:
                 if entry.outcome is not None:
                     return entry.outcome.model_copy(update={"adopted": True})
-        return ToolOutcome(status="unknown", content=why)
+        return ToolOutcome(status="unknown", content=why, cause=cause)
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """The outcome of arguments that this worker's tool rejects. An earlier attempt may have run elsewhere."""

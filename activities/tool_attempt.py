@@ -16,6 +16,7 @@ from holdfast.activities.tool_outcomes import Ended, returned
 from holdfast.tools.cannot import Cannot
 from holdfast.tools.decorator import Absent, Found, Tool, ToolContext, Unknown, bind
 from holdfast.tools.effects import Effect, second_attempt
+from holdfast.tools.failures import kind_of
 from holdfast.tools.results import error_text
 
 log = structlog.get_logger(__name__)
@@ -55,13 +56,13 @@ class Attempt:
             still = "" if inspect.iscoroutinefunction(tool.function) else "; it may still be running"
             content = f"{tool.spec.name} took longer than {tool.spec.timeout:g} s and was abandoned{still}"
             status: Literal["failed", "unknown"] = "failed" if tool.spec.effect is Effect.READ else "unknown"
-            return Ended(status, content, duration_ms=duration_ms())
+            return Ended(status, content, duration_ms=duration_ms(), cause="timeout")
         except BaseException as error:  # also sys.exit: it would end the worker, and each one that retries the call
             raise_if_stopped(error)
             # Not exc_info: the log's own traceback asks the error for its message, which may raise anything.
             trace = "".join(traceback.format_exception(error))
             log.info("tool_failed", key=context.key, tool=tool.spec.name, exception=trace)
-            return Ended("failed", error_text(error), duration_ms=duration_ms())
+            return Ended("failed", error_text(error), duration_ms=duration_ms(), cause=kind_of(error))
         if context.key in blocked:
             # Its result would hide what stopped every run on this worker. An effect has happened: it has its result.
             return Ended("failed", blocked[context.key], duration_ms=duration_ms())
@@ -85,7 +86,7 @@ class Attempt:
                 return None
             case "ask":
                 reason = f"an earlier attempt of {self.tool.spec.name} was interrupted, and the tool has no check"
-                return Ended("unknown", reason)
+                return Ended("unknown", reason, cause="no_response")
             case "check":
                 return await self._checked()
 

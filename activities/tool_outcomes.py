@@ -19,6 +19,7 @@ from holdfast.stores import ArtifactStore
 from holdfast.tools.cannot import Scope
 from holdfast.tools.decorator import Labelled
 from holdfast.tools.effects import Effect
+from holdfast.tools.failures import FailureKind
 from holdfast.tools.results import error_text, result_content
 from holdfast.tools.secrets import Secrets
 from holdfast.tools.spec import ToolSpec
@@ -58,6 +59,8 @@ class Ended:
     """With the status `cannot`: which calls cannot be made."""
     until: datetime | None = None
     """With the status `cannot`: until when."""
+    cause: FailureKind | None = None
+    """Why it failed, or its outcome is unknown, in a word; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,13 @@ class Outcomes:
     """The run takes the status `cannot`; else such a call has failed."""
     names_artifacts: bool = False
     """The run takes the addresses of what was left out; else only the text has them."""
+    causes: bool = False
+    """The run takes the cause of a failure."""
 
     async def record(self, ended: Ended) -> ToolOutcome:
         """Make an outcome that is safe to record of how a call ended."""
         more: dict[str, Any] = {"trust": ended.trust, "adopted": ended.adopted, "duration_ms": ended.duration_ms}
+        more["cause"] = ended.cause if self.causes and ended.status in ("failed", "unknown") else None
         if ended.status == "cannot" and not self.cannot:
             return await self.build("failed", ended.content, **more)
         return await self.build(ended.status, ended.content, scope=ended.scope, until=ended.until, **more)

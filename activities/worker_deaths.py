@@ -7,7 +7,8 @@ takes over (`WORKER_DIED`).
    sealed, and waits until Temporal has it. A first attempt costs nothing.
 2. A local activity leaves nothing in Temporal: its workflow task is attempted again. The first local call of a run in
    this process looks at that attempt; where it is a later one, the call is made as an ordinary activity.
-3. An attempt that fails in any other way (the database is down, another attempt holds the effect) is no death.
+3. An attempt that fails in any other way (the database is down, another attempt holds the effect) is no death
+   (`attempt_failures`).
 """
 
 import asyncio
@@ -16,14 +17,17 @@ from datetime import timedelta
 import structlog
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.attempt_failures import with_failure
 from holdfast.activities.handed_on import handed_on, to_hand_on
-from holdfast.run.contracts import ToolRequest, WorkerDeaths
+from holdfast.run.contracts import EarlierAttempts, ToolRequest
 from holdfast.runtime.takeover.takeover import WORKER_DIED
+from holdfast.tools.failures import AttemptFailure
 
 log = structlog.get_logger(__name__)
 
@@ -42,8 +46,10 @@ class Deaths:
     def __init__(self) -> None:
         self._known: set[str] = set()
 
-    async def before(self, request: ToolRequest) -> WorkerDeaths | None:
-        """Return how many workers died during this call, after leaving that for the next attempt; None for no death.
+    async def before(self, request: ToolRequest) -> EarlierAttempts | None:
+        """Return how the attempts before this one failed; None for no failure.
+
+        Where workers have died, that is left for the next attempt first.
 
         Raises:
             ApplicationError: The call has to be made as an ordinary activity, or Temporal does not take the heartbeat.
@@ -55,18 +61,15 @@ class Deaths:
             return None
         if info.attempt == 1:
             return None
-        before = handed_on(WorkerDeaths, request)
-        count = before.count if before else 0
+        before = handed_on(EarlierAttempts, request)
         mine = _pending(await _described())
-        if mine is not None and _is_death(mine.last_failure):
-            count += 1
-            log.warning("worker_died_during_call", tool=request.call.name, key=request.key, deaths=count)
-        if not count:
-            return None
-        deaths = WorkerDeaths(answers=request.order, count=count)
-        if count < request.max_worker_deaths:
-            await _leave(deaths)
-        return deaths
+        if mine is not None and (death := _death(mine.last_failure)):
+            before = with_failure(before, death, request)
+            before = before.model_copy(update={"deaths": before.deaths + 1})
+            log.warning("worker_died_during_call", tool=request.call.name, key=request.key, deaths=before.deaths)
+        if before and 0 < before.deaths < request.max_worker_deaths:
+            await _leave(before)
+        return before
 
     async def _check_local(self) -> None:
         run = activity.info().workflow_run_id or ""
@@ -92,10 +95,18 @@ def given_up(tool: str, deaths: int) -> str:
     )
 
 
-def _is_death(failure: Failure) -> bool:
+def _death(failure: Failure) -> AttemptFailure | None:
+    """How an attempt failed whose worker died or hung; None for any other failure.
+
+    Not in the words of the failure, which anybody who reaches Temporal can have written.
+    """
     if failure.HasField("timeout_failure_info"):
-        return True
-    return failure.HasField("application_failure_info") and failure.application_failure_info.type == WORKER_DIED
+        if failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE:
+            return AttemptFailure(kind="timeout", message="the attempt took longer than Temporal lets it")
+        return AttemptFailure(kind="no_response", message="the worker died or hung")
+    if failure.HasField("application_failure_info") and failure.application_failure_info.type == WORKER_DIED:
+        return AttemptFailure(kind="no_response", message="the worker died")
+    return None
 
 
 def _pending(described: DescribeWorkflowExecutionResponse) -> PendingActivityInfo | None:
@@ -110,7 +121,7 @@ async def _described() -> DescribeWorkflowExecutionResponse:
     return await client.workflow_service.describe_workflow_execution(request, timeout=DESCRIBE_TIMEOUT)
 
 
-async def _leave(deaths: WorkerDeaths) -> None:
+async def _leave(deaths: EarlierAttempts) -> None:
     """Leave the count for the next attempt, and wait until Temporal has it: the tool may end this process at once."""
     activity.heartbeat(*to_hand_on(deaths))
     deadline = asyncio.get_running_loop().time() + _NOTED_WITHIN

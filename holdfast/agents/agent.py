@@ -19,6 +19,14 @@ class Limits(Frozen):
     """Maximum number of LLM calls."""
     max_rejected_replies: int = Field(default=3, ge=1)
     """Maximum number of consecutive unusable replies (empty, truncated, or without a valid tool call)."""
+    repeats_slowed: int = Field(default=3, ge=0)
+    """Number of times that a call has the same result, with nothing new in between, before it starts later each time:
+    by 2, 4, … 300 seconds; 0 for never."""
+    repeats_told: int = Field(default=5, ge=0)
+    """Number of times after which the LLM reads with each such result how often it came; 0 for never."""
+    repeats_asked: int = Field(default=10, ge=0)
+    """Number of times after which people are asked before the call runs again. A call that is refused as often, in the
+    same way, blocks the run. 0 for neither."""
     max_calls: int = Field(default=100, ge=1, le=500)
     """Maximum number of tool calls that one reply may make. Further ones do not run: the LLM reads that it has to make
     them in its next reply."""

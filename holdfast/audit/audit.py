@@ -84,6 +84,7 @@ from holdfast.run.inputs import on_compact, on_message
 from holdfast.run.next_actions import AskForLearnings, Complete, NoteProgress, StartCalls, TakeMessages
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refining import on_refinement
+from holdfast.run.repeats import noted
 from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
 from holdfast.run.state import RunState
@@ -201,6 +202,8 @@ class Audit:
         if isinstance(event, ToolCallStarted):
             self._begun(event)
         if isinstance(event, ToolCallFinished):
+            if noted(self.state, event.model_copy(update={"repeats": 0})) != event:
+                raise _Wrong(f"call {event.number} has not ended like this {event.repeats} times in a row")
             self._finished(event)
         for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):
             self.artifacts.setdefault(address, event.position)

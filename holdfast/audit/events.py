@@ -31,9 +31,9 @@ _PROSE = {
     "learning_requested": ("notice",),
     "reply_rejected": ("reason", "notice"),
     "run_finished": ("result",),
-    "tool_call_finished": ("content",),
+    "tool_call_finished": ("content", "repeats"),
 }
-"""Fields that say in prose what other fields say for programs."""
+"""Fields that say in prose what other fields say for programs; `repeats` is compared when the event is folded."""
 
 Expected = AgentEvent | type[RunStarted]
 """An event that has to come, apart from its stamps; or a fact of that type."""
@@ -65,8 +65,10 @@ def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> To
             name: getattr(event, name) for name in ToolOutcome.model_fields if name in ToolCallFinished.model_fields
         }
         return ToolOutcome(**{**given, "status": "ok" if event.status == "undone" else event.status})
-    why = event.request.why if isinstance(event, ReconcileRequested) else ""
-    return ToolOutcome(status="unknown", content=why)
+    if isinstance(event, ReconcileRequested):
+        why = event.request.why
+        return ToolOutcome(status="unknown", content=why, cause=event.cause, failures=event.failures)
+    return ToolOutcome(status="unknown", content="")
 
 
 def same(expected: Expected, event: AgentEvent) -> bool:

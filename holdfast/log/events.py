@@ -29,6 +29,7 @@ from holdfast.llm.outages import Outage
 from holdfast.memory.recalled import RecalledTier
 from holdfast.tools.cannot import Scope
 from holdfast.tools.effects import PastEffect
+from holdfast.tools.failures import FailedAttempts, FailureKind
 from holdfast.tools.triggers import WakeTrigger
 from holdfast.trust import Trust
 
@@ -377,8 +378,8 @@ class VerdictGiven(Event):
 
     Followed by: `tool_call_started` if allowed; `approval_requested` if approval is required; `tool_call_finished` with
     the status `denied`, or `cannot` where a constraint refuses the call.
-    Correlate: `number` is the call's; `rule` is a policy rule, `remembered …` with the id of a `rule_remembered`, or
-    `constraint …` with the number of the call whose tool said that it cannot.
+    Correlate: `number` is the call's; `rule` is a policy rule, `remembered …` with the id of a `rule_remembered`,
+    `constraint …` with the number of the call whose tool said that it cannot, or `repeated call` (the loop guard's).
     """
 
     type: Literal["verdict_given"] = "verdict_given"
@@ -387,6 +388,10 @@ class VerdictGiven(Event):
     rule: str
     terms: Terms | None = None
     """Where a remembered rule allows the call: the terms under which approval would be required."""
+    repeats: int = 0
+    """How often the call has had the same result, where it is allowed and starts later for that."""
+    delay: float = 0
+    """Seconds by which it starts later; a person's message ends the wait."""
 
 
 class ApprovalRequested(Event):
@@ -411,6 +416,10 @@ class ReconcileRequested(Event):
 
     type: Literal["reconcile_requested"] = "reconcile_requested"
     request: ApprovalRequest
+    cause: FailureKind | None = None
+    """Why the outcome is unknown, in a word; None where that is not known."""
+    failures: FailedAttempts | None = None
+    """The attempts at the call that failed before."""
 
 
 class ApprovalReminded(Event):
@@ -649,6 +658,12 @@ class ToolCallFinished(Event):
     """With the status `cannot`: which calls are refused from here on. None where a constraint refused this call."""
     until: datetime | None = None
     """When they are no longer refused; None for when a person lifts the constraint."""
+    repeats: int = 0
+    """How often the call has ended like this with nothing new in between, where the LLM reads that with the result."""
+    cause: FailureKind | None = None
+    """Why the call failed, in a word; None where it did not fail, or where that is not known."""
+    failures: FailedAttempts | None = None
+    """The attempts at the call that failed before; each left no event of its own."""
 
     @property
     def text(self) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from temporalio.common import RetryPolicy
 
 from holdfast.agents.agent import Limits
+from holdfast.run.call_words import describe_call
 from holdfast.run.commands import Request
 from holdfast.run.contracts import (
     AgentRequest,
@@ -36,7 +37,6 @@ from holdfast.run.contracts import (
     ToolOutcome,
     ToolRequest,
 )
-from holdfast.run.details import describe_call
 from holdfast.run.state import RunState
 from holdfast.seals.orders import Answer, Order
 from holdfast.tools.effects import Effect

@@ -8,6 +8,7 @@ from holdfast.authority.policy import Verdict
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, ApprovalRequested, ToolCallFinished
 from holdfast.run.judge import denial_of, policy_verdict
+from holdfast.run.repeats import guarded
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import CallState
 from holdfast.tools.effects import PastEffect, words_of
@@ -88,7 +89,7 @@ def ask_again(
     request = state.authority.request(call.request or "")
     asked, editor = (request.call(), request.edited_by) if request else (call.call, call.edited_by)
     asked = ToolCall(id=call.call.id, name=asked.name, arguments=asked.arguments)
-    verdict = policy_verdict(state, asked)
+    verdict = guarded(state, asked, policy_verdict(state, asked))
     match verdict.verdict:
         case "deny":
             content = words_of(denial_of(verdict), past or call.past)

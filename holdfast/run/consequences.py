@@ -43,6 +43,7 @@ from holdfast.run.decisions import on_due
 from holdfast.run.ending import on_learning_time, refuse_other_tool
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.run.judge import denial_of, judge_call
+from holdfast.run.repeats import delay_of
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import CallState, Phase
 from holdfast.tools.arguments import canonical_arguments
@@ -231,7 +232,9 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             continue
         verdict = judge_call(state, call)
         lifted = verdict.terms if verdict.remembered else None
-        events.append(VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule, terms=lifted))
+        repeats, delay = delay_of(state, call, verdict)
+        given = VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule, terms=lifted)
+        events.append(given.model_copy(update={"repeats": repeats, "delay": delay}) if delay else given)
         if verdict.verdict == "deny":
             content = words_of(denial_of(verdict), past)
             events.append(ToolCallFinished(number=number, status="denied", content=content))
@@ -268,7 +271,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
         terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
         asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)
         request = new_request(state, "reconcile", number, call.call, asks, why=text_of(outcome.content), at=at)
-        return [ReconcileRequested(request=request)]
+        return [ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures)]
     content, status = outcome.content, outcome.status
     if call.undo:
         content, status = with_heading("This happened, and was undone: ", content), "undone"
@@ -287,6 +290,8 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             trust=outcome.trust,
             scope=outcome.scope if status == "cannot" else None,
             until=outcome.until if status == "cannot" else None,
+            cause=outcome.cause,
+            failures=outcome.failures,
         )
     ]
 

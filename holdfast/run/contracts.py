@@ -24,6 +24,7 @@ from holdfast.seals.orders import Answer, Order
 from holdfast.seals.starts import Start
 from holdfast.tools.cannot import Scope
 from holdfast.tools.effects import PastEffect
+from holdfast.tools.failures import FailedAttempts, FailureKind
 from holdfast.transcript.transcript import TranscriptRef
 from holdfast.trust import Origin, Trust
 
@@ -219,12 +220,16 @@ class ToolRequest(Order):
     """The run takes the status `cannot`; one of a lower feature level takes `failed` in its place."""
     names_artifacts: bool = False
     """The run takes `ToolOutcome.artifacts`; one of a lower feature level finds them in the text."""
+    failures: bool = False
+    """The run takes `cause` and `failures` of an outcome; one of a lower feature level does not."""
 
 
-class WorkerDeaths(Answer):
-    """What an attempt of `call_tool` leaves for the next one: how many workers died during the call."""
+class EarlierAttempts(Answer):
+    """What an attempt of `call_tool` leaves for the next one: how the attempts at the call have failed."""
 
-    count: int
+    deaths: int = 0
+    """How many workers died during the call."""
+    failures: FailedAttempts | None = None
 
 
 class ToolOutcome(Answer):
@@ -247,6 +252,10 @@ class ToolOutcome(Answer):
     """With the status `cannot`: which calls cannot be made."""
     until: datetime | None = None
     """With the status `cannot`: until when; None for no end."""
+    cause: FailureKind | None = None
+    """Why the call failed, or its outcome is unknown, in a word; None where that is not known."""
+    failures: FailedAttempts | None = None
+    """The attempts before this one that failed, as far as they left a trace."""
 
 
 Occasion = Literal[

@@ -1,7 +1,8 @@
 """What a run does next: `action = next_action(state, at=now)`. A pure function; the workflow carries the action out.
 
 1. Nothing runs without a recorded verdict (`holdfast.run.judge`). The LLM's words are input; they decide nothing.
-2. Calls that are allowed start at once; a call that awaits approval holds back no other call.
+2. Calls that are allowed start at once, or later where they repeat themselves (`holdfast.run.repeats`); a call that
+   awaits approval holds back no other call.
 3. The next LLM call is made when every call of the step has a result. Before it, the context is compacted if that is
    due, and then the waiting messages are shown.
 4. Between the LLM's answer and the end of the run, closing work may come (`holdfast.run.ending`).
@@ -29,6 +30,7 @@ from holdfast.run.next_actions import (
     Verify,
     Wait,
 )
+from holdfast.run.repeats import refusals_block
 from holdfast.run.state import RunState
 
 
@@ -55,8 +57,8 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return Finish()
     if state.spec and state.calls.orphaned:
         return Settle(state.calls.orphaned)
-    if state.calls.allowed:
-        return StartCalls(state.calls.allowed)
+    if startable := state.calls.startable(at):
+        return StartCalls(startable)
     if not state.calls.waiting and progress_due(state, at=at):
         return NoteProgress()
     if state.blocked or state.calls.waiting:
@@ -72,6 +74,8 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return compaction
     if state.inbox.waiting:
         return TakeMessages()
+    if block := refusals_block(state):
+        return block
     if steps.used_up:
         return Block("StepLimit", f"{steps.count} steps made; `retry` allows {limits.max_steps} more")
     return CallLLM()

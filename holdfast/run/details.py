@@ -19,12 +19,13 @@ from holdfast.authority.statements import DecisionKind, parsed
 from holdfast.base.readable_json import readable_json
 from holdfast.base.text import code, one_line, plain, quoted
 from holdfast.base.wrapping import wrapped
-from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
+from holdfast.run.call_words import describe_call
 from holdfast.run.features import REFINE_TASK
 from holdfast.run.lifecycle import phase_of
 from holdfast.run.outlook import doing
 from holdfast.run.state import Blocked, RunState
+from holdfast.run.substates.calls import CallState
 from holdfast.run.substates.dormancy import Dormancy
 from holdfast.run.substates.pause import Pause
 
@@ -76,15 +77,6 @@ _SIGNALS: dict[DecisionKind, str] = {
 }
 
 
-def describe_call(call: ToolCall) -> str:
-    """Return a tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`."""
-    arguments = parsed(call.arguments)
-    if not isinstance(arguments, dict):
-        return one_line(f"{call.name}({call.arguments})")
-    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
-    return one_line(f"{call.name}({shown})")
-
-
 def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, str]:
     """Return the signal's name and the exact JSON that make this decision, on what the request shows now."""
     payload = {"request": request.id, "by": "your name", "reason": "why"}
@@ -123,6 +115,13 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     if refused:
         lines += ["### Refused", "", *map(_refusal, refused), ""]
     lines += _constraints(state)
+    if delayed := state.calls.delayed:
+        lines += [
+            "### Starts later",
+            "",
+            *(f"- `{code(describe_call(call.call))}`: {delay_words(call)}" for call in delayed),
+            "",
+        ]
     if running := [call.call for call in state.running_calls]:
         shown = [code(describe_call(call)) for call in running]
         lines += ["### Running", "", *(f"- `{call}`" for call in shown), ""]
@@ -257,6 +256,13 @@ def pause_words(pause: Pause) -> str:
     """Return who paused the run, until when and why, in a line: `alice until 2026-01-02 03:04 UTC: "look"`."""
     until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
     return plain(pause.by, 100) + until + (f": {plain(pause.reason, 300)}" if pause.reason else "")
+
+
+def delay_words(call: CallState) -> str:
+    """Return until when a repeated call waits, and why."""
+    assert call.starts_at is not None
+    why = f"the same call has had the same result {call.repeats:,} times"
+    return f"waits until {call.starts_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
 
 
 def paused_details(pause: Pause) -> list[str]:

@@ -5,7 +5,7 @@ only are methods of that part (`holdfast.run.substates`); functions that change 
 `holdfast.run.evolve_run`, `evolve_context` and `evolve_requests`.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from holdfast.agents.agent import AgentSpec
@@ -178,13 +178,16 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
         case VerdictGiven():
             call = state.calls.get(event.number)
             if event.verdict == "allow":
-                call = replace(call, phase=call.after("allow"), terms=event.terms)
+                starts_at = event.at + timedelta(seconds=event.delay) if event.delay else None
+                phase = call.after("allow")
+                call = replace(call, phase=phase, terms=event.terms, starts_at=starts_at, repeats=event.repeats)
             else:
                 call = replace(call, phase=call.after("judge"))
             return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())
         case ToolCallStarted():
             call = state.calls.get(event.number)
-            return replace(state, calls=state.calls.put(replace(call, phase=call.after("start"), grant="", begun=True)))
+            started = replace(call, phase=call.after("start"), grant="", begun=True, starts_at=None, repeats=0)
+            return replace(state, calls=state.calls.put(started))
         case ToolCallFinished():
             return finish_call(state, event)
         case DormancyBegan():

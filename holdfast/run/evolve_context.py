@@ -19,12 +19,14 @@ from holdfast.log.events import (
 )
 from holdfast.run.ending import progress_due
 from holdfast.run.features import COMPACTION_MUST_HELP
+from holdfast.run.repeats import counted
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
 from holdfast.run.substates.dormancy import Wait
 from holdfast.run.substates.freshness import FindingDigest
 from holdfast.run.substates.inbox import WaitingMessage
 from holdfast.run.substates.refinements import TaskRefinement
+from holdfast.run.substates.repeats import Repeats
 from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust, least
 
@@ -46,8 +48,9 @@ def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
         more=more_than_text(event.content),
         size=size_of(event.content),
     )
-    inbox = state.inbox.receive(message)
-    return replace(state, origin=state.origin.heard(event.by), inbox=inbox, authority=authority)
+    # The agent reads the message at the end of the step: what only waits because it repeats itself starts now.
+    calls, inbox = state.calls.without_delays(), state.inbox.receive(message)
+    return replace(state, origin=state.origin.heard(event.by), inbox=inbox, authority=authority, calls=calls)
 
 
 def refine_task(state: RunState, event: TaskRefined) -> RunState:
@@ -70,6 +73,7 @@ def refine_task(state: RunState, event: TaskRefined) -> RunState:
         refinements=(*state.refinements, refinement),
         origin=state.origin.heard(event.by),
         inbox=state.inbox.receive(waiting),
+        calls=state.calls.without_delays(),
         authority=authority.add_requester(event.by),
     )
 
@@ -79,8 +83,8 @@ def take_message(state: RunState, event: MessageTaken) -> RunState:
     message, context = state.inbox.find(event.message), state.context
     if all(refinement.message != event.message for refinement in state.refinements):
         context = context.add_follow_up(message)
-    inbox, ending = state.inbox.take(message), state.ending.put_off()
-    return replace(state, inbox=inbox, context=context, idle=state.idle.end(), ending=ending)
+    inbox, idle, ending = state.inbox.take(message), state.idle.end(), state.ending.put_off()
+    return replace(state, inbox=inbox, context=context, idle=idle, ending=ending, repeats=Repeats())
 
 
 def begin_step(state: RunState, event: LLMReplied) -> RunState:
@@ -134,6 +138,7 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
         calls=state.calls.put(replace(call, phase=call.after("finish"), request=None)),
         authority=state.authority.without_requests_about(event.number),
         dormancy=state.dormancy.ended(event.number),
+        repeats=counted(state, event),
     )
     if call.own:
         return after  # the LLM reads nothing of it

@@ -9,9 +9,11 @@ from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import ApprovalExpired, DecisionReceived
 from holdfast.run.remembered_rules import rule_made_by
+from holdfast.run.repeats import RULE as REPEATED
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import with_votes
 from holdfast.run.substates.calls import CallState
+from holdfast.run.substates.repeats import Repeats
 
 
 def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
@@ -59,7 +61,9 @@ def close_decided(state: RunState, event: DecisionReceived) -> RunState:
             vote = _vote_of(request, event)
             votes = agreeing(cast(() if edited else request.votes, vote), vote)
             rule = rule_made_by(votes, number=authority.rule_count + 1, quorum=request.terms.quorum)
-            return replace(put_call(state, approved), authority=replace(authority, proposed_rule=rule))
+            repeats = Repeats() if request.rule == REPEATED else state.repeats
+            after = replace(put_call(state, approved), repeats=repeats)
+            return replace(after, authority=replace(authority, proposed_rule=rule))
         case "absent" | "undo":
             again = replace(
                 call,
@@ -71,7 +75,8 @@ def close_decided(state: RunState, event: DecisionReceived) -> RunState:
             )
             return replace(put_call(state, again), authority=authority)
         case "deny" | "respond" | "happened" | "abandon":
-            return replace(put_call(state, replace(call, phase=call.after("answer"))), authority=authority)
+            answered = replace(put_call(state, replace(call, phase=call.after("answer"))), authority=authority)
+            return _denied(answered, request) if event.decision == "deny" else answered
         case _:
             assert_never(event.decision)
 
@@ -118,9 +123,17 @@ def close_expired(state: RunState, event: ApprovalExpired) -> RunState:
             allowed = _with_arguments(state, allowed, request.arguments, by=request.edited_by)
         case "deny":
             allowed = replace(call, phase=call.after("answer"))
+            state = _denied(state, request)
         case _:
             assert_never(event.decision)
     return replace(put_call(state, allowed), authority=authority)
+
+
+def _denied(state: RunState, request: ApprovalRequest) -> RunState:
+    """Note that people denied a repeated call, so that they are not asked again before something new happens."""
+    if request.rule != REPEATED:
+        return state
+    return replace(state, repeats=state.repeats.deny(request.call().digest))
 
 
 def _with_arguments(state: RunState, call: CallState, arguments: str, *, by: str) -> CallState:

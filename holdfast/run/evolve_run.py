@@ -7,6 +7,7 @@ from holdfast.run.substates.authority import with_reason
 from holdfast.run.substates.calls import Calls, CallState
 from holdfast.run.substates.ending import Ending
 from holdfast.run.substates.idle import Idle
+from holdfast.run.substates.repeats import Repeats
 from holdfast.seals.starts import START_WITHIN
 from holdfast.tools.effects import PastEffect
 from holdfast.trust import Trust, least
@@ -42,6 +43,7 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
         calls=Calls(current=tuple(_orphaned(state, call) for call in state.calls.current), count=state.calls.count),
         authority=replace(state.authority, requests=()),
         context=replace(state.context, trust=trust),
+        repeats=Repeats(),
         idle=Idle(limit=event.idle_limit),
         ending=Ending(),
         blocked=None,
@@ -86,11 +88,12 @@ def load_agent(state: RunState, event: AgentLoaded) -> RunState:
 
 
 def unblock_run(state: RunState) -> RunState:
-    """Unblock the run; at the step limit, that grants as many steps again."""
+    """Unblock the run; at a limit, that grants the same amount again."""
     steps = state.steps.use_reply()
     if state.spec and steps.used_up:
         steps = replace(steps, limit=steps.limit + state.spec.limits.max_steps)
-    return replace(state, blocked=None, steps=steps, context=state.context.retried(step=steps.count))
+    context = state.context.retried(step=steps.count)
+    return replace(state, blocked=None, steps=steps, context=context, repeats=Repeats())
 
 
 def reset_run(state: RunState, event: RunReset) -> RunState:

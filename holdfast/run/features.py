@@ -31,7 +31,9 @@ LEVELS: Mapping[int, str] = {
     "call, constraints, and `lift`; `pause` and `resume` by a person; `refine`, a refinement of the task by a person; "
     "a start names the schedule that made it; tools that the run carries out (`sleep_until`, `wait_for_event`), the "
     "status `dormant`, `wake`, and two search attributes of such agents; a result names the artifacts of what was left "
-    "out of it; `own` calls of a run, which keep progress.txt, and `learning_requested` before its end",
+    "out of it; `own` calls of a run, which keep progress.txt, and `learning_requested` before its end; the loop "
+    "guard, which delays repeated calls, tells the LLM, and asks people; why a tool call failed, and which attempts at "
+    "it did",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -76,6 +78,12 @@ KEEPS_PROGRESS = 1
 
 LEARNS = 1
 """The step at the end of a run in which the LLM is asked what it has learnt (`Memory.learn`)."""
+
+LOOP_GUARD = 1
+"""Repeated calls are counted (`holdfast.run.repeats`): they start later, the LLM is told, people are asked."""
+
+FAILED_ATTEMPTS = 1
+"""The outcome of a call says which attempts at it failed, and in a word why it failed itself."""
 
 
 def require_features(level: int) -> None:

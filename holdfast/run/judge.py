@@ -5,13 +5,15 @@
 3. A constraint (`holdfast.run.constraints`) refuses a call before it is judged here.
 4. What the LLM has learnt waits for its approval no longer than the end of a run may take. Where the LLM has read
    results that cannot be trusted, it always requires approval (`holdfast.run.ending`).
-5. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
+5. Where a call repeats itself, the loop guard has the last word (`holdfast.run.repeats`).
+6. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
 """
 
 from holdfast.authority.policy import Terms, ToolUse, Verdict, evaluate
 from holdfast.authority.statements import parsed
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.remembered_rules import rule_for
+from holdfast.run.repeats import guarded
 from holdfast.run.state import RunState
 from holdfast.run.substates.ending import LEARNING_SECONDS, LEARNING_TOOLS
 from holdfast.tools.numbers import with_floats
@@ -24,8 +26,8 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
     if approval_required(verdict) and (rule := rule_for(state, call, verdict.terms)):
         by = ", ".join(vote.by for vote in rule.votes)
         lifted = f"remembered {rule.rule} (by {by})"
-        return Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
-    return verdict
+        verdict = Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
+    return guarded(state, call, verdict)
 
 
 def policy_verdict(state: RunState, call: ToolCall) -> Verdict:

@@ -113,7 +113,8 @@ def _awaited(state: RunState) -> str:
         return "waits for a message" + (f", until {_time(state.idle.until)}" if state.idle.until else "")
     ids, sleeps = [request.id for request in state.authority.requests], one_line(state.dormancy.words, 300)
     decisions = f"a decision on request {ids[0]}" if len(ids) == 1 else f"{len(ids)} decisions" if ids else ""
-    awaited = " and for ".join(filter(None, (decisions, sleeps)))
+    repeats = " and ".join(f"{_time(call.starts_at)}, to repeat {call.call.name}" for call in state.calls.delayed)
+    awaited = " and for ".join(filter(None, (decisions, sleeps, repeats)))
     return f"waits for {awaited}" if awaited else ""
 
 
@@ -155,8 +156,8 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
             asked += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
             return (*asked, Following(when="every call of the step has its result", then=calls_llm))
         case NoteProgress():
-            ends = state.awaits_message or state.blocked
-            return (Following(when="that is noted", then=f"it {_waiting(state)}" if ends else calls_llm),)
+            stops = state.awaits_message or state.blocked is not None
+            return (Following(when="that is noted", then=f"it {_waiting(state)}" if stops else calls_llm),)
         case AskForLearnings():
             return (Following(when="the LLM has replied", then="its notes are judged, and the run ends"),)
         case Complete() | Block() | Finish():

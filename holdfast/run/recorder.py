@@ -15,6 +15,7 @@ from holdfast.run.contracts import Notice
 from holdfast.run.evolve import evolve
 from holdfast.run.notices import notice_of
 from holdfast.run.refusals import Refusals, is_refused
+from holdfast.run.repeats import noted
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.run.state import RunState
 from holdfast.transcript.transcript import Transcript
@@ -56,7 +57,7 @@ class Recorder:
                     continue
             else:
                 self.record_refusals()
-            stamped = self.log.append(event, at=self.at)
+            stamped = self.log.append(noted(self.state, event), at=self.at)
             if is_refused(stamped):
                 self.refusals.keep(stamped)
             notice = notice_of(self.state, stamped) if self.state.notify else None

@@ -3,7 +3,7 @@
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.contracts import AgentRequest, RunInput, ToolRequest
-from holdfast.run.features import CONSTRAINTS, RESULT_NAMES_ARTIFACTS
+from holdfast.run.features import CONSTRAINTS, FAILED_ATTEMPTS, RESULT_NAMES_ARTIFACTS
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect
 from holdfast.trust import Origin
@@ -65,6 +65,7 @@ def tool_request(
         origin=origin,
         cannot=number > 0 and state.features >= CONSTRAINTS,
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
+        failures=number > 0 and state.features >= FAILED_ATTEMPTS,
     )
 
 

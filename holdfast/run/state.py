@@ -29,6 +29,7 @@ from holdfast.run.substates.inbox import Inbox
 from holdfast.run.substates.origin import RunOrigin
 from holdfast.run.substates.pause import Pause
 from holdfast.run.substates.refinements import TaskRefinement
+from holdfast.run.substates.repeats import Repeats
 from holdfast.run.substates.steps import Steps
 from holdfast.tools.effects import PastEffect, effect_key
 
@@ -84,6 +85,7 @@ class RunState:
     inbox: Inbox = field(default_factory=Inbox)
     constraints: Constraints = field(default_factory=Constraints)
     dormancy: Dormancy = field(default_factory=Dormancy)
+    repeats: Repeats = field(default_factory=Repeats)
     context: Context = field(default_factory=Context)
     freshness: Freshness = field(default_factory=Freshness)
     idle: Idle = field(default_factory=Idle)
@@ -161,6 +163,14 @@ class RunState:
         due += [self.dormancy.until, self.ending.until]
         return min((time for time in due if time), default=None)
 
+    def next_start(self, at: datetime) -> datetime | None:
+        """Return when the next call starts that is delayed beyond that time; None for never."""
+        if self.outcome or self.pause:
+            return None
+        return min(
+            (call.starts_at for call in self.calls.delayed if call.starts_at and call.starts_at > at), default=None
+        )
+
     @property
     def compacts_now(self) -> bool:
         """Whether the context is compacted while the run waits for a message, because a person asked for it."""
@@ -221,6 +231,7 @@ class RunState:
             "remembered": [rule.view() for rule in self.authority.rules],
             "delegated": [delegation.view() for delegation in self.authority.delegations],
             "constraints": [constraint.view() for constraint in self.constraints.kept],
+            "delayed": [call.view() for call in self.calls.delayed],
             "blocked": self.blocked.view() if self.blocked else None,
             "paused": self.pause.view() if self.pause else None,
             "dormancy": self.dormancy.view(),
@@ -243,4 +254,6 @@ class RunState:
             "rejected_replies": self.steps.rejected_replies,
             "max_rejected_replies": limits.max_rejected_replies,
             "max_calls": limits.max_calls,
+            "repeats": self.repeats.highest,
+            "repeats_asked": limits.repeats_asked,
         }

@@ -17,7 +17,7 @@ from typing import assert_never
 from holdfast.base.digests import GENESIS, chain, digest
 from holdfast.base.lines import Lines, page
 from holdfast.base.models import Frozen
-from holdfast.llm.blocks import Content, more_than_text
+from holdfast.llm.blocks import Content, more_than_text, with_heading
 from holdfast.llm.messages import AnyMessage, ToolMessage, UserMessage, encode
 from holdfast.log import events
 from holdfast.log.events import AgentEvent, ToolStatus
@@ -190,7 +190,8 @@ class Transcript:
                 self._unrequested -= 1
             case events.ToolCallFinished():
                 if call := self._open.get(event.number):  # else a compaction has replaced the call
-                    self._early[event.number] = tool_message(call.id, call.tool, event.status, event.content)
+                    content = with_heading(repeats_note(event), event.content) if event.repeats else event.content
+                    self._early[event.number] = tool_message(call.id, call.tool, event.status, content)
                 self._flush()
             case events.StateVerified():
                 self._note(event, verification_text(event))
@@ -337,6 +338,14 @@ def reset_notice(event: events.RunReset) -> str:
     return (
         "This conversation was reset to an earlier point. It no longer shows what came after that point, but these "
         f"calls happened and were not undone. If you repeat one exactly, it returns the same result:\n\n{done}{older}"
+    )
+
+
+def repeats_note(event: events.ToolCallFinished) -> str:
+    """Tell the LLM that a call repeats itself; it stands before the result."""
+    return (
+        f"[Note: this call has now had the same result {event.repeats} times, and nothing new came in between. "
+        "Repeating it will not help: do something else, or answer with what you have.]\n"
     )
 
 

@@ -141,6 +141,7 @@ CATALOG = Catalog(
         keeper(),
         Agent(name="sleeper", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)), dormancy=True),
         archivist(),
+        clerk("looper", max_steps=100, repeats_slowed=3, repeats_told=3, repeats_asked=4),
     ],
     tools=[look, glance, pay, wipe, stall, fetch],
 )
@@ -353,6 +354,25 @@ async def constrained(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+def looks_again(conversation: Conversation) -> Reply:
+    """Look at the same thing over and over; then try to wipe until the run is blocked."""
+    if "unblocked" in str(conversation.messages):
+        return say("done")
+    return call("look", at="a") if conversation.replies < 11 else call("wipe")
+
+
+async def repeated(run: Handle, rig: Rig) -> None:
+    """Approve a repeated call, which grants as many again; then deny it; unblock the run with a message."""
+    await status_of(run, "waiting_approval")
+    await answer_of(run.execute_update("decide", {"decision": "approve", "request": "1", "by": "alice"}))
+    await eventually(lambda: run.query("state"), lambda state: [each["request"] for each in state["pending"]] == ["2"])
+    await run.signal("deny", {"request": "2", "by": "alice", "reason": "it is still a"})
+    await status_of(run, "blocked")
+    await run.execute_update("say", {"message": "unblocked", "by": "alice"})
+    await run.signal("retry", {"by": "alice"})
+    await run.result()
+
+
 def first_looks(conversation: Conversation) -> Reply:
     """Ask to pay, look at something, and answer."""
     done = conversation.replies
@@ -469,6 +489,7 @@ SCENARIOS: dict[str, Scenario] = {
     "compacted": (at_length, plain, {"agent": "folder"}),
     "compacted_on_request": (when_asked, asked, {"idle_limit": 3.0}),
     "constrained": (meeting_constraints, constrained, {"agent": "folder", "idle_limit": 1.0}),
+    "repeated": (looks_again, repeated, {"agent": "looper"}),
     "paused": (first_looks, paused, {"idle_limit": 1.0}),
     "refined": (first_looks, refined, {"idle_limit": 1.0}),
     "dormant": (sleepy, dormant, {"agent": "sleeper"}),

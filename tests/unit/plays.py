@@ -45,7 +45,16 @@ DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 PEOPLE = ("alice", "bob", "carol", "dave")
 HOUR = 3_600
 SLEEP_TOOLS = tuple(each.spec for each in dormancy_tools())
-LIMITS = Limits(max_steps=25, max_rejected_replies=3, compaction_tokens=1_000, idle_limit=5, stale_after=HOUR / 2)
+LIMITS = Limits(
+    max_steps=25,
+    max_rejected_replies=3,
+    compaction_tokens=1_000,
+    idle_limit=5,
+    stale_after=HOUR / 2,
+    repeats_slowed=1,
+    repeats_told=2,
+    repeats_asked=2,
+)
 TERMS = (
     Terms(),
     Terms(by=("boss", "bob"), quorum=2, expires_after=HOUR, remind_every=HOUR / 4),
@@ -123,6 +132,8 @@ class Play:
         """The feature level of the workers."""
         self.sleeper = random.Random(seed) if seed % 4 == 1 else None
         """Makes the choices of an agent that can put itself to sleep; None for another agent."""
+        self.repeating = seed % 4 == 3
+        """Whether every call has the same result."""
         self.flooded = seed % 6 == 0
         """Whether meaningless signals arrive by the hundred."""
         tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
@@ -238,6 +249,8 @@ class Play:
                 else:
                     status = chance.choice(["ok", "ok", "failed", "unknown"])
                     content = f"result {call.number} {chance.choice(TEXTS)}"
+                    if self.repeating:
+                        content = "as before"
                     more: dict[str, Any] = {}
                     if request.cannot and chance.random() < self.rates["cannot"]:
                         until = chance.choice([None, thread.at + timedelta(seconds=chance.choice([-1, 60, HOUR]))])

@@ -59,6 +59,10 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _Model = TypeVar("_Model", bound=Frozen)
 
 
+UNGUARDED: dict[str, Any] = {"repeats_slowed": 0, "repeats_told": 0, "repeats_asked": 0}
+"""The limits of an agent that may repeat calls as it likes."""
+
+
 def tool_spec(name: str, effect: Effect = Effect.READ, **more: Any) -> ToolSpec:
     """Return a tool that takes any arguments."""
     values: dict[str, Any] = {"parameters": {"type": "object"}, "timeout": 5, **more}

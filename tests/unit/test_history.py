@@ -70,6 +70,13 @@ EXPECTED = {
     + 2 * STEP
     + ("llm_replied " + ALLOWED + "tool_call_finished llm_replied message_awaited constraint_lifted signal_rejected ")
     + ("user_message_received message_taken " + STEP + "llm_replied message_awaited run_finished"),
+    "repeated": LOADED
+    + 4 * STEP
+    + ("llm_replied " + ASKED + "decision_received " + RAN)
+    + 3 * STEP
+    + ("llm_replied " + ASKED + "decision_received tool_call_finished ")
+    + 6 * ("llm_replied " + ALLOWED + "tool_call_finished ")
+    + ("run_blocked user_message_received run_unblocked message_taken " + DONE),
     "paused": LOADED
     + "llm_replied "
     + ASKED

@@ -48,7 +48,7 @@ from holdfast.run.details import current_details
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
 from holdfast.transcript.transcript import Transcript, refinement_text
 from tests.unit.plays import SEEDS, play
-from tests.unit.runs import agent_spec, calls, loaded_thread, says, through_json
+from tests.unit.runs import UNGUARDED, agent_spec, calls, loaded_thread, says, through_json
 
 REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
 ANY: TypeAdapter[Any] = TypeAdapter(Any)
@@ -390,7 +390,8 @@ def test_images_survive_every_compaction_or_are_named(
 ) -> None:
     """The task's blocks and, within the limit, those of later messages follow each summary byte for byte."""
     given_task: Any = "the task" if task is None else content_with_file("the task", task)
-    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)), task=given_task, features=features)
+    limits = Limits(compaction_tokens=1_000, **UNGUARDED)
+    thread = loaded_thread(agent_spec(limits=limits), task=given_task, features=features)
     said: list[Any] = []
     for step, (size, kind) in enumerate(messages):
         content: Any = content_with_file(f"said {step}", size, kind) if kind else f"said {step}"
@@ -555,7 +556,7 @@ def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_e
 
 def test_a_context_that_compaction_cannot_shrink_is_compacted_when_it_has_doubled_and_says_so() -> None:
     """A task over the limit: no compaction at every second step, each with a summary of a summary; a warning."""
-    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000)), features=1)
+    thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000, **UNGUARDED)), features=1)
 
     def step(tokens: int) -> bool:
         reply = calls("look", first=thread.state.steps.count)

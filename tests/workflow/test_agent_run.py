@@ -100,7 +100,7 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before(rig: StartRi
 
 async def test_no_activity_input_carries_the_transcript(rig: StartRig) -> None:
     """I1: every message is in history once; the LLM call's input stays a few hundred bytes at any step."""
-    async with rig(catalog(), steps([call("look", at="x" * 500) for _ in range(12)] + [say("done")])) as r:
+    async with rig(catalog(), steps([call("look", at=f"{n:0>500}") for n in range(12)] + [say("done")])) as r:
         run = await r.start()
         await run.result()
         history = await run.fetch_history()

@@ -31,7 +31,7 @@ from holdfast.run.compaction import INSTRUCTION
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps, together
 from tests.rig import Rig, StartRig, answer_of, check_thread, eventually, runs_of, status_of
-from tests.unit.runs import agent_spec, calls, says
+from tests.unit.runs import UNGUARDED, agent_spec, calls, says
 from tests.workflow.test_history import SPEC, Desk, Handle, begin, deciding, ended, working
 
 
@@ -51,7 +51,7 @@ def pay(amount: int, context: ToolContext) -> str:
 
 def catalog(**limits: Any) -> Catalog:
     """Return an agent that may look, must ask to pay, and whose runs continue as new often."""
-    given = {"history_events": 60, "max_steps": 1_000, **limits}
+    given = {"history_events": 60, "max_steps": 1_000, **UNGUARDED, **limits}
     agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=Limits(**given))
     return Catalog(agents=[agent], tools=[look, pay])
 

@@ -7,7 +7,8 @@ effect was under way when the run was closed from outside; the run has to settle
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from datetime import datetime
+from typing import Any, Literal
 
 from holdfast.authority.policy import Terms
 from holdfast.base.replacing import replace
@@ -92,12 +93,21 @@ class CallState:
     """The effect that it had before the run was reset, or in a run that was closed."""
     own: bool = False
     """The run itself makes it; no LLM requested it."""
+    starts_at: datetime | None = None
+    """It is allowed, and starts no earlier than this because it repeats itself; None for at once."""
+    repeats: int = 0
+    """How often it has had the same result, where it starts later for that."""
 
     @property
     def edit_note(self) -> str:
         """What the LLM reads before the result where a person has changed the arguments; empty where nobody has."""
         arguments = self.call.arguments[:2_000]
         return f"[{self.edited_by} changed the arguments to {arguments}]\n" if self.edited_by else ""
+
+    def view(self) -> dict[str, Any]:
+        """Return a call that starts later as `show` presents it."""
+        starts_at = self.starts_at.isoformat() if self.starts_at else None
+        return {"call": self.number, "tool": self.call.name, "repeats": self.repeats, "starts_at": starts_at}
 
     def after(self, move: Move) -> Phase:
         """Return the phase that follows this move.
@@ -129,8 +139,24 @@ class Calls:
 
     @property
     def allowed(self) -> tuple[int, ...]:
-        """Numbers of the calls that may start."""
+        """Numbers of the calls that are allowed."""
         return tuple(call.number for call in self.current if call.phase == "allowed")
+
+    @property
+    def delayed(self) -> tuple[CallState, ...]:
+        """The calls that are allowed and start later, because they repeat themselves; perhaps that time has come."""
+        return tuple(call for call in self.current if call.phase == "allowed" and call.starts_at)
+
+    def startable(self, at: datetime) -> tuple[int, ...]:
+        """Return the numbers of the calls that may start at that time."""
+        later = {call.number for call in self.delayed if call.starts_at and call.starts_at > at}
+        return tuple(number for number in self.allowed if number not in later)
+
+    def without_delays(self) -> "Calls":
+        """Let every allowed call start at once."""
+        if not self.delayed:
+            return self
+        return replace(self, current=tuple(replace(call, starts_at=None, repeats=0) for call in self.current))
 
     @property
     def waiting(self) -> bool:

@@ -114,6 +114,17 @@ class TaskRefinement(Frozen):
     at: datetime
 
 
+class DelayedCall(Frozen):
+    """A call that is allowed and starts later, because it repeats itself."""
+
+    call: int
+    """Its number in the thread."""
+    tool: str
+    repeats: int
+    """How often it has had the same result."""
+    starts_at: datetime
+
+
 class ThreadLimits(Frozen):
     """What counts towards an agent's limits, and the limits (`holdfast.Limits`)."""
 
@@ -126,6 +137,10 @@ class ThreadLimits(Frozen):
     max_rejected_replies: int
     max_calls: int
     """How many calls of one reply run."""
+    repeats: int = 0
+    """How often the call that repeats most has ended in the same way, with nothing new in between."""
+    repeats_asked: int = 0
+    """At how many people are asked, or the run is blocked; 0 for never."""
 
 
 class ThreadWait(Frozen):
@@ -189,6 +204,8 @@ class ThreadState(Frozen):
     delegated: tuple[Delegation, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     """What tools said cannot be done, oldest first."""
+    delayed: tuple[DelayedCall, ...] = ()
+    """Calls that start later, because they repeat themselves."""
     blocked: Blocked | None
     """Why the run is blocked; `Thread.retry` resumes it."""
     paused: Pause | None = None

@@ -13,9 +13,10 @@ from holdfast.llm.content import read_content
 from holdfast.llm.messages import AssistantMessage, ToolMessage, from_json
 from holdfast.llm.outages import Outage
 from holdfast.log.events import EVENTS
-from holdfast.run.details import describe_call
+from holdfast.run.call_words import describe_call
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
+from holdfast.tools.failures import FailedAttempts
 from holdfast.tools.triggers import WAKE_TRIGGER
 
 PROGRESS = frozenset(
@@ -147,9 +148,11 @@ def _summary(event: JSON) -> str:
             own = "the run's own " if event["own"] else ""
             return f"{own}call {event['number']}: {call_text(event['call'])}"
         case "verdict_given":
-            return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])})"
+            times = f"the same result {event['repeats']:,} times"
+            later = f", starts {event['delay']:g} s later: {times}" if event["delay"] else ""
+            return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])}){later}"
         case "approval_requested" | "reconcile_requested":
-            return request_summary(event["request"])
+            return request_summary(event["request"]) + brief(_failures(event), 300)
         case "decision_received":
             return _decision(event)
         case "approval_reminded" | "approval_escalated" | "approval_expired":
@@ -168,8 +171,8 @@ def _summary(event: JSON) -> str:
             adopted = ", found done already" if event["adopted"] else ""
             took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
             result = brief(text_of(read_content(event["content"])))
-            words = f"call {event['number']}: {event['status']}{_scope(event)}{adopted}{took}: {result}"
-            return words + _clipped(event)
+            how = f"{event['status']}{_cause(event)}{_scope(event)}{adopted}{took}{_repeats(event)}"
+            return f"call {event['number']}: {how}{brief(_failures(event), 300)}: {result}{_clipped(event)}"
         case "dormancy_began":
             kept = f", ended at once by event {event['wake']}" if event["wake"] else ""
             return brief(f"call {event['number']} waits for {trigger_words(event['trigger'])}{kept}", 300)
@@ -213,6 +216,20 @@ def _scope(event: JSON) -> str:
     if not event["scope"]:
         return ""
     return f" {event['scope']}" + (f", until {clock(event['until'])}" if event["until"] else "")
+
+
+def _cause(event: JSON) -> str:
+    """Why a call failed, in a word, where that is known."""
+    return f" ({event['cause'].replace('_', ' ')})" if event["cause"] else ""
+
+
+def _repeats(event: JSON) -> str:
+    return f", like this {event['repeats']:,} times in a row" if event["repeats"] else ""
+
+
+def _failures(event: JSON) -> str:
+    """The attempts at a call that failed before."""
+    return f", {FailedAttempts.model_validate(event['failures']).words}" if event.get("failures") else ""
 
 
 def _findings(event: JSON) -> str:

@@ -1,5 +1,6 @@
 """Screens for people: one thread, a list of threads, open requests."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -85,6 +86,7 @@ def show_screen(
     rows += [("Task", visible(state["task"])), *map(refinement_row, state.get("refinements", ()))]
     rows += [("Workspace", visible(state["workspace"])), ("Schedule", visible(state.get("schedule", "")))]
     rows += [("Running", visible(call)) for call in state.get("running", ())]
+    rows += [("Delayed", delay_words(each, at)) for each in state.get("delayed", ())]
     rows += [("Paused" if each.paused else "Retrying", retry_words(each, now=at, thread=thread)) for each in retrying]
     rows += [("Warning", visible(state.get("warning", "")))]
     rows += [("Tokens", tokens_words(usage)), ("Cost", cost_words(state) if "cost" in state else "")]
@@ -222,14 +224,23 @@ def request_terms(request: JSON) -> tuple[str, ...]:
     return tuple(line[:1].upper() + line[1:] for line in lines if line)
 
 
+def delay_words(delayed: JSON, now: datetime) -> str:
+    """How long a repeated call still waits, and why."""
+    seconds = max(0, math.ceil((datetime.fromisoformat(delayed["starts_at"]) - now).total_seconds()))
+    why = f"the same call has had the same result {count(delayed['repeats'], 'time')}"
+    return f"call {delayed['call']} of {visible(delayed['tool'])} waits {seconds:,} s: {why}"
+
+
 def limits_words(limits: JSON | None) -> str:
     """What counts towards the agent's limits, each with its limit."""
     if not limits:
         return ""
+    most, limit = limits.get("repeats", 0), limits.get("repeats_asked", 0)
+    repeats = f", a call with the same result {most:,} times" + (f" of {limit:,}" if limit else "") if most > 1 else ""
     return (
         f"steps {limits['steps']:,} of {limits['step_limit']:,}, unusable replies in a row "
         f"{limits['rejected_replies']:,} of {limits['max_rejected_replies']:,}, at most {limits['max_calls']:,} calls "
-        "in a reply"
+        f"in a reply{repeats}"
     )
 
 

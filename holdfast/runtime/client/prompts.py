@@ -15,9 +15,9 @@ from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import Usage, decode, encode
 from holdfast.log.events import ContextCompacted, LLMReplied, MemoryRecalled
 from holdfast.memory.recalled import RecalledTier
+from holdfast.run.call_words import describe_call
 from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.decide import next_action
-from holdfast.run.details import describe_call
 from holdfast.run.evolve import evolve
 from holdfast.run.next_actions import Compact
 from holdfast.run.state import RunState

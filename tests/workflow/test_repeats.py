@@ -1,0 +1,113 @@
+"""The loop guard on a real server: an LLM that repeats itself is slowed, told, and ends up at a person."""
+
+import asyncio
+
+from temporalio.client import Client
+
+from holdfast import Absent, Agent, Catalog, Limits, Policy, allow, tool
+from holdfast.log.events import RunBlocked, ToolCallFinished, VerdictGiven
+from holdfast.run.repeats import RULE
+from holdfast.runtime.cli.event_lines import event_summary
+from holdfast.runtime.cli.screens import show_screen
+from holdfast.testing import Conversation, Reply, call, say
+from tests.replay.scenarios import CATALOG, SCENARIOS, repeated
+from tests.rig import StartRig, check_thread, events_of, eventually, status_of
+from tests.unit.test_history import EXPECTED
+
+
+async def test_an_llm_that_loops_ends_up_at_a_person_who_approves_and_denies_and_replays(
+    rig: StartRig, client: Client
+) -> None:
+    """Four results, a question; approved, four more; denied, no further question, and the run is blocked."""
+    script, _, begin = SCENARIOS["repeated"]
+    async with rig(CATALOG, script) as r:
+        run = await r.start(**begin)
+        await repeated(run, r)
+        events = await check_thread(client, run)
+        assert [event.type for event in events] == EXPECTED["repeated"].split()
+        verdicts = [event for event in events if isinstance(event, VerdictGiven)]
+        assert [event.delay for event in verdicts if event.delay] == [2, 2]
+        assert [event.verdict for event in verdicts if event.rule == RULE][:3] == ["ask", "ask", "deny"]
+        told = [event for event in events if isinstance(event, ToolCallFinished) and event.repeats]
+        assert told[0].repeats == 3
+        assert "this call has now had the same result 3 times" in str(r.llm.requests[3])
+        (blocked,) = (event for event in events if isinstance(event, RunBlocked))
+        assert blocked.cause == "RefusedAgain"
+        lines = [event_summary(event.model_dump(mode="json")) for event in events]
+        assert any(line.endswith("starts 2 s later: the same result 3 times") for line in lines)
+        assert any("like this 3 times in a row" in line for line in lines)
+
+
+async def test_a_message_wakes_a_run_that_waits_for_a_repeated_call(rig: StartRig) -> None:
+    """`show` says how long the call waits and why; the message ends the wait, however long it is."""
+
+    @tool(effect="read")
+    def look() -> str:
+        """Look."""
+        return "as before"
+
+    def script(conversation: Conversation) -> Reply:
+        return say("told") if conversation.last_user_message == "enough" else call("look")
+
+    limits = Limits(repeats_slowed=1, repeats_told=0, repeats_asked=0)
+    agent = Agent(name="looper", instructions="Look.", policy=Policy(rules=(allow(),)), limits=limits)
+    async with rig(Catalog(agents=[agent], tools=[look]), script) as r:
+        run = await r.start()
+        state = await eventually(lambda: run.query("state"), lambda state: bool(state["delayed"]))
+        assert state["status"] == "running"
+        screen = show_screen(state, retrying=[], ui=None).plain
+        assert f"call {state['delayed'][0]['call']} of look waits " in screen
+        assert "s: the same call has had the same result " in screen
+        await run.execute_update("say", {"message": "enough", "by": "alice"})
+        await status_of(run, "completed")
+        assert (await run.result())["result"] == "told"
+
+
+async def test_why_a_call_failed_and_which_attempts_did_is_recorded(rig: StartRig, client: Client) -> None:
+    """A time-out is told apart from other errors; attempts that failed travel with the outcome, which has one event."""
+    tries: list[int] = []
+
+    @tool(effect="read", timeout=0.2)
+    async def stall() -> str:
+        """Never return."""
+        await asyncio.sleep(60)
+        return "never"
+
+    @tool(effect="read")
+    def refuse() -> str:
+        """Fail to connect."""
+        raise ConnectionRefusedError("nobody listens")
+
+    def check() -> Absent:
+        tries.append(1)
+        if len(tries) <= 2:
+            raise ConnectionResetError(f"cut {len(tries)}")
+        return Absent()
+
+    @tool(effect="verifiable", check=check, timeout=0.2)
+    async def stop() -> str:
+        """Take too long; its check fails twice before it can say that nothing happened."""
+        await asyncio.sleep(60)
+        return "never"
+
+    replies = [call("stall"), call("refuse"), call("stop"), say("done")]
+    agent = Agent(name="a", instructions="Try.", policy=Policy(rules=(allow(),)), limits=Limits(local_seconds=0))
+    catalog = Catalog(agents=[agent], tools=[stall, refuse, stop])
+    async with rig(catalog, lambda conversation: replies[conversation.replies]) as r:
+        run = await r.start()
+        await run.result()
+        ends = [event for event in await events_of(run) if isinstance(event, ToolCallFinished)]
+        assert [(event.status, event.cause) for event in ends] == [
+            ("failed", "timeout"),
+            ("failed", "connection"),
+            ("failed", "timeout"),
+        ]
+        assert [event.failures for event in ends[:2]] == [None, None]
+        failures = ends[2].failures
+        assert failures is not None
+        assert (failures.count, [each.kind for each in failures.last]) == (2, ["connection", "connection"])
+        assert "ConnectionResetError: cut 2" in failures.last[1].message
+        line = event_summary(ends[2].model_dump(mode="json"))
+        assert "failed (timeout)" in line
+        assert "after 2 failed attempts (connection: " in line
+        await check_thread(client, run)

@@ -6,8 +6,9 @@ one iteration to the next the loop carries nothing but the workspace's files and
 """
 
 import asyncio
+import contextlib
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, NoReturn, assert_never
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate, WorkflowIDReusePolicy
@@ -22,28 +23,19 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from holdfast.base.replacing import replace
 from holdfast.base.text import one_line
-from holdfast.log.events import RunOutcome
-from holdfast.loop.activities import SETTLE, SURVEY
+from holdfast.log.events import RunBlocked, RunFinished, RunOutcome
+from holdfast.log.loop_events import IterationStarted, LogPart, LoopEvent
+from holdfast.loop.activities import ARCHIVE_LOOP, SETTLE, SURVEY
 from holdfast.loop.briefs import initializer_brief, iteration_brief
-from holdfast.loop.decide import (
-    Block,
-    Finish,
-    Initialize,
-    Work,
-    begin,
-    next_step,
-    on_block,
-    on_settled,
-    on_start,
-    on_steering,
-    on_survey,
-    result_of,
-)
+from holdfast.loop.decide import Block, Finish, Initialize, Work, next_step, on_settled, on_survey, result_of
 from holdfast.loop.details import loop_details
+from holdfast.loop.recorder import LoopRecorder
 from holdfast.loop.state import (
     Iteration,
+    LoopArchiveRequest,
     LoopInput,
     LoopResult,
+    LoopState,
     RunEnd,
     Settled,
     SettleRequest,
@@ -51,11 +43,14 @@ from holdfast.loop.state import (
     Survey,
     SurveyRequest,
 )
+from holdfast.loop.steering import on_pause_due, on_steering
 from holdfast.run import contracts
 from holdfast.run.activities import NOTIFY
-from holdfast.run.contracts import Notice, Notified, Occasion, RunInput, RunResult, View, cause_of
+from holdfast.run.contracts import Notice, Notified, Occasion, Page, RunInput, RunResult, View, cause_of
 from holdfast.run.features import require_features
 from holdfast.run.notices import TEXT_CHARS
+from holdfast.run.rollover import SIGNAL_LIMIT
+from holdfast.run.snapshot import TAIL_BYTES
 from holdfast.seals.orders import answers, order_name
 from holdfast.seals.seals import is_unsealed
 from holdfast.seals.starts import NO_INPUT, only, refusal
@@ -89,8 +84,22 @@ class AgentLoopWorkflow:
         self._refused = refusal(loop, first_run_id=info.first_execution_run_id, started_at=info.workflow_start_time)
         if not self._refused:
             require_features(loop.features)
-        self._state = begin(loop, thread=info.workflow_id, at=workflow.now())
+        self._recorder = LoopRecorder(
+            loop,
+            thread=info.workflow_id,
+            run_id=info.original_execution_run_id,
+            first_run_id=info.first_execution_run_id,
+            at=workflow.now(),
+        )
+        self._signals = 0
+        """Signals that this Temporal run has received."""
+        self._writing: asyncio.Task[None] | None = None
+        """A write to the permanent record."""
+        self._written_at: tuple[object, ...] = ()
+        """The pause and the block at which the log was last written."""
         self._published: tuple[object, ...] = ()
+        self._traced: tuple[object, ...] = ()
+        """Time and length of history when a signal last left a trace in history."""
         self._notifying: list[asyncio.Future[Notified]] = []
         """Notices under way."""
 
@@ -110,31 +119,36 @@ class AgentLoopWorkflow:
             return await self._work()
         except (asyncio.CancelledError, ActivityError):
             self._end("cancelled", "it was cancelled")
+            await self._write_all()
             raise
         except ApplicationError as error:
             self._end("failed", error.message)
+            await self._write_all()
             raise
 
     async def _work(self) -> LoopResult:
         while True:
             self._publish()
-            await workflow.wait_condition(lambda: not (self._state.paused or self._state.blocked))
+            await self._wait_for_people()
             await self._continue_as_new_if_due()
             survey = await self._survey()
-            self._state = on_survey(self._state, survey, at=workflow.now())
+            self._record(on_survey(survey))
             require_features(self._state.features)
             if self._state.paused:  # during the survey: the answer to that promised that nothing begins any more
                 continue
             step = next_step(self._loop, self._state, survey, at=workflow.now())
+            if self._recorder.refused:
+                step = Block(contracts.RECORD_CONFLICT, self._recorder.refused)
             match step:
                 case Finish():
                     result = result_of(self._state)
                     self._end("completed", f"{result.tasks} tasks are done, after {result.iterations} iterations")
                     self._notify("run_finished", self._state.result)
+                    await self._write_all()
                     await self._notices_sent()
                     return result
                 case Block() as block:
-                    self._state = on_block(self._state, block, at=workflow.now())
+                    self._record(RunBlocked(cause=block.cause, message=block.message))
                     self._notify("run_blocked", f"{block.cause}: {block.message}")
                 case Work(task=task):
                     await self._iterate(survey, task)
@@ -143,9 +157,74 @@ class AgentLoopWorkflow:
                 case _:
                     assert_never(step)
 
+    @property
+    def _state(self) -> LoopState:
+        return self._recorder.state
+
+    def _record(self, *events: LoopEvent) -> None:
+        self._recorder.record(*events, at=workflow.now())
+
     def _end(self, outcome: RunOutcome, result: str) -> None:
-        self._state = replace(self._state, outcome=outcome, result=result, updated_at=workflow.now())
+        self._record(RunFinished(outcome=outcome, result=result))
         self._publish()
+
+    async def _wait_for_people(self) -> None:
+        """Wait while the loop is paused or blocked."""
+        while self._state.paused or self._state.blocked:
+            if due := on_pause_due(self._state, at=workflow.now()):
+                self._record(*due)
+                self._publish()
+                continue
+            self._write_once()
+            if self._leaves_wait():
+                await self._continue_as_new()
+            waits, until = self._waits, self._state.paused and self._state.paused.until
+            left = max(0.01, (until - workflow.now()).total_seconds()) if until else None
+            with contextlib.suppress(TimeoutError):
+                await workflow.wait_condition(
+                    lambda: self._waits != waits or self._leaves_wait(),  # noqa: B023  # awaited in the loop's body
+                    timeout=left,
+                    timeout_summary="until the pause is over",
+                )
+
+    @property
+    def _waits(self) -> tuple[object, ...]:
+        """What the loop waits for."""
+        return self._state.paused, self._state.blocked
+
+    def _leaves_wait(self) -> bool:
+        """Whether a flood of signals has to end this Temporal run while the loop waits."""
+        log = self._recorder.log
+        return self._state.logged and self._signals >= SIGNAL_LIMIT and log.size_since(log.first) <= TAIL_BYTES
+
+    # The permanent record.
+
+    def _write_once(self) -> None:
+        """Start to write the log, once for each pause and each block; what follows them is written with the next."""
+        if self._waits == self._written_at or self._writing:
+            return
+        self._written_at = self._waits
+        if part := self._recorder.part():
+            self._writing = asyncio.create_task(self._write(part))
+
+    async def _write(self, part: LogPart) -> None:
+        request = LoopArchiveRequest(order=self._order(), log=part)
+        try:
+            answer = await calls.start_activity(ARCHIVE_LOOP, request, None)
+        except ActivityError:  # the events stay, and are written with the next survey
+            return
+        finally:
+            self._writing = None
+        if answers(answer, request):
+            self._recorder.written(part, answer.logged)
+
+    async def _write_all(self) -> None:
+        """Write the log, and wait until the permanent record has it."""
+        self._recorder.record_refusals(at=workflow.now())
+        tried: LogPart | None = None
+        while (part := self._recorder.part()) and part != tried:
+            tried = part
+            await self._write(part)
 
     async def _survey(self) -> Survey:
         state, loop = self._state, self._loop
@@ -156,10 +235,15 @@ class AgentLoopWorkflow:
             initializer=loop.initializer,
             key=str(workflow.uuid4()),
             priced=loop.limits.cost is not None,
+            log=self._recorder.part(),
         )
         try:
             survey = await calls.start_activity(SURVEY, request, state)
-            return survey if answers(survey, request) else Survey(problem=FORGED, cause=contracts.NOT_SEALED)
+            if not answers(survey, request):
+                return Survey(problem=FORGED, cause=contracts.NOT_SEALED)
+            if request.log and survey.logged:
+                self._recorder.written(request.log, survey.logged)
+            return survey
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -171,10 +255,10 @@ class AgentLoopWorkflow:
     async def _iterate(self, survey: Survey, task: str) -> None:
         """Run one iteration: a fresh agent run, and the record of its end."""
         state, number = self._state, self._state.count
-        iteration = Iteration(number=number, thread=f"{state.thread}-{number}", task=task, started_at=workflow.now())
         brief = iteration_brief(state, task, number=number) if task else initializer_brief(state)
-        self._state = on_start(state, iteration, at=workflow.now())
+        self._record(IterationStarted(number=number, thread=f"{state.thread}-{number}", task=task))
         self._publish()
+        iteration = self._state.recent[-1]
         end, explanation = await self._run_agent(iteration, brief)
         request = SettleRequest(
             order=self._order(),
@@ -189,6 +273,7 @@ class AgentLoopWorkflow:
             key=str(workflow.uuid4()),
             end=end,
             explanation=explanation,
+            log_head=self._state.logged,
         )
         settling = calls.start_activity(SETTLE, request, self._state)
         try:
@@ -197,14 +282,14 @@ class AgentLoopWorkflow:
             settled = await settling
         if not answers(settled, request):
             settled = Settled(outcome="failed", explanation=FORGED)
-        self._state = on_settled(self._state, settled, at=workflow.now())
+        self._record(on_settled(number, settled))
         # Checked, not caught: waiting for a cancelled child raises the same error as the loop's own cancellation.
         if workflow.cancellation_reason() is not None:
             raise asyncio.CancelledError
 
     def _order(self) -> str:
         """Return the name of the next order to an activity."""
-        self._state = replace(self._state, orders=self._state.orders + 1)
+        self._recorder.state = replace(self._state, orders=self._state.orders + 1)
         info = workflow.info()
         return order_name(
             workflow_id=info.workflow_id, first_run_id=info.first_execution_run_id, number=self._state.orders
@@ -261,7 +346,7 @@ class AgentLoopWorkflow:
         """Start a notice, if the worker has receivers."""
         if not self._state.notify:
             return
-        self._state = replace(self._state, notices=self._state.notices + 1)
+        self._recorder.state = replace(self._state, notices=self._state.notices + 1)
         state = self._state
         notice = Notice(
             order=self._order(),
@@ -281,18 +366,28 @@ class AgentLoopWorkflow:
     async def _continue_as_new_if_due(self) -> None:
         info = workflow.info()
         if info.is_continue_as_new_suggested() or info.get_current_history_length() >= HISTORY_EVENTS:
-            await self._notices_sent()
-            chain = {"first_run_id": info.first_execution_run_id, "issued_at": None}
-            level = {"features": self._state.features}
-            workflow.continue_as_new(self._loop.model_copy(update={"state": self._state, **chain, **level}))
+            await self._continue_as_new()
 
-    def _publish(self) -> None:
-        """Publish the loop's state for the Web UI."""
+    async def _continue_as_new(self) -> NoReturn:
+        """Continue as new. A write under way is given up: the next Temporal run writes the same events again."""
+        await self._notices_sent()
+        first_run_id = workflow.info().first_execution_run_id
+        workflow.continue_as_new(self._recorder.next_input(self._loop, first_run_id=first_run_id, at=workflow.now()))
+
+    def _publish(self, *, trace: bool = False) -> None:
+        """Publish the loop's state for the Web UI.
+
+        Args:
+            trace: Leave a trace in history. The SDK replays a workflow task without commands together with the next
+                one, at the next one's time: an event that a signal alone led to would get another time.
+        """
         state = self._state
         workflow.set_current_details(loop_details(state))
         published = (state.agent, state.status, state.count)
-        if published == self._published:
+        now = (workflow.now(), workflow.info().get_current_history_length())
+        if published == self._published and not (trace and now != self._traced):
             return
+        self._traced = now
         self._published = published
         updates: list[SearchAttributeUpdate[Any]] = [_STATUS.value_set(state.status), _STEP.value_set(state.count)]
         if state.agent:
@@ -303,18 +398,18 @@ class AgentLoopWorkflow:
 
     @workflow.signal
     def pause(self, payload: Any = None, *more: Any) -> None:
-        """Begin no further iteration: {"by": "alice"}."""
-        self._steer("pause", payload)
+        """Begin no further iteration: {"by": "alice", "reason": "…", "seconds": 3600}."""
+        self._signal("pause", payload)
 
     @workflow.signal
     def resume(self, payload: Any = None, *more: Any) -> None:
         """Resume after a pause: {"by": "alice"}."""
-        self._steer("resume", payload)
+        self._signal("resume", payload)
 
     @workflow.signal
     def retry(self, payload: Any = None, *more: Any) -> None:
         """Continue after the cause of a block is fixed, or raise the limit that was reached: {"by": "alice"}."""
-        self._steer("retry", payload)
+        self._signal("retry", payload)
 
     @workflow.update(name="pause")
     def pause_update(self, payload: Any = None, *more: Any) -> View:
@@ -349,12 +444,18 @@ class AgentLoopWorkflow:
         Raises:
             ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
         """
-        _, outcome, why = on_steering(self._loop, self._state, what, payload, at=workflow.now())
+        outcome, why, _ = on_steering(self._state, what, payload, at=workflow.now())
         if outcome != "accepted":
             raise ApplicationError(why, View({"outcome": outcome, "explanation": why}), type=outcome)
 
+    def _signal(self, what: Steering, payload: Any) -> None:
+        self._signals += 1
+        self._steer(what, payload)
+        self._publish(trace=self._state.logged)
+
     def _steer(self, what: Steering, payload: Any) -> View:
-        self._state, outcome, why = on_steering(self._loop, self._state, what, payload, at=workflow.now())
+        outcome, why, events = on_steering(self._state, what, payload, at=workflow.now())
+        self._record(*events)
         self._publish()
         return View({"outcome": outcome, "explanation": why})
 
@@ -364,6 +465,11 @@ class AgentLoopWorkflow:
     def state(self) -> View:
         """Return where the loop stands, as `starter.py show` prints it."""
         return View(self._state.view())
+
+    @workflow.query
+    def log(self, start: int = 0) -> Page:
+        """Return a page of the events that the record lacks, from position `start` on, one JSON text a line."""
+        return Page(self._recorder.log.page(start) if self._state.logged else b"")
 
 
 async def _end_of(run: Run) -> tuple[RunEnd, str]:

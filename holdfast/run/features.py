@@ -27,7 +27,7 @@ LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
-    "call, constraints, and `lift`; `pause` and `resume` by a person",
+    "call, constraints, and `lift`; `pause` and `resume` by a person; a loop's log, and its pause like a run's",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -53,6 +53,9 @@ CONSTRAINTS = 1
 
 PAUSE_BY_PERSON = 1
 """The signals and updates `pause` and `resume`."""
+
+LOOP_LOG = 1
+"""A loop writes its log into the permanent record, and is paused, resumed and retried with a run's words."""
 
 
 def require_features(level: int) -> None:

@@ -30,7 +30,7 @@ PURE = {
     "run": "agents authority base errors llm log memory seals tools transcript trust version",
     "loop": "base llm log run seals",
     "audit": "authority llm log run tools",
-    "temporal": "base errors log run seals",
+    "temporal": "base errors log loop run seals",
 }
 """Packages (and modules) of the pure core, each with those it may import: of the ones above it."""
 

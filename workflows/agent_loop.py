@@ -7,36 +7,28 @@ one iteration to the next the loop carries nothing but the workspace's files and
 
 import asyncio
 import contextlib
-from datetime import datetime
 from typing import Any, NoReturn, assert_never
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate, WorkflowIDReusePolicy
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
-    ChildWorkflowError,
-    WorkflowAlreadyStartedError,
     is_cancelled_exception,
 )
-from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from holdfast.base.replacing import replace
-from holdfast.base.text import one_line
 from holdfast.log.events import RunBlocked, RunFinished, RunOutcome
-from holdfast.log.loop_events import IterationStarted, LogPart, LoopEvent
-from holdfast.loop.activities import ARCHIVE_LOOP, SETTLE, SURVEY
+from holdfast.log.loop_events import IterationStarted, LoopEvent
+from holdfast.loop.activities import SETTLE, SURVEY
 from holdfast.loop.briefs import initializer_brief, iteration_brief
 from holdfast.loop.decide import Block, Finish, Initialize, Work, next_step, on_settled, on_survey, result_of
 from holdfast.loop.details import loop_details
 from holdfast.loop.recorder import LoopRecorder
 from holdfast.loop.state import (
-    Iteration,
-    LoopArchiveRequest,
     LoopInput,
     LoopResult,
     LoopState,
-    RunEnd,
     Settled,
     SettleRequest,
     Steering,
@@ -46,16 +38,17 @@ from holdfast.loop.state import (
 from holdfast.loop.steering import on_pause_due, on_steering
 from holdfast.run import contracts
 from holdfast.run.activities import NOTIFY
-from holdfast.run.contracts import Notice, Notified, Occasion, Page, RunInput, RunResult, View, cause_of
+from holdfast.run.contracts import Notice, Notified, Occasion, Page, View, cause_of
 from holdfast.run.features import require_features
 from holdfast.run.notices import TEXT_CHARS
 from holdfast.run.rollover import SIGNAL_LIMIT
 from holdfast.run.snapshot import TAIL_BYTES
 from holdfast.seals.orders import answers, order_name
-from holdfast.seals.seals import is_unsealed
 from holdfast.seals.starts import NO_INPUT, only, refusal
 from holdfast.workflows import calls
 from holdfast.workflows.arguments import any_number
+from holdfast.workflows.iterations import run_agent
+from holdfast.workflows.loop_writing import Writing
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
@@ -67,8 +60,6 @@ HISTORY_EVENTS = 4_000
 """Events of Temporal's history from which the loop continues as new."""
 
 _NO_INPUT = LoopInput(malformed=NO_INPUT)
-
-Run = workflow.ChildWorkflowHandle[Any, RunResult]
 
 
 @workflow.defn(name=contracts.LOOP_WORKFLOW)
@@ -85,7 +76,7 @@ class AgentLoopWorkflow:
         if not self._refused:
             require_features(loop.features)
         self._recorder = LoopRecorder(
-            loop,
+            LoopInput() if self._refused else loop,
             thread=info.workflow_id,
             run_id=info.original_execution_run_id,
             first_run_id=info.first_execution_run_id,
@@ -93,10 +84,7 @@ class AgentLoopWorkflow:
         )
         self._signals = 0
         """Signals that this Temporal run has received."""
-        self._writing: asyncio.Task[None] | None = None
-        """A write to the permanent record."""
-        self._written_at: tuple[object, ...] = ()
-        """The pause and the block at which the log was last written."""
+        self._writing = Writing(self._recorder, self._order)
         self._published: tuple[object, ...] = ()
         self._traced: tuple[object, ...] = ()
         """Time and length of history when a signal last left a trace in history."""
@@ -119,11 +107,10 @@ class AgentLoopWorkflow:
             return await self._work()
         except (asyncio.CancelledError, ActivityError):
             self._end("cancelled", "it was cancelled")
-            await self._write_all()
+            await self._writing.write_all()
             raise
         except ApplicationError as error:
             self._end("failed", error.message)
-            await self._write_all()
             raise
 
     async def _work(self) -> LoopResult:
@@ -136,15 +123,13 @@ class AgentLoopWorkflow:
             require_features(self._state.features)
             if self._state.paused:  # during the survey: the answer to that promised that nothing begins any more
                 continue
-            step = next_step(self._loop, self._state, survey, at=workflow.now())
-            if self._recorder.refused:
-                step = Block(contracts.RECORD_CONFLICT, self._recorder.refused)
+            step = next_step(self._loop, self._state, survey, at=workflow.now(), refused=self._recorder.refused)
             match step:
                 case Finish():
                     result = result_of(self._state)
                     self._end("completed", f"{result.tasks} tasks are done, after {result.iterations} iterations")
                     self._notify("run_finished", self._state.result)
-                    await self._write_all()
+                    await self._writing.write_all()
                     await self._notices_sent()
                     return result
                 case Block() as block:
@@ -165,6 +150,7 @@ class AgentLoopWorkflow:
         self._recorder.record(*events, at=workflow.now())
 
     def _end(self, outcome: RunOutcome, result: str) -> None:
+        self._recorder.record_refusals(at=workflow.now())
         self._record(RunFinished(outcome=outcome, result=result))
         self._publish()
 
@@ -175,7 +161,7 @@ class AgentLoopWorkflow:
                 self._record(*due)
                 self._publish()
                 continue
-            self._write_once()
+            self._writing.write_once(self._waits)
             if self._leaves_wait():
                 await self._continue_as_new()
             waits, until = self._waits, self._state.paused and self._state.paused.until
@@ -196,35 +182,6 @@ class AgentLoopWorkflow:
         """Whether a flood of signals has to end this Temporal run while the loop waits."""
         log = self._recorder.log
         return self._state.logged and self._signals >= SIGNAL_LIMIT and log.size_since(log.first) <= TAIL_BYTES
-
-    # The permanent record.
-
-    def _write_once(self) -> None:
-        """Start to write the log, once for each pause and each block; what follows them is written with the next."""
-        if self._waits == self._written_at or self._writing:
-            return
-        self._written_at = self._waits
-        if part := self._recorder.part():
-            self._writing = asyncio.create_task(self._write(part))
-
-    async def _write(self, part: LogPart) -> None:
-        request = LoopArchiveRequest(order=self._order(), log=part)
-        try:
-            answer = await calls.start_activity(ARCHIVE_LOOP, request, None)
-        except ActivityError:  # the events stay, and are written with the next survey
-            return
-        finally:
-            self._writing = None
-        if answers(answer, request):
-            self._recorder.written(part, answer.logged)
-
-    async def _write_all(self) -> None:
-        """Write the log, and wait until the permanent record has it."""
-        self._recorder.record_refusals(at=workflow.now())
-        tried: LogPart | None = None
-        while (part := self._recorder.part()) and part != tried:
-            tried = part
-            await self._write(part)
 
     async def _survey(self) -> Survey:
         state, loop = self._state, self._loop
@@ -259,7 +216,7 @@ class AgentLoopWorkflow:
         self._record(IterationStarted(number=number, thread=f"{state.thread}-{number}", task=task))
         self._publish()
         iteration = self._state.recent[-1]
-        end, explanation = await self._run_agent(iteration, brief)
+        end, explanation = await run_agent(self._loop, iteration, brief, deadline=self._state.deadline)
         request = SettleRequest(
             order=self._order(),
             workspace=self._loop.workspace,
@@ -294,53 +251,6 @@ class AgentLoopWorkflow:
         return order_name(
             workflow_id=info.workflow_id, first_run_id=info.first_execution_run_id, number=self._state.orders
         )
-
-    async def _run_agent(self, iteration: Iteration, brief: str) -> tuple[RunEnd, str]:
-        """Run the iteration's agent; return how it ended, and why if it failed. A cancelled loop waits for it."""
-        starting = asyncio.create_task(self._start_agent(iteration, brief))
-        in_time = True
-        try:
-            try:
-                run = await asyncio.shield(starting)
-                in_time = await self._in_time(run, self._state.deadline)
-            except asyncio.CancelledError:
-                run = await starting
-        except WorkflowAlreadyStartedError:
-            return "failed", f"there is or was a thread {iteration.thread} already"
-        if not run.done():
-            run.cancel()
-        end, explanation = await _end_of(run)
-        return ("out_of_time" if end == "cancelled" and not in_time else end), explanation
-
-    async def _start_agent(self, iteration: Iteration, brief: str) -> Run:
-        loop = self._loop
-        return await workflow.start_child_workflow(
-            contracts.WORKFLOW,
-            RunInput(
-                start=iteration.thread,
-                issued_at=workflow.now(),
-                task=brief,
-                by=loop.by,
-                by_proven=loop.by_proven,
-                agent=loop.agent if iteration.task else loop.initializer or loop.agent,
-                workspace=loop.workspace,
-                idle_limit=0,
-                trust="tool" if iteration.task else "person",  # an agent may have written the task
-            ),
-            id=iteration.thread,
-            # An existing thread of that name has its own log, which this run must not continue.
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            result_type=RunResult,
-            static_summary=one_line(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
-            cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-        )
-
-    async def _in_time(self, run: Run, deadline: datetime | None) -> bool:
-        """Wait until the run ends or the loop's time is up; return whether it ended."""
-        left = max(0.01, (deadline - workflow.now()).total_seconds()) if deadline else None
-        done, _ = await workflow.wait([run], timeout=left)
-        return bool(done)
 
     def _notify(self, occasion: Occasion, text: str) -> None:
         """Start a notice, if the worker has receivers."""
@@ -450,8 +360,9 @@ class AgentLoopWorkflow:
 
     def _signal(self, what: Steering, payload: Any) -> None:
         self._signals += 1
+        before = self._recorder.log.length
         self._steer(what, payload)
-        self._publish(trace=self._state.logged)
+        self._publish(trace=self._state.logged and self._recorder.log.length > before)
 
     def _steer(self, what: Steering, payload: Any) -> View:
         outcome, why, events = on_steering(self._state, what, payload, at=workflow.now())
@@ -470,15 +381,3 @@ class AgentLoopWorkflow:
     def log(self, start: int = 0) -> Page:
         """Return a page of the events that the record lacks, from position `start` on, one JSON text a line."""
         return Page(self._recorder.log.page(start) if self._state.logged else b"")
-
-
-async def _end_of(run: Run) -> tuple[RunEnd, str]:
-    """Return how an agent run ended, and why if it failed."""
-    try:
-        if is_unsealed(result := await run):
-            return "failed", str(result)
-    except ChildWorkflowError as error:
-        if is_cancelled_exception(error):
-            return "cancelled", "it was cancelled"
-        return "failed", str(error.cause or error)[:1_000]
-    return "completed", ""

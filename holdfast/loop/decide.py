@@ -35,8 +35,18 @@ class Finish:
 Step = Initialize | Work | Block | Finish
 
 
-def next_step(loop: LoopInput, state: LoopState, survey: Survey, *, at: datetime) -> Step:
-    """Decide what a loop does next, given a survey of its files."""
+def next_step(loop: LoopInput, state: LoopState, survey: Survey, *, at: datetime, refused: str = "") -> Step:
+    """Decide what a loop does next, given a survey of its files.
+
+    Args:
+        loop: The loop's input.
+        state: The state, after the survey.
+        survey: The survey.
+        at: The time.
+        refused: Why the permanent record refuses the loop's log; empty if it does not.
+    """
+    if refused:
+        return Block("RecordConflict", refused)
     if survey.problem:
         return Block(survey.cause, survey.problem)
     if survey.planned and not survey.next:

@@ -21,7 +21,7 @@ HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
 RECORDED = {
     f"{file.parent.name}/{file.stem}": WorkflowHistory.from_json(file.stem, file.read_text())
     for file in sorted(HISTORIES.rglob("*.json"))
-    if not file.stem.startswith("loop")  # a loop records no events itself
+    if not file.stem.startswith("loop")  # `tests/replay/test_replay.py` reads the events of loops
 }
 
 LOADED = "run_started user_message_received agent_loaded "

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
 
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
@@ -18,6 +20,7 @@ from holdfast.log.stored_lines import read_lines
 from holdfast.log.upcasters import decode_event, decode_loop_event
 from holdfast.loop.evolve import evolve
 from holdfast.loop.state import LoopLimits, LoopState
+from holdfast.run.contracts import LOOP_WORKFLOW
 from holdfast.run.pausing import PAUSES
 from holdfast.run.refusals import RECORDED
 from holdfast.runtime.audit.loops import verify_loop
@@ -26,7 +29,7 @@ from holdfast.runtime.client.loops import loop_state_at, steer
 from holdfast.runtime.client.threads import Threads
 from holdfast.stores import ThreadStore
 from holdfast.testing import hang, say
-from tests.rig import Rig, StartRig, answer_of, eventually, status_of
+from tests.rig import Rig, StartRig, answer_of, eventually, reset, status_of
 from tests.workflow.test_agent_loop import BY, TASKS, catalog, diligent, replays
 
 Handle = WorkflowHandle[Any, Any]
@@ -173,7 +176,40 @@ async def test_a_log_continues_with_the_loop_as_new(rig: StartRig, monkeypatch: 
         assert (found.ok, found.unchecked) == (True, ())
 
 
+async def test_a_reset_loop_continues_its_log(rig: StartRig) -> None:
+    """What a reset abandons is set aside; the log continues from the event at which the loop was reset."""
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop()
+        await handle.result()
+        abandoned = await recorded(at_work, handle.id)
+        completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        tasks = [event.event_id for event in (await handle.fetch_history()).events if event.event_type == completed]
+        again = await reset(at_work, handle, to=tasks[1])
+        await again.result()
+        events = await recorded(at_work, handle.id)
+        assert (events[0], events[-1].type) == (abandoned[0], "run_finished")
+        assert await recorded(at_work, f"{handle.id}~reset-1") == abandoned
+        found = await verify_loop(client_of(at_work), handle.id)
+        assert (found.ok, found.reason) == (True, "")
+
+
 # Attacks.
+
+
+async def test_a_forged_log_in_a_plain_start_is_refused(rig: StartRig) -> None:
+    """Anybody can start a workflow: one whose input brings a log fails at once, and nothing is written."""
+    async with rig(catalog(), diligent) as at_work:
+        forged = {"workspace": "/", "log": {"start": 3, "events": [{"type": "made up"}]}, "state": {"thread": "x"}}
+        name = f"forged-{at_work.task_queue}"
+        handle: Handle = await at_work.client.start_workflow(
+            LOOP_WORKFLOW, forged, id=name, task_queue=at_work.task_queue
+        )
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+        assert isinstance(failed.value.cause, ApplicationError)
+        assert failed.value.cause.type == "StartRefused"
+        assert await at_work.threads.length(name) == 0
 
 
 async def test_a_flood_of_signals_is_bounded(rig: StartRig) -> None:

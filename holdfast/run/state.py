@@ -39,7 +39,7 @@ Status = Literal[
     "failed",
     "cancelled",
 ]
-"""`paused`: a person has paused the run. A paused loop is `dormant`."""
+"""`paused`: a person has paused the run, or the loop; a paused loop of feature level 0 is `dormant`."""
 
 
 class Blocked(Frozen):

@@ -1,6 +1,7 @@
 """Start, steer and read loops. A loop's iterations are threads (`holdfast.runtime.client.threads`)."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from holdfast.errors import (
     NoWorker,
     PositionInvalid,
     RecordUnavailable,
+    RecordUnreadable,
     Refused,
     ServerUnreachable,
     ThreadExists,
@@ -62,9 +64,9 @@ async def is_archived_loop(threads: Threads, name: str) -> bool:
         return False
     try:
         first = await call_store(record.store.read(name, 0))
-    except RecordUnavailable:
+        return bool(first) and json.loads(first[0])["type"] == "loop_started"
+    except (RecordUnavailable, RecordUnreadable, ValueError, LookupError, TypeError):
         return False
-    return bool(first) and json.loads(first[0]).get("type") == "loop_started"
 
 
 async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = None) -> Started:
@@ -84,8 +86,9 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
     chosen = check_own_id(name) if name is not None else new_thread_id("loop")
     if not seals_of(threads.runs.client):
         raise FleetKeyMissing("starting a loop needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
-    if name is not None and threads.reader.record and await threads.reader.record.length(chosen):
-        raise _taken(chosen)
+    with contextlib.suppress(RecordUnavailable):  # then the first write finds out, and the loop is blocked
+        if name is not None and threads.reader.record and await threads.reader.record.length(chosen):
+            raise _taken(chosen)
     try:
         run = await threads.runs.client.start_workflow(
             LOOP_WORKFLOW,

@@ -20,8 +20,9 @@ from holdfast.activities.orders import Chains
 from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable
 from holdfast.log.event_log import digest_after, event_json, event_line, has_ended
 from holdfast.log.events import AgentEvent, RunStarted
-from holdfast.log.stored_lines import read_lines
-from holdfast.log.upcasters import decode_event
+from holdfast.log.loop_events import LoopStarted
+from holdfast.log.stored_lines import read_lines, run_events
+from holdfast.log.upcasters import decode_stored
 from holdfast.run import features
 from holdfast.run.contracts import (
     NOT_SETTLED,
@@ -68,7 +69,7 @@ class Record:
     async def _archive(self, request: ArchiveRequest) -> Archived:
         run = CallingRun.of()
         thread = run.thread
-        _require_own_id(thread)
+        require_own_id(thread)
         await self._ensure(run.handle, request.start, request.base)
         position, digest = request.start, request.base
         while position < request.stop:
@@ -78,7 +79,7 @@ class Record:
             if not events:
                 message = f"thread {thread}: event {position} is not settled yet"
                 raise ApplicationError(message, type=NOT_SETTLED, non_retryable=True)
-            await self._append(run.handle, position, lines)
+            await self.append(thread, position, lines)
             position, digest = position + len(lines), events[-1].digest
         if digest != request.head:
             message = f"thread {thread}: event {request.stop - 1} has the digest {digest}, expected {request.head}"
@@ -105,7 +106,7 @@ class Record:
         stored = await self._store.read(run.id, position - 1)
         if not stored or str(json.loads(stored[0])["digest"]) != head:
             past = await self._past(run.id, position, head)
-            await self._append(run, past[0].position, [event_line(event) for event in past])
+            await self.append(run.id, past[0].position, [event_line(event) for event in past])
 
     async def _past(self, thread: str, position: int, head: str) -> list[AgentEvent]:
         """The calling run's events up to `position`, starting at the first that the record may lack.
@@ -139,7 +140,7 @@ class Record:
     async def load_thread(self, request: ThreadRequest) -> LoadedThread:
         """See `holdfast.run.contracts.load_thread`."""
         thread = calling_thread()
-        _require_own_id(thread)
+        require_own_id(thread)
         async with heartbeats():
             try:
                 events = await read_thread(self._store, thread)
@@ -171,18 +172,22 @@ class Record:
         """The first run id of the calling run's chain."""
         return await self._chains.first_run_id(thread, activity.info().workflow_run_id or "")
 
-    async def _append(self, workflow: WorkflowHandle[object, object], start: int, lines: list[bytes]) -> None:
-        """Append lines. If a reset left a conflicting branch, set it aside first, where the store can."""
+    async def append(self, thread: str, start: int, lines: list[bytes]) -> None:
+        """Append lines. If a reset left a conflicting branch, set it aside first, where the store can.
+
+        Raises:
+            ApplicationError: RECORD_CONFLICT or RECORD_UNREADABLE: the record refuses them for good.
+        """
         try:
-            return await self._store.append(workflow.id, start, lines)
+            return await self._store.append(thread, start, lines)
         except RecordConflict as error:
-            if not isinstance(self._store, SetsAside) or not await self._is_own_branch(workflow.id, start, lines):
+            if not isinstance(self._store, SetsAside) or not await self._is_own_branch(thread, start, lines):
                 raise ApplicationError(str(error), type=RECORD_CONFLICT, non_retryable=True) from None
         except (RecordGap, RecordUnreadable) as error:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
-        aside = await self._store.set_aside(workflow.id, start, lines)
-        log.warning("branch_set_aside", thread=workflow.id, kept_as=aside)
-        await self._append(workflow, start, lines)
+        aside = await self._store.set_aside(thread, start, lines)
+        log.warning("branch_set_aside", thread=thread, kept_as=aside)
+        await self.append(thread, start, lines)
 
     async def _is_own_branch(self, thread: str, start: int, lines: list[bytes]) -> bool:
         """Whether the events recorded in place of these lines are a branch that the calling run's chain has abandoned.
@@ -194,8 +199,8 @@ class Record:
             return False
         while recorded := await self._store.read(thread, position):
             for line in recorded:
-                event = decode_event(line)
-                if isinstance(event, RunStarted):
+                event = decode_stored(line)
+                if isinstance(event, RunStarted | LoopStarted):
                     own = event.first_run_id
                 if position >= start and (position >= start + len(lines) or lines[position - start] != line):
                     return own == chain
@@ -211,8 +216,7 @@ class Record:
             return events
         missing = [event for event in recorded if event.position >= len(events)]
         if missing:
-            run = activity.client().get_workflow_handle(thread, run_id=run_id)
-            await self._append(run, missing[0].position, [event_line(e) for e in missing])
+            await self.append(thread, missing[0].position, [event_line(e) for e in missing])
         return [*events, *missing]
 
     async def _recorded(self, thread: str, run_id: str) -> tuple[list[AgentEvent], str | None]:
@@ -242,7 +246,7 @@ def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
     return events
 
 
-def _require_own_id(thread: str) -> None:
+def require_own_id(thread: str) -> None:
     """Refuse an id that is reserved for logs set aside: anyone with access to Temporal can start a run under it.
 
     Raises:
@@ -265,6 +269,7 @@ async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int
         lines = await store.read(thread, start + len(events))
         if not lines:
             break
-        events += await asyncio.to_thread(read_lines, thread, start + len(events), lines, head=head)
+        page = await asyncio.to_thread(read_lines, thread, start + len(events), lines, head=head)
+        events += run_events(thread, page)
         head = events[-1].digest
     return events if stop is None else events[: stop - start]

@@ -16,6 +16,7 @@ from holdfast.activities.call_llm import LLM
 from holdfast.activities.call_tool import Tools
 from holdfast.activities.load_agent import Agents
 from holdfast.activities.loop_iteration import Loops
+from holdfast.activities.loop_record import LoopRecord
 from holdfast.activities.middleware import Around
 from holdfast.activities.notify import Notifier
 from holdfast.activities.orders import Chains, CheckedOrders
@@ -97,7 +98,8 @@ def build_worker(
     around = Around([resources[each] if isinstance(each, type) else each for each in catalog.middleware])
     chains = Chains()
     record = Record(threads, ledger, chains=chains, forget=transcripts.forget)
-    loops = Loops(catalog, default_llm=default_llm, notify=bool(notifier.receivers))
+    loop_record = LoopRecord(record, threads)
+    loops = Loops(catalog, loop_record, default_llm=default_llm, notify=bool(notifier.receivers))
     agents = Agents(
         catalog,
         default_llm=default_llm,
@@ -120,6 +122,7 @@ def build_worker(
         record.archive,
         loops.survey_workspace,
         loops.settle_iteration,
+        loop_record.archive_loop,
     ]
     return new_worker(
         client,

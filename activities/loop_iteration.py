@@ -12,6 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.activities.calling_run import QUERY_TIMEOUT
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.load_agent import require_folder, resolve_agent
+from holdfast.activities.loop_record import LoopRecord
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
 from holdfast.llm.messages import Usage
@@ -31,19 +32,27 @@ class Loops:
 
     Args:
         catalog: The agents and tools of this worker.
+        record: Writes the logs of loops.
         default_llm: The LLM of agents that name none.
         notify: Whether this worker sends notices of blocked and finished loops.
     """
 
-    def __init__(self, catalog: Catalog, *, default_llm: str, notify: bool = False) -> None:
+    def __init__(self, catalog: Catalog, record: LoopRecord, *, default_llm: str, notify: bool = False) -> None:
         self._catalog = catalog
+        self._record = record
         self._default_llm = default_llm
         self._notify = notify
         self._files = LoopFiles()
 
     @activity.defn
     async def survey_workspace(self, request: SurveyRequest) -> Survey:
-        """See `holdfast.run.contracts.survey_workspace`."""
+        """See `holdfast.loop.activities.SURVEY`."""
+        async with heartbeats():
+            logged = await self._record.write(request.log) if request.log else None
+            survey = await self._survey(request)
+        return survey.model_copy(update={"logged": logged})
+
+    async def _survey(self, request: SurveyRequest) -> Survey:
         worker, initializer = self._spec(request.agent), self._spec(request.initializer or request.agent)
         if missing := [name for name in REQUIRED_TOOLS if worker.tool(name) is None]:
             raise _unfit(
@@ -53,22 +62,23 @@ class Loops:
         if request.priced:
             _require_prices(worker, initializer)
         await asyncio.to_thread(require_folder, Path(request.workspace), asked_for=request.workspace)
-        async with heartbeats():
-            found = await asyncio.to_thread(self._files.survey, request)
+        found = await asyncio.to_thread(self._files.survey, request)
         llms = {"llm": worker.llm, "initializer_llm": initializer.llm}
         own = {"agent": worker.name, "notify": self._notify, "features": features.FEATURES}
         return found.model_copy(update={**llms, **own})
 
     @activity.defn
     async def settle_iteration(self, request: SettleRequest) -> Settled:
-        """See `holdfast.run.contracts.settle_iteration`."""
+        """See `holdfast.loop.activities.SETTLE`."""
         async with heartbeats():
             state = await _state_of(request.thread)
+            events, head = await self._record.end_of(request.thread) if request.log_head else (0, "")
             usage = Usage.model_validate(state.get("usage", {}))
             last_message = str(state.get("result") or "")
             at = activity.info().scheduled_time
             settled = await asyncio.to_thread(self._files.settle, request, last_message, at)
-        return settled.model_copy(update={"usage": usage, "cost": price(request.llm, usage)})
+        spent = {"usage": usage, "cost": price(request.llm, usage)}
+        return settled.model_copy(update={**spent, "log_events": events, "log_head": head})
 
     def _spec(self, agent: str | None) -> AgentSpec:
         return resolve_agent(self._catalog, agent, default_llm=self._default_llm)

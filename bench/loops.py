@@ -21,6 +21,8 @@ from holdfast.run.contracts import LOOP_WORKFLOW
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.stores.pool import open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.looped import judge, prepare, script
@@ -65,7 +67,10 @@ async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: in
                 if not ended.done():
                     worker.kill()
             await ended
-            wrong = [what for handle in handles for what in await judge(client, handle.id, home / handle.id, tasks)]
+            async with open_pool(stack.database_url, size=2) as pool:
+                record = PostgresThreads(pool)
+                judged = [await judge(client, record, handle.id, home / handle.id, tasks) for handle in handles]
+            wrong = [what for found in judged for what in found]
         finally:
             await asyncio.to_thread(worker.stop)
     return worker.kills, wrong

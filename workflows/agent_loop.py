@@ -6,61 +6,49 @@ one iteration to the next the loop carries nothing but the workspace's files and
 """
 
 import asyncio
-from datetime import datetime
-from typing import Any, assert_never
+import contextlib
+from typing import Any, NoReturn, assert_never
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate, WorkflowIDReusePolicy
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
-    ChildWorkflowError,
-    WorkflowAlreadyStartedError,
     is_cancelled_exception,
 )
-from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from holdfast.base.replacing import replace
-from holdfast.base.text import one_line
-from holdfast.log.events import RunOutcome
+from holdfast.log.events import RunBlocked, RunFinished, RunOutcome
+from holdfast.log.loop_events import IterationStarted, LoopEvent
 from holdfast.loop.activities import SETTLE, SURVEY
 from holdfast.loop.briefs import initializer_brief, iteration_brief
-from holdfast.loop.decide import (
-    Block,
-    Finish,
-    Initialize,
-    Work,
-    begin,
-    next_step,
-    on_block,
-    on_settled,
-    on_start,
-    on_steering,
-    on_survey,
-    result_of,
-)
+from holdfast.loop.decide import Block, Finish, Initialize, Work, next_step, on_settled, on_survey, result_of
 from holdfast.loop.details import loop_details
+from holdfast.loop.recorder import LoopRecorder
 from holdfast.loop.state import (
-    Iteration,
     LoopInput,
     LoopResult,
-    RunEnd,
+    LoopState,
     Settled,
     SettleRequest,
     Steering,
     Survey,
     SurveyRequest,
 )
+from holdfast.loop.steering import on_pause_due, on_steering
 from holdfast.run import contracts
 from holdfast.run.activities import NOTIFY
-from holdfast.run.contracts import Notice, Notified, Occasion, RunInput, RunResult, View, cause_of
+from holdfast.run.contracts import Notice, Notified, Occasion, Page, View, cause_of
 from holdfast.run.features import require_features
 from holdfast.run.notices import TEXT_CHARS
+from holdfast.run.rollover import SIGNAL_LIMIT
+from holdfast.run.snapshot import TAIL_BYTES
 from holdfast.seals.orders import answers, order_name
-from holdfast.seals.seals import is_unsealed
 from holdfast.seals.starts import NO_INPUT, only, refusal
 from holdfast.workflows import calls
 from holdfast.workflows.arguments import any_number
+from holdfast.workflows.iterations import run_agent
+from holdfast.workflows.loop_writing import Writing
 
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
@@ -72,8 +60,6 @@ HISTORY_EVENTS = 4_000
 """Events of Temporal's history from which the loop continues as new."""
 
 _NO_INPUT = LoopInput(malformed=NO_INPUT)
-
-Run = workflow.ChildWorkflowHandle[Any, RunResult]
 
 
 @workflow.defn(name=contracts.LOOP_WORKFLOW)
@@ -89,8 +75,19 @@ class AgentLoopWorkflow:
         self._refused = refusal(loop, first_run_id=info.first_execution_run_id, started_at=info.workflow_start_time)
         if not self._refused:
             require_features(loop.features)
-        self._state = begin(loop, thread=info.workflow_id, at=workflow.now())
+        self._recorder = LoopRecorder(
+            LoopInput() if self._refused else loop,
+            thread=info.workflow_id,
+            run_id=info.original_execution_run_id,
+            first_run_id=info.first_execution_run_id,
+            at=workflow.now(),
+        )
+        self._signals = 0
+        """Signals that this Temporal run has received."""
+        self._writing = Writing(self._recorder, self._order)
         self._published: tuple[object, ...] = ()
+        self._traced: tuple[object, ...] = ()
+        """Time and length of history when a signal last left a trace in history."""
         self._notifying: list[asyncio.Future[Notified]] = []
         """Notices under way."""
 
@@ -110,6 +107,7 @@ class AgentLoopWorkflow:
             return await self._work()
         except (asyncio.CancelledError, ActivityError):
             self._end("cancelled", "it was cancelled")
+            await self._writing.write_all()
             raise
         except ApplicationError as error:
             self._end("failed", error.message)
@@ -118,23 +116,24 @@ class AgentLoopWorkflow:
     async def _work(self) -> LoopResult:
         while True:
             self._publish()
-            await workflow.wait_condition(lambda: not (self._state.paused or self._state.blocked))
+            await self._wait_for_people()
             await self._continue_as_new_if_due()
             survey = await self._survey()
-            self._state = on_survey(self._state, survey, at=workflow.now())
+            self._record(on_survey(survey))
             require_features(self._state.features)
             if self._state.paused:  # during the survey: the answer to that promised that nothing begins any more
                 continue
-            step = next_step(self._loop, self._state, survey, at=workflow.now())
+            step = next_step(self._loop, self._state, survey, at=workflow.now(), refused=self._recorder.refused)
             match step:
                 case Finish():
                     result = result_of(self._state)
                     self._end("completed", f"{result.tasks} tasks are done, after {result.iterations} iterations")
                     self._notify("run_finished", self._state.result)
+                    await self._writing.write_all()
                     await self._notices_sent()
                     return result
                 case Block() as block:
-                    self._state = on_block(self._state, block, at=workflow.now())
+                    self._record(RunBlocked(cause=block.cause, message=block.message))
                     self._notify("run_blocked", f"{block.cause}: {block.message}")
                 case Work(task=task):
                     await self._iterate(survey, task)
@@ -143,9 +142,46 @@ class AgentLoopWorkflow:
                 case _:
                     assert_never(step)
 
+    @property
+    def _state(self) -> LoopState:
+        return self._recorder.state
+
+    def _record(self, *events: LoopEvent) -> None:
+        self._recorder.record(*events, at=workflow.now())
+
     def _end(self, outcome: RunOutcome, result: str) -> None:
-        self._state = replace(self._state, outcome=outcome, result=result, updated_at=workflow.now())
+        self._recorder.record_refusals(at=workflow.now())
+        self._record(RunFinished(outcome=outcome, result=result))
         self._publish()
+
+    async def _wait_for_people(self) -> None:
+        """Wait while the loop is paused or blocked."""
+        while self._state.paused or self._state.blocked:
+            if due := on_pause_due(self._state, at=workflow.now()):
+                self._record(*due)
+                self._publish()
+                continue
+            self._writing.write_once(self._waits)
+            if self._leaves_wait():
+                await self._continue_as_new()
+            waits, until = self._waits, self._state.paused and self._state.paused.until
+            left = max(0.01, (until - workflow.now()).total_seconds()) if until else None
+            with contextlib.suppress(TimeoutError):
+                await workflow.wait_condition(
+                    lambda: self._waits != waits or self._leaves_wait(),  # noqa: B023  # awaited in the loop's body
+                    timeout=left,
+                    timeout_summary="until the pause is over",
+                )
+
+    @property
+    def _waits(self) -> tuple[object, ...]:
+        """What the loop waits for."""
+        return self._state.paused, self._state.blocked
+
+    def _leaves_wait(self) -> bool:
+        """Whether a flood of signals has to end this Temporal run while the loop waits."""
+        log = self._recorder.log
+        return self._state.logged and self._signals >= SIGNAL_LIMIT and log.size_since(log.first) <= TAIL_BYTES
 
     async def _survey(self) -> Survey:
         state, loop = self._state, self._loop
@@ -156,10 +192,15 @@ class AgentLoopWorkflow:
             initializer=loop.initializer,
             key=str(workflow.uuid4()),
             priced=loop.limits.cost is not None,
+            log=self._recorder.part(),
         )
         try:
             survey = await calls.start_activity(SURVEY, request, state)
-            return survey if answers(survey, request) else Survey(problem=FORGED, cause=contracts.NOT_SEALED)
+            if not answers(survey, request):
+                return Survey(problem=FORGED, cause=contracts.NOT_SEALED)
+            if request.log and survey.logged:
+                self._recorder.written(request.log, survey.logged)
+            return survey
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -171,11 +212,11 @@ class AgentLoopWorkflow:
     async def _iterate(self, survey: Survey, task: str) -> None:
         """Run one iteration: a fresh agent run, and the record of its end."""
         state, number = self._state, self._state.count
-        iteration = Iteration(number=number, thread=f"{state.thread}-{number}", task=task, started_at=workflow.now())
         brief = iteration_brief(state, task, number=number) if task else initializer_brief(state)
-        self._state = on_start(state, iteration, at=workflow.now())
+        self._record(IterationStarted(number=number, thread=f"{state.thread}-{number}", task=task))
         self._publish()
-        end, explanation = await self._run_agent(iteration, brief)
+        iteration = self._state.recent[-1]
+        end, explanation = await run_agent(self._loop, iteration, brief, deadline=self._state.deadline)
         request = SettleRequest(
             order=self._order(),
             workspace=self._loop.workspace,
@@ -189,6 +230,7 @@ class AgentLoopWorkflow:
             key=str(workflow.uuid4()),
             end=end,
             explanation=explanation,
+            log_head=self._state.logged,
         )
         settling = calls.start_activity(SETTLE, request, self._state)
         try:
@@ -197,71 +239,24 @@ class AgentLoopWorkflow:
             settled = await settling
         if not answers(settled, request):
             settled = Settled(outcome="failed", explanation=FORGED)
-        self._state = on_settled(self._state, settled, at=workflow.now())
+        self._record(on_settled(number, settled))
         # Checked, not caught: waiting for a cancelled child raises the same error as the loop's own cancellation.
         if workflow.cancellation_reason() is not None:
             raise asyncio.CancelledError
 
     def _order(self) -> str:
         """Return the name of the next order to an activity."""
-        self._state = replace(self._state, orders=self._state.orders + 1)
+        self._recorder.state = replace(self._state, orders=self._state.orders + 1)
         info = workflow.info()
         return order_name(
             workflow_id=info.workflow_id, first_run_id=info.first_execution_run_id, number=self._state.orders
         )
 
-    async def _run_agent(self, iteration: Iteration, brief: str) -> tuple[RunEnd, str]:
-        """Run the iteration's agent; return how it ended, and why if it failed. A cancelled loop waits for it."""
-        starting = asyncio.create_task(self._start_agent(iteration, brief))
-        in_time = True
-        try:
-            try:
-                run = await asyncio.shield(starting)
-                in_time = await self._in_time(run, self._state.deadline)
-            except asyncio.CancelledError:
-                run = await starting
-        except WorkflowAlreadyStartedError:
-            return "failed", f"there is or was a thread {iteration.thread} already"
-        if not run.done():
-            run.cancel()
-        end, explanation = await _end_of(run)
-        return ("out_of_time" if end == "cancelled" and not in_time else end), explanation
-
-    async def _start_agent(self, iteration: Iteration, brief: str) -> Run:
-        loop = self._loop
-        return await workflow.start_child_workflow(
-            contracts.WORKFLOW,
-            RunInput(
-                start=iteration.thread,
-                issued_at=workflow.now(),
-                task=brief,
-                by=loop.by,
-                by_proven=loop.by_proven,
-                agent=loop.agent if iteration.task else loop.initializer or loop.agent,
-                workspace=loop.workspace,
-                idle_limit=0,
-                trust="tool" if iteration.task else "person",  # an agent may have written the task
-            ),
-            id=iteration.thread,
-            # An existing thread of that name has its own log, which this run must not continue.
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            result_type=RunResult,
-            static_summary=one_line(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
-            cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-        )
-
-    async def _in_time(self, run: Run, deadline: datetime | None) -> bool:
-        """Wait until the run ends or the loop's time is up; return whether it ended."""
-        left = max(0.01, (deadline - workflow.now()).total_seconds()) if deadline else None
-        done, _ = await workflow.wait([run], timeout=left)
-        return bool(done)
-
     def _notify(self, occasion: Occasion, text: str) -> None:
         """Start a notice, if the worker has receivers."""
         if not self._state.notify:
             return
-        self._state = replace(self._state, notices=self._state.notices + 1)
+        self._recorder.state = replace(self._state, notices=self._state.notices + 1)
         state = self._state
         notice = Notice(
             order=self._order(),
@@ -281,18 +276,28 @@ class AgentLoopWorkflow:
     async def _continue_as_new_if_due(self) -> None:
         info = workflow.info()
         if info.is_continue_as_new_suggested() or info.get_current_history_length() >= HISTORY_EVENTS:
-            await self._notices_sent()
-            chain = {"first_run_id": info.first_execution_run_id, "issued_at": None}
-            level = {"features": self._state.features}
-            workflow.continue_as_new(self._loop.model_copy(update={"state": self._state, **chain, **level}))
+            await self._continue_as_new()
 
-    def _publish(self) -> None:
-        """Publish the loop's state for the Web UI."""
+    async def _continue_as_new(self) -> NoReturn:
+        """Continue as new. A write under way is given up: the next Temporal run writes the same events again."""
+        await self._notices_sent()
+        first_run_id = workflow.info().first_execution_run_id
+        workflow.continue_as_new(self._recorder.next_input(self._loop, first_run_id=first_run_id, at=workflow.now()))
+
+    def _publish(self, *, trace: bool = False) -> None:
+        """Publish the loop's state for the Web UI.
+
+        Args:
+            trace: Leave a trace in history. The SDK replays a workflow task without commands together with the next
+                one, at the next one's time: an event that a signal alone led to would get another time.
+        """
         state = self._state
         workflow.set_current_details(loop_details(state))
         published = (state.agent, state.status, state.count)
-        if published == self._published:
+        now = (workflow.now(), workflow.info().get_current_history_length())
+        if published == self._published and not (trace and now != self._traced):
             return
+        self._traced = now
         self._published = published
         updates: list[SearchAttributeUpdate[Any]] = [_STATUS.value_set(state.status), _STEP.value_set(state.count)]
         if state.agent:
@@ -303,18 +308,18 @@ class AgentLoopWorkflow:
 
     @workflow.signal
     def pause(self, payload: Any = None, *more: Any) -> None:
-        """Begin no further iteration: {"by": "alice"}."""
-        self._steer("pause", payload)
+        """Begin no further iteration: {"by": "alice", "reason": "…", "seconds": 3600}."""
+        self._signal("pause", payload)
 
     @workflow.signal
     def resume(self, payload: Any = None, *more: Any) -> None:
         """Resume after a pause: {"by": "alice"}."""
-        self._steer("resume", payload)
+        self._signal("resume", payload)
 
     @workflow.signal
     def retry(self, payload: Any = None, *more: Any) -> None:
         """Continue after the cause of a block is fixed, or raise the limit that was reached: {"by": "alice"}."""
-        self._steer("retry", payload)
+        self._signal("retry", payload)
 
     @workflow.update(name="pause")
     def pause_update(self, payload: Any = None, *more: Any) -> View:
@@ -349,12 +354,19 @@ class AgentLoopWorkflow:
         Raises:
             ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
         """
-        _, outcome, why = on_steering(self._loop, self._state, what, payload, at=workflow.now())
+        outcome, why, _ = on_steering(self._state, what, payload, at=workflow.now())
         if outcome != "accepted":
             raise ApplicationError(why, View({"outcome": outcome, "explanation": why}), type=outcome)
 
+    def _signal(self, what: Steering, payload: Any) -> None:
+        self._signals += 1
+        before = self._recorder.log.length
+        self._steer(what, payload)
+        self._publish(trace=self._state.logged and self._recorder.log.length > before)
+
     def _steer(self, what: Steering, payload: Any) -> View:
-        self._state, outcome, why = on_steering(self._loop, self._state, what, payload, at=workflow.now())
+        outcome, why, events = on_steering(self._state, what, payload, at=workflow.now())
+        self._record(*events)
         self._publish()
         return View({"outcome": outcome, "explanation": why})
 
@@ -365,14 +377,7 @@ class AgentLoopWorkflow:
         """Return where the loop stands, as `starter.py show` prints it."""
         return View(self._state.view())
 
-
-async def _end_of(run: Run) -> tuple[RunEnd, str]:
-    """Return how an agent run ended, and why if it failed."""
-    try:
-        if is_unsealed(result := await run):
-            return "failed", str(result)
-    except ChildWorkflowError as error:
-        if is_cancelled_exception(error):
-            return "cancelled", "it was cancelled"
-        return "failed", str(error.cause or error)[:1_000]
-    return "completed", ""
+    @workflow.query
+    def log(self, start: int = 0) -> Page:
+        """Return a page of the events that the record lacks, from position `start` on, one JSON text a line."""
+        return Page(self._recorder.log.page(start) if self._state.logged else b"")

@@ -119,7 +119,7 @@ class Demo(BaseDemo):
         since = time.monotonic()
         killing: asyncio.Task[bool] | None = None
         while (status := self._watch.status) != "completed":
-            if status not in ("running", "dormant"):
+            if status not in ("running", "paused"):
                 why = (self._watch.state["blocked"] or {}).get("message") or self._watch.state["result"]
                 raise DemoFailed(f"the loop is {status}: {why}")
             poll = asyncio.create_task(self._poll())
@@ -139,7 +139,7 @@ class Demo(BaseDemo):
                 raise DemoFailed(f"worker #{self.workers.started} ended unexpectedly; see {self.workers.log}")
             if self._pausing and self._pausing.done():
                 self._pausing.result()  # raises its error, if any
-            if self._watch.status == "dormant" and self._pausing and not self._edited:
+            if self._watch.status == "paused" and self._pausing and not self._edited:
                 await self._pausing
                 await self._edit_and_resume()
 

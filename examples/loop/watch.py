@@ -30,7 +30,7 @@ class Watch:
 
     @property
     def status(self) -> str:
-        """The loop's status: `running`, `dormant` while it is paused, or how it ended."""
+        """The loop's status: `running`, `paused`, or how it ended."""
         return str(self.state["status"])
 
     @property

@@ -5,7 +5,7 @@ JSON without its own digest.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
@@ -16,6 +16,7 @@ from holdfast.base.digests import GENESIS, chain
 from holdfast.base.lines import Lines, page
 from holdfast.errors import NotPortable
 from holdfast.log.events import EVENTS, AgentEvent, Event
+from holdfast.log.loop_events import STORED_EVENTS, StoredEvent
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -66,6 +67,10 @@ class EventLog:
         lines = self._lines.since(position - self.first)
         return EVENTS.validate_python([json.loads(line) for line in lines])
 
+    def lines_since(self, position: int) -> list[bytes]:
+        """Return the lines of the events from `position` on, as far as they are kept here."""
+        return list(self._lines.since(max(0, position - self.first)))
+
     def size_since(self, position: int) -> int:
         """Return the size in bytes of the events from `position` on."""
         return sum(map(len, self._lines.since(position - self.first)))
@@ -105,12 +110,12 @@ def has_ended(newest_first: Iterable[str]) -> bool:
     return False
 
 
-def event_line(event: AgentEvent) -> bytes:
+def event_line(event: StoredEvent) -> bytes:
     """Encode an event as its line in the log, in canonical JSON."""
     return canonical(event_json(event))
 
 
-def first_altered(events: list[AgentEvent], *, start: int = 0, head: str = GENESIS) -> int | None:
+def first_altered(events: Sequence[StoredEvent], *, start: int = 0, head: str = GENESIS) -> int | None:
     """Return the position of the first event that breaks the chain of digests; None if none does.
 
     Args:
@@ -135,11 +140,11 @@ def _as_read(event: EventT) -> tuple[EventT, dict[str, Any], bytes]:
         if (encoded := plain_json(fields)) is not None:
             return event, fields, encoded
     fields = json.loads(canonical(portable(fields)))
-    (read,) = cast(list[EventT], EVENTS.validate_python([fields]))
+    (read,) = cast(list[EventT], STORED_EVENTS.validate_python([fields]))
     return read, fields, canonical(fields)
 
 
-def event_json(event: AgentEvent | Event) -> dict[str, Any]:
+def event_json(event: StoredEvent | Event) -> dict[str, Any]:
     """Return the event as the JSON that is shown, exported and digested."""
     header = {"schema_version": event.schema_version, "type": getattr(event, "type", "event")}
     return header | event.model_dump(mode="json", exclude_defaults=True)

@@ -8,10 +8,11 @@ from holdfast.base.digests import GENESIS
 from holdfast.errors import EventUnreadable, RecordUnreadable
 from holdfast.log.event_log import digest_after
 from holdfast.log.events import AgentEvent
-from holdfast.log.upcasters import decode_event
+from holdfast.log.loop_events import IterationEnded, IterationStarted, LoopStarted, StoredEvent, WorkspaceSurveyed
+from holdfast.log.upcasters import decode_stored
 
 
-def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | None = None) -> list[AgentEvent]:
+def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | None = None) -> list[StoredEvent]:
     """Decode lines of the record, and verify that none is missing, out of place or altered.
 
     Digests cover the stored JSON, not the decoded events, so that fields of newer releases and upcast events verify
@@ -31,7 +32,7 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
     previous = GENESIS if start == 0 else head
     for position, line in enumerate(lines, start):
         try:
-            event = decode_event(line)
+            event = decode_stored(line)
             stored = json.loads(line)
             claimed = stored.get("digest")
             digest = claimed if previous is None else digest_after(previous, stored)
@@ -47,6 +48,19 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
         events.append(event)
         previous = digest
     return events
+
+
+def run_events(thread: str, events: Sequence[StoredEvent]) -> list[AgentEvent]:
+    """Return the events, which must be those of an agent run.
+
+    Raises:
+        RecordUnreadable: They are those of a loop.
+    """
+    own = (LoopStarted, WorkspaceSurveyed, IterationStarted, IterationEnded)
+    found = [event for event in events if not isinstance(event, own)]
+    if len(found) < len(events):
+        raise RecordUnreadable(f"the record has the log of a loop under the id {thread!r}: start under another id")
+    return found
 
 
 def _unreadable(thread: str, position: int, what: str) -> RecordUnreadable:

@@ -8,13 +8,14 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.base.text import one_line
 from holdfast.errors import EventUnreadable
-from holdfast.log.events import AgentEvent
+from holdfast.log.events import AgentEvent, Event
+from holdfast.log.loop_events import LoopEvent, StoredEvent
 
 JSON = dict[str, Any]
 
@@ -33,19 +34,54 @@ class Upcaster(NamedTuple):
 UPCASTERS: tuple[Upcaster, ...] = ()
 """All upcasters, in the order of releases. Empty as long as every type of event has its first version."""
 
+_OF_RUNS: tuple[type[Event], ...] = get_args(get_args(AgentEvent)[0])
+_OF_LOOPS: tuple[type[Event], ...] = get_args(get_args(LoopEvent)[0])
+
+EVENT_CLASSES: tuple[type[Event], ...] = tuple(dict.fromkeys((*_OF_RUNS, *_OF_LOOPS)))
+"""The class of each type of event: those of runs, then those that only loops have."""
+
 CURRENT: Mapping[str, int] = {
-    kind.model_fields["type"].default: kind.model_fields["schema_version"].default
-    for kind in get_args(get_args(AgentEvent)[0])
+    kind.model_fields["type"].default: kind.model_fields["schema_version"].default for kind in EVENT_CLASSES
 }
 """The version of each type of event that this release records."""
 
-_EVENT: TypeAdapter[AgentEvent] = TypeAdapter(AgentEvent)
+_EVENT: TypeAdapter[StoredEvent] = TypeAdapter(StoredEvent)
 
 
 def decode_event(
     line: bytes | str, *, upcasters: Sequence[Upcaster] = UPCASTERS, current: Mapping[str, int] = CURRENT
 ) -> AgentEvent:
-    """Decode one event that this or an earlier release stored.
+    """Decode one event of an agent run, as `decode_stored` decodes any.
+
+    Raises:
+        EventUnreadable: The line is not such an event; the message names the event and the problem.
+    """
+    event = decode_stored(line, upcasters=upcasters, current=current)
+    if not isinstance(event, _OF_RUNS):
+        raise _misplaced(event, "an agent run")
+    return cast(AgentEvent, event)
+
+
+def decode_loop_event(line: bytes | str) -> LoopEvent:
+    """Decode one event of a loop, as `decode_stored` decodes any.
+
+    Raises:
+        EventUnreadable: The line is not such an event; the message names the event and the problem.
+    """
+    event = decode_stored(line)
+    if not isinstance(event, _OF_LOOPS):
+        raise _misplaced(event, "a loop")
+    return cast(LoopEvent, event)
+
+
+def _misplaced(event: StoredEvent, whose: str) -> EventUnreadable:
+    return EventUnreadable(f"event {event.position} ({event.type}) is no event of {whose}, and this is the log of one")
+
+
+def decode_stored(
+    line: bytes | str, *, upcasters: Sequence[Upcaster] = UPCASTERS, current: Mapping[str, int] = CURRENT
+) -> StoredEvent:
+    """Decode one event, of a run or a loop, that this or an earlier release stored.
 
     Args:
         line: The event's JSON text.

@@ -1,6 +1,16 @@
-"""The two activities of a loop, as entries of the table of activities (`holdfast.run.activities`)."""
+"""The activities of a loop, as entries of the table of activities (`holdfast.run.activities`)."""
 
-from holdfast.loop.state import LoopState, Settled, SettleRequest, Survey, SurveyRequest
+from typing import Any
+
+from holdfast.loop.state import (
+    LoopArchived,
+    LoopArchiveRequest,
+    LoopState,
+    Settled,
+    SettleRequest,
+    Survey,
+    SurveyRequest,
+)
 from holdfast.run.activities import FILES, Activity
 
 
@@ -12,6 +22,10 @@ def _settles(request: SettleRequest, _: LoopState) -> str:
     return f"settle iteration {request.number}"
 
 
+def _archives(request: LoopArchiveRequest, _: object) -> str:
+    return f"events {request.log.start} to {request.log.start + len(request.log.events) - 1}"
+
+
 SURVEY = Activity(
     name="survey_workspace",
     request=SurveyRequest,
@@ -20,7 +34,7 @@ SURVEY = Activity(
     time_limit=lambda request, loop: FILES,
 )
 """Read what a loop's files say. Fails for good with AGENT_NOT_FOUND, AGENT_UNFIT or WORKSPACE_NOT_FOUND: that ends a
-loop which has not begun, and blocks one that has.
+loop which has not begun, and blocks one that has. Writes the request's `log` into the permanent record first.
 """
 
 SETTLE = Activity(
@@ -31,3 +45,14 @@ SETTLE = Activity(
     time_limit=lambda request, loop: FILES,
 )
 """Find out what became of an iteration, and record it in the files and in git."""
+
+ARCHIVE_LOOP: Activity[LoopArchiveRequest, LoopArchived, object] = Activity(
+    name="archive_loop",
+    request=LoopArchiveRequest,
+    answer=LoopArchived,
+    summary=_archives,
+)
+"""Write a loop's events into the permanent record."""
+
+LOOP_ACTIVITIES: tuple[Activity[Any, Any, Any], ...] = (SURVEY, SETTLE, ARCHIVE_LOOP)
+"""All activities of a loop."""

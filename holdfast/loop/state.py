@@ -1,4 +1,5 @@
-"""The data of a loop: its input, result and state. `holdfast.loop.decide` makes the decisions.
+"""The data of a loop: its input, result and state. `holdfast.loop.decide` makes the decisions, and the state is a fold
+over the loop's events (`holdfast.loop.evolve`).
 
 1. The workspace's files define the work. People may edit them at any time: every iteration begins with their current
    content, and people's changes become a commit of their own.
@@ -11,11 +12,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import Field
-
 from holdfast.base.models import Frozen, Sealed
 from holdfast.llm.messages import Usage
 from holdfast.log.events import RunOutcome
+from holdfast.log.loop_events import IterationOutcome, Logged, LogPart
+from holdfast.log.loop_events import LoopLimits as LoopLimits
+from holdfast.run.features import LOOP_LOG
 from holdfast.run.state import Blocked, Status
 from holdfast.seals.orders import Answer, Order
 from holdfast.seals.starts import Start
@@ -26,26 +28,11 @@ RECENT = 20
 WORDS = 1_000
 """Maximum length of an explanation."""
 
-IterationOutcome = Literal["completed", "blocked", "failed", "changed"]
-"""The task was completed · reported as impossible, with a reason · neither · changed or removed by others."""
-
 RunEnd = Literal["completed", "failed", "cancelled", "out_of_time"]
 """How the iteration's agent run ended."""
 
 Steering = Literal["pause", "resume", "retry"]
 """Pause between iterations · resume after a pause · resume after a block."""
-
-
-class LoopLimits(Frozen):
-    """Limits of a loop. A loop that reaches one is blocked; `retry` grants the same amount again."""
-
-    iterations: int = Field(default=100, ge=1)
-    cost: float | None = Field(default=None, gt=0)
-    """US dollars, by the list prices of the LLM; checked between iterations."""
-    seconds: float | None = Field(default=None, gt=0)
-    """Seconds since its start, pauses included; the current iteration is stopped."""
-    attempts: int = Field(default=3, ge=1)
-    """Number of consecutive iterations that may fail at the same task."""
 
 
 class LoopInput(Start):
@@ -67,6 +54,8 @@ class LoopInput(Start):
     """The state at the end of the previous Temporal run; set only by the workflow."""
     features: int = 0
     """As in `RunInput`."""
+    log: LogPart = LogPart()
+    """Where the loop's log stands, with the events that the record lacks; set only by the workflow."""
 
 
 class LoopResult(Sealed):
@@ -90,6 +79,8 @@ class SurveyRequest(Order):
     """Key of the survey, so that people's changes are committed once."""
     priced: bool = False
     """Whether the loop has a cost limit, so that prices must be known."""
+    log: LogPart | None = None
+    """Events of the loop to write into the permanent record; None for none."""
 
 
 class Survey(Answer):
@@ -124,6 +115,8 @@ class Survey(Answer):
     """Whether the worker has a notification target."""
     features: int = 0
     """The feature level of the worker's release."""
+    logged: Logged | None = None
+    """What became of the request's `log`."""
 
 
 class SettleRequest(Order):
@@ -145,6 +138,8 @@ class SettleRequest(Order):
     end: RunEnd
     explanation: str = ""
     """Why the iteration's run failed."""
+    log_head: bool = False
+    """Whether to return where the log of the iteration's thread ends."""
 
 
 class Settled(Answer):
@@ -156,6 +151,23 @@ class Settled(Answer):
     """Commits of this iteration, oldest first: `abc1234 subject`."""
     usage: Usage = Usage()
     cost: float | None = None
+    log_events: int = 0
+    """How many events the log of the iteration's thread has; 0 where that was not asked for, or cannot be read."""
+    log_head: str = ""
+    """The digest of the last of them."""
+
+
+class LoopArchiveRequest(Order):
+    """Input of `archive_loop`."""
+
+    log: LogPart
+    """The events to write into the permanent record."""
+
+
+class LoopArchived(Answer):
+    """Result of `archive_loop`."""
+
+    logged: Logged = Logged()
 
 
 class Iteration(Frozen):
@@ -179,6 +191,8 @@ class Steered(Frozen):
 
     by: str
     reason: str = ""
+    until: datetime | None = None
+    """When it ends by itself; None for never."""
 
 
 @dataclass(frozen=True)
@@ -213,10 +227,18 @@ class LoopState:
     notices: int = 0
     """Number of notifications so far."""
     orders: int = 0
-    """Number of orders to activities issued so far."""
+    """Number of orders to activities issued so far. This and `notices` follow from no event: they name what the loop
+    sends.
+    """
     outcome: RunOutcome | None = None
     result: str = ""
     updated_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    limits: LoopLimits = field(default_factory=LoopLimits)
+    """The limits that the loop was started with."""
+    events: int = 0
+    """Number of events in the loop's log."""
+    pauses: int = 0
+    """Number of pauses, and changes of a pause, since the last iteration began."""
 
     @property
     def current(self) -> Iteration | None:
@@ -233,7 +255,14 @@ class LoopState:
             return "running"
         if self.blocked:
             return "blocked"
-        return "dormant" if self.paused else "running"
+        if self.paused:
+            return "paused" if self.logged else "dormant"
+        return "running"
+
+    @property
+    def logged(self) -> bool:
+        """Whether the loop's log is written to the permanent record, and people pause it as they pause a run."""
+        return self.features >= LOOP_LOG
 
     def view(self) -> dict[str, Any]:
         """Return the state as `show` presents it: the fields of agent runs, and the iterations."""
@@ -242,16 +271,22 @@ class LoopState:
             "agent": self.agent or None,
             "status": self.status,
             "step": self.count,
-            "events": self.count,
+            "events": self.events if self.logged else self.count,
             "task": self.task,
             "workspace": self.workspace,
             "pending": [],
             "blocked": self.blocked.model_dump() if self.blocked else None,
-            "paused": self.paused.model_dump() if self.paused else None,
+            "paused": self._paused_view(),
             "usage": self.usage.model_dump(),
             "cost": self.cost,
             "tasks": {"done": self.done, "open": self.open},
             "iterations": [each.model_dump(mode="json") for each in self.recent],
             "result": self.result if self.outcome else None,
+            "features": self.features,
             "updated_at": self.updated_at.isoformat(),
         }
+
+    def _paused_view(self) -> dict[str, Any] | None:
+        if self.paused is None:
+            return None
+        return self.paused.model_dump(mode="json", exclude=None if self.logged else {"until"})

@@ -2,7 +2,7 @@
 
 `workflows/calls.py` calls activities by this table, `holdfast.temporal.history_reader` reads their traces in a history
 by it; the implementations are in the top-level package `activities/`. To add an activity, add its request and result to
-`holdfast.run.contracts` and `holdfast.run.commands`, one entry here, and the implementation. The two activities of a
+`holdfast.run.contracts` and `holdfast.run.commands`, one entry here, and the implementation. The activities of a
 loop are entries of the same kind, in `holdfast.loop.activities`.
 
 1. An activity takes one request and returns one answer, both sealed.

@@ -33,7 +33,7 @@ LEVELS: Mapping[int, str] = {
     "status `dormant`, `wake`, and two search attributes of such agents; a result names the artifacts of what was left "
     "out of it; `own` calls of a run, which keep progress.txt, and `learning_requested` before its end; the loop "
     "guard, which delays repeated calls, tells the LLM, and asks people; why a tool call failed, and which attempts at "
-    "it did",
+    "it did; a loop's log, and its pause like a run's",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -84,6 +84,9 @@ LOOP_GUARD = 1
 
 FAILED_ATTEMPTS = 1
 """The outcome of a call says which attempts at it failed, and in a word why it failed itself."""
+
+LOOP_LOG = 1
+"""A loop writes its log into the permanent record, and is paused, resumed and retried with a run's words."""
 
 
 def require_features(level: int) -> None:

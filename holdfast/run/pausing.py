@@ -52,7 +52,7 @@ def on_pause(state: RunState, payload: Any, *, at: datetime) -> tuple[PauseOutco
         at: Now.
     """
     by, reason = claimed(payload)
-    end = _read_end(payload, at=at)
+    end = read_end(payload, at=at)
     if state.outcome:
         refused: tuple[PauseOutcome, str] = "too_late", f"the run is {state.outcome}"
     elif isinstance(end, str):
@@ -91,8 +91,8 @@ def on_pause_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
     return [RunResumed()] if due else []
 
 
-def _read_end(payload: Any, *, at: datetime) -> datetime | str | None:
-    """When the pause ends by itself, None for never, or what is wrong with the payload."""
+def read_end(payload: Any, *, at: datetime) -> datetime | str | None:
+    """Return when the pause of a request ends by itself, None for never, or what is wrong with the request."""
     try:
         return _End.model_validate(payload if isinstance(payload, dict) else {}).at(at)
     except ValidationError as error:

@@ -43,6 +43,20 @@ def bounded(events: Iterable[AgentEvent], payload: Any) -> list[AgentEvent]:
     return [_bounded(event, payload) for event in events]
 
 
+def bounded_rejection(event: SignalRejected, payload: Any) -> SignalRejected:
+    """Return the event of a refused signal or update, with digest and size of what was sent in place of its body."""
+    by = payload.get("by") if isinstance(payload, dict) else ""
+    sent = encoded(payload)
+    return SignalRejected(
+        signal=shown(event.signal),
+        explanation=shown(event.explanation, WORDS),
+        outcome=event.outcome,
+        by=shown(by) if isinstance(by, str) else "",
+        sent_digest=hashlib.sha256(sent).hexdigest(),
+        sent_bytes=len(sent),
+    )
+
+
 def shown(text: str, limit: int = SHORT) -> str:
     """Return as much of a text as has that many bytes as JSON."""
     kept = text[:limit].encode("utf-8", "replace").decode()
@@ -60,19 +74,11 @@ def _size(text: str) -> int:
 def _bounded(event: AgentEvent, payload: Any) -> AgentEvent:
     if not is_refused(event):
         return event
+    if isinstance(event, SignalRejected):
+        return bounded_rejection(event, payload)
+    assert isinstance(event, DecisionReceived)
     sent = encoded(payload)
     digest, size = hashlib.sha256(sent).hexdigest(), len(sent)
-    if isinstance(event, SignalRejected):
-        by = payload.get("by") if isinstance(payload, dict) else ""
-        return SignalRejected(
-            signal=shown(event.signal),
-            explanation=shown(event.explanation, WORDS),
-            outcome=event.outcome,
-            by=shown(by) if isinstance(by, str) else "",
-            sent_digest=digest,
-            sent_bytes=size,
-        )
-    assert isinstance(event, DecisionReceived)
     return DecisionReceived(
         request=shown(event.request),
         decision=event.decision,

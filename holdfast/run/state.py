@@ -44,8 +44,8 @@ Status = Literal[
     "failed",
     "cancelled",
 ]
-"""`paused`: a person has paused the run. `dormant`: all that the run waits for are wake triggers of the agent's own. A
-loop that a person has paused is `dormant`, too: its word is that of 0.1.0."""
+"""`paused`: a person has paused the run, or the loop. `dormant`: all that the run waits for are wake triggers of the
+agent's own; or a paused loop of feature level 0."""
 
 
 class Blocked(Frozen):

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.loop.activities import SETTLE, SURVEY
+from holdfast.loop.activities import LOOP_ACTIVITIES
 from holdfast.run.activities import ACTIVITIES, Activity
 from holdfast.run.commands import Request, Result
 
@@ -105,13 +105,14 @@ def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature
     from holdfast.activities.call_tool import Tools
     from holdfast.activities.load_agent import Agents
     from holdfast.activities.loop_iteration import Loops
+    from holdfast.activities.loop_record import LoopRecord
     from holdfast.activities.notify import Notifier
 
-    activities: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), SURVEY, SETTLE)
+    activities: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), *LOOP_ACTIVITIES)
     table = {activity.name: activity for activity in activities}
     implementations: dict[str, Any] = {
         function.__temporal_activity_definition.name: function
-        for implemented in (Record, LLM, Tools, Agents, Loops, Notifier)
+        for implemented in (Record, LLM, Tools, Agents, Loops, LoopRecord, Notifier)
         for function in vars(implemented).values()
         if hasattr(function, "__temporal_activity_definition")
     }

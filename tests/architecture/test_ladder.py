@@ -31,7 +31,7 @@ PURE = {
     "loop": "base llm log run seals",
     "schedule": "base llm run seals",
     "audit": "authority llm log run tools",
-    "temporal": "base errors log run seals",
+    "temporal": "base errors log loop run seals",
 }
 """Packages (and modules) of the pure core, each with those it may import: of the ones above it."""
 

@@ -8,13 +8,14 @@ import inspect
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from holdfast.log import events
+from holdfast.log.upcasters import EVENT_CLASSES
 from holdfast.runtime.cli.app import add_program
 from holdfast.runtime.programs import GATEWAY, WORKER
 from holdfast.starter import app
@@ -35,7 +36,9 @@ EVENTS_HEAD = """\
 # Events
 
 The log of a thread is a list of these events; state and transcript are folds over it. `holdfast log THREAD` prints
-them.
+them. A loop has a log of its own. It has the events from [`loop_started`](#loop_started) on, and those of a run that
+are about the loop there: `run_continued`, `run_blocked`, `run_unblocked`, `run_paused`, `run_resumed`,
+`signal_rejected`, `refusals_counted` and `run_finished`.
 
 "Followed by" names the events that come next if nothing else arrives. What people send can come at any time.
 "Correlate" names the fields by which events belong together. Every event also has these fields:
@@ -160,8 +163,7 @@ def _row(param: Any, context: Any) -> str:
 
 def events_page() -> str:
     """The page of the events."""
-    union = get_args(get_args(events.AgentEvent)[0])
-    return "\n".join([EVENTS_HEAD, *map(_event, union)])
+    return "\n".join([EVENTS_HEAD, *map(_event, EVENT_CLASSES)])
 
 
 def _event(kind: type[events.Event]) -> str:
@@ -176,7 +178,7 @@ def _event(kind: type[events.Event]) -> str:
 
 def _linked(text: str) -> str:
     """Link the names of events."""
-    names = {each.model_fields["type"].default for each in get_args(get_args(events.AgentEvent)[0])}
+    names = {each.model_fields["type"].default for each in EVENT_CLASSES}
 
     def link(found: re.Match[str]) -> str:
         return f"[`{found[1]}`](#{heading_slug(found[1])})" if found[1] in names else found[0]

@@ -13,8 +13,11 @@ from holdfast.log.event_log import first_altered
 from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
 from holdfast.memory.progress import parse_entries
 from holdfast.memory.tasks import parse_tasks
+from holdfast.runtime.audit.loops import verify_loop
+from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.workspace.file_tools import workspace_tools
+from holdfast.stores import ThreadStore
 from holdfast.temporal.history_reader import read_events
 from holdfast.testing import Conversation, Reply, call, say, together
 
@@ -59,7 +62,7 @@ def prepare(workspace: Path, tasks: int) -> None:
     (workspace / "TASKS.md").write_text("# Tasks\n\n" + "".join(f"- [ ] {title}\n" for title in titles(tasks)))
 
 
-async def judge(client: Client, loop: str, workspace: Path, tasks: int) -> list[str]:
+async def judge(client: Client, record: ThreadStore, loop: str, workspace: Path, tasks: int) -> list[str]:
     """Return the faults of a loop that has ended, one sentence each.
 
     Nothing was done twice, nothing was skipped, and files, git and logs agree.
@@ -68,6 +71,11 @@ async def judge(client: Client, loop: str, workspace: Path, tasks: int) -> list[
     state = await client.get_workflow_handle(loop).query("state")
     if (state["status"], state["step"]) != ("completed", tasks):
         wrong.append(f"{loop} is {state['status']} after {state['step']} iterations, not completed after {tasks}")
+    verified = await verify_loop(Threads(client, record=record), loop)
+    ends = [event async for event in Threads(client, record=record).events(loop, loops=True)]
+    outcomes = [event["outcome"] for event in ends if event["type"] == "iteration_ended"]
+    if not verified.ok or outcomes != ["completed"] * tasks:
+        wrong.append(f"its log says {outcomes}: {verified.reason}")
     recorded: list[str] = []
     for number in range(state["step"]):
         history = await client.get_workflow_handle(f"{loop}-{number}").fetch_history()

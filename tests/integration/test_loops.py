@@ -35,7 +35,7 @@ async def test_the_check_of_loops_finds_faults(rig: StartRig, client: Client) ->
         prepare(workspace, 2)
         handle = await at_work.start_loop(workspace=str(workspace))
         await handle.result()
-        assert await judge(client, handle.id, workspace, 2) == []
+        assert await judge(client, at_work.threads, handle.id, workspace, 2) == []
         tasks = workspace / "TASKS.md"
         tasks.write_text(tasks.read_text().replace("[x] task 001", "[ ] task 001"))
         message = f"Complete: task 000\n\nHoldfast-Key: forged\nHoldfast-Thread: {handle.id}-0"
@@ -43,7 +43,7 @@ async def test_the_check_of_loops_finds_faults(rig: StartRig, client: Client) ->
         await asyncio.to_thread(
             subprocess.check_call, ["git", *who, "commit", "-q", "--allow-empty", "-m", message], cwd=workspace
         )
-        told = "\n".join(await judge(client, handle.id, workspace, 2))
+        told = "\n".join(await judge(client, at_work.threads, handle.id, workspace, 2))
         for what in ("TASKS.md says", "git says", "not committed", "commit with key forged"):
             assert what in told
 
@@ -82,13 +82,20 @@ async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_pat
         words = await asyncio.to_thread(shell.run, "show", name)
         assert all(each in words for each in ("1 done, 1 open", f"{name}-0", "Complete: task 000", f"retry {name}"))
         assert (await asyncio.to_thread(shell.json, "pause", name))["outcome"] == "accepted"
-        assert (await asyncio.to_thread(shell.json, "pause", name, code=5))["outcome"] == "nothing_to_do"
+        assert (await asyncio.to_thread(shell.json, "pause", name, code=5))["outcome"] == "duplicate"
         assert (await asyncio.to_thread(shell.json, "retry", name))["outcome"] == "accepted"
-        assert (await asyncio.to_thread(shell.json, "show", name))["status"] == "dormant"
+        assert (await asyncio.to_thread(shell.json, "show", name))["status"] == "paused"
         assert (await asyncio.to_thread(shell.json, "resume", name))["outcome"] == "accepted"
         await at_work.client.get_workflow_handle(name).result()
         assert (await asyncio.to_thread(shell.json, "show", name))["status"] == "completed"
-        assert await asyncio.to_thread(shell.run, "log", name, code=3) == ""
+        assert (await asyncio.to_thread(shell.json, "show", name, "--at", "2"))["status"] == "running"
+        log = (await asyncio.to_thread(shell.run, "log", name, "--json")).splitlines()
+        kinds = [json.loads(line)["type"] for line in log]
+        assert [kinds[0], kinds[-1], kinds.count("iteration_ended")] == ["loop_started", "run_finished", 2]
+        words = await asyncio.to_thread(shell.run, "log", name)
+        assert all(each in words for each in (f"{name}-0: task 000", "iteration 0: completed, 2 commits", "by dana"))
+        verified = await asyncio.to_thread(shell.json, "verify", name)
+        assert (verified["ok"], verified["from"], verified["events"]) == (True, ["history", "record"], len(log))
         assert await asyncio.to_thread(shell.run, *given, code=2) == ""
         assert await asyncio.to_thread(shell.run, "loop", str(workspace / "nowhere"), code=3) == ""
         listed = (await asyncio.to_thread(shell.run, "list", "--json", "--limit", "1000")).splitlines()

@@ -13,8 +13,8 @@ from holdfast.authority.follow_ups import Message
 from holdfast.authority.refinements import Refinement
 from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation
 from holdfast.base.models import Frozen
-from holdfast.log.upcasters import CURRENT
-from holdfast.loop.activities import SETTLE, SURVEY
+from holdfast.log.upcasters import CURRENT, EVENT_CLASSES
+from holdfast.loop.activities import LOOP_ACTIVITIES
 from holdfast.loop.state import LoopInput, LoopResult
 from holdfast.run import contracts
 from holdfast.run.activities import ACTIVITIES, Activity
@@ -31,7 +31,7 @@ from holdfast.workflows import WORKFLOWS
 from tests.replay.goldens import goldens
 from tests.replay.schemas import EVENT_TYPES, fields_of
 
-CALLS: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), SURVEY, SETTLE)
+CALLS: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), *LOOP_ACTIVITIES)
 
 STATEMENTS = (Decision, AuthorityDelegation, Revocation, Lift, Message, Refinement)
 """What people send and may sign."""
@@ -50,7 +50,7 @@ def formats() -> Formats:
     """Return all formats of the code at hand, as JSON."""
     begins = [each for pair in INPUTS.values() for each in pair]
     exchanged = [each for call in CALLS for each in (call.request, call.answer)]
-    models = fields_of([*begins, *exchanged, Failures, *STATEMENTS])
+    models = fields_of([*begins, *exchanged, *EVENT_CLASSES, Failures, *STATEMENTS])
     return {
         "feature levels": {str(level): text for level, text in LEVELS.items()},
         "events": {

@@ -28,6 +28,7 @@ from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import Decision
 from holdfast.run.compaction import INSTRUCTION
 from holdfast.run.refusals import RECORDED
+from holdfast.run.rollover import SIGNAL_LIMIT
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.testing import (
     Conversation,
@@ -539,6 +540,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 LOOP = "loop"
 LOOP_CANCELLED = "loop_cancelled"
+LOOP_PAUSED = "loop_paused"
 BUILDERS = Catalog(
     agents=[Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)))], tools=memory_tools()
 )
@@ -560,11 +562,30 @@ async def build(run: Handle, rig: Rig) -> None:
     by = {"by": "alice"}
     await run.signal("pause", by)
     await run.signal("pause", "what?")
-    await status_of(run, "dormant")
+    await status_of(run, "dormant", "paused")  # dormant: no worker has read the files yet
     await run.execute_update("resume", by)
     await status_of(run, "blocked")
     await run.execute_update("retry", by)
     await run.result()
+
+
+async def pause_build(run: Handle, rig: Rig) -> None:
+    """Pause a blocked loop until a time, refuse what is wrong, flood it until it continues as new, and resume it."""
+    by = {"by": "alice", "reason": "lunch"}
+    await status_of(run, "blocked")
+    await run.execute_update("pause", {**by, "seconds": 1})
+    await run.signal("resume", {"by": "bob"})
+    await eventually(lambda: run.query("state"), lambda state: not state["paused"])
+    await run.signal("pause", {**by, "seconds": -1})
+    await run.signal("pause", {**by, "seconds": 1})
+    await eventually(lambda: run.query("state"), lambda state: state["paused"])
+    await eventually(lambda: run.query("state"), lambda state: not state["paused"])
+    for number in range(SIGNAL_LIMIT + 10):
+        await run.signal("resume", {"by": f"m{number}"})
+    latest = rig.client.get_workflow_handle(run.id)
+    await eventually(latest.describe, lambda found: found.run_id != run.first_execution_run_id)
+    await latest.signal("retry", by)
+    await latest.result()
 
 
 async def cancel_build(run: Handle, rig: Rig) -> None:
@@ -587,4 +608,5 @@ LAUNCHERS: dict[str, Scenario] = {LAUNCHER: (lambda _: say("done"), ends, {})}
 LOOPS: dict[str, Scenario] = {
     LOOP: (builds, build, {}),
     LOOP_CANCELLED: (lambda _: hang(), cancel_build, {}),
+    LOOP_PAUSED: (builds, pause_build, {}),
 }

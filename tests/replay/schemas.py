@@ -6,19 +6,17 @@ the order of keys may change between releases of pydantic or of ours.
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import core_schema
 
-from holdfast.log.events import AgentEvent
+from holdfast.log.upcasters import EVENT_CLASSES
 
 Fields = dict[str, str]
 
-EVENT_TYPES: Mapping[str, str] = {
-    kind.__name__: kind.model_fields["type"].default for kind in get_args(get_args(AgentEvent)[0])
-}
+EVENT_TYPES: Mapping[str, str] = {kind.__name__: kind.model_fields["type"].default for kind in EVENT_CLASSES}
 """Class of an event → its type in the log."""
 
 _REF = "#/$defs/"

@@ -1,5 +1,6 @@
 """I8: old runs keep running. Every recorded history of every release replays through the current code."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
+from holdfast.log.stored_lines import read_lines
 from holdfast.log.upcasters import CURRENT as EVENT_TYPES
 from holdfast.run.contracts import WORKFLOW
 from holdfast.run.inputs import SIGNALS
@@ -15,6 +17,7 @@ from holdfast.seals.scheduled import launched
 from holdfast.temporal.converter import data_converter
 from holdfast.temporal.history import local_end
 from holdfast.temporal.history_reader import read_events
+from holdfast.temporal.loop_history import lines_in
 from holdfast.workflows import WORKFLOWS
 from tests.replay.formats import CALLS
 from tests.replay.record import HISTORIES, folder_of
@@ -72,6 +75,9 @@ async def test_a_recorded_history_replays(file: Path) -> None:
     await replayer().replay_workflow(history)
     if is_run(history):
         read_events(history.events)  # compares what Temporal does not: digests, requests, the next run's input
+    else:
+        lines = lines_in(history.events)
+        assert not lines or read_lines(history.workflow_id, min(lines), list(lines.values()))
 
 
 async def test_a_divergent_replay_is_detected() -> None:
@@ -100,7 +106,9 @@ def test_every_scenario_of_this_release_is_recorded(recorded: list[WorkflowHisto
 
 def test_the_histories_of_this_release_have_every_event_type(recorded: list[WorkflowHistory]) -> None:
     """Each type of event is in some log, so that a later release proves to read and repeat it."""
-    found = {event.type for history in recorded if is_run(history) for event in read_events(history.events)}
+    found: set[str] = {event.type for history in recorded if is_run(history) for event in read_events(history.events)}
+    loops = [history for history in recorded if not is_run(history)]
+    found |= {json.loads(line)["type"] for history in loops for line in lines_in(history.events).values()}
     assert set(EVENT_TYPES) - found == set()
 
 

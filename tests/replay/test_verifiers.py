@@ -21,8 +21,10 @@ from temporalio.client import WorkflowHistory
 from holdfast.base.canonical import canonical, portable
 from holdfast.base.digests import GENESIS
 from holdfast.log.event_log import digest_after, event_line, first_altered
-from holdfast.log.events import AgentEvent
+from holdfast.log.loop_events import StoredEvent
+from holdfast.log.upcasters import decode_stored
 from holdfast.temporal.history_reader import read_events
+from holdfast.temporal.loop_history import lines_in
 from tests.replay.record import HISTORIES
 from tests.replay.scenarios import LAUNCHERS, LOOPS
 
@@ -46,15 +48,20 @@ Judgement = tuple[int, str]
 
 
 @cache
-def recorded_logs() -> dict[str, list[AgentEvent]]:
+def recorded_logs() -> dict[str, list[StoredEvent]]:
     """Return the events of every recorded thread, over all its Temporal runs."""
-    logs: dict[str, list[AgentEvent]] = {}
+    logs: dict[str, list[StoredEvent]] = {}
     for file in sorted(HISTORIES.rglob("*.json")):
         scenario = file.stem.split(".")[0]
         name = f"{file.parent.name}/{scenario}"
-        if scenario not in (*LOOPS, *LAUNCHERS):  # these record no events themselves
-            own = read_events(WorkflowHistory.from_json(file.stem, file.read_text()).events)
-            logs[name] = logs.get(name, [])[: own[0].position] + own
+        if scenario in LAUNCHERS:  # these record no events themselves
+            continue
+        history = WorkflowHistory.from_json(file.stem, file.read_text()).events
+        own: Sequence[StoredEvent] = (
+            [decode_stored(line) for line in lines_in(history).values()] if scenario in LOOPS else read_events(history)
+        )
+        if own:  # a loop of 0.1.0 has no log
+            logs[name] = logs.get(name, [])[: own[0].position] + list(own)
     return logs
 
 

@@ -26,7 +26,7 @@ from holdfast.log.events import (
     ToolCallStarted,
     UserMessageReceived,
 )
-from holdfast.log.stored_lines import read_lines
+from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.run.contracts import WORKFLOW
 from holdfast.runtime.audit.verify import Verification, verify
 from holdfast.runtime.client.connect import connect, connect_stack, stack_config
@@ -107,7 +107,8 @@ class Desk:
 
     async def log(self) -> list[AgentEvent]:
         """Return the thread's events from the record."""
-        return read_lines(self.thread, 0, await PostgresThreads(self.pool).read(self.thread))
+        lines = await PostgresThreads(self.pool).read(self.thread)
+        return run_events(self.thread, read_lines(self.thread, 0, lines))
 
     async def write(self, events: Log) -> None:
         """Replace the thread's record by these events, in a correct chain of digests."""

@@ -22,7 +22,7 @@ from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import AssistantMessage, Usage, decode
 from holdfast.log.event_log import event_line, first_altered
 from holdfast.log.events import AgentEvent, UserMessageReceived
-from holdfast.log.stored_lines import read_lines
+from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
 from holdfast.run.compaction import SUMMARY_REQUEST
@@ -350,7 +350,7 @@ class Thread:
     def recorded(self, start: int = 0, stop: int | None = None) -> list[AgentEvent]:
         """Return the record's events, decoded."""
         head = self.log[start - 1].digest if start else None
-        return read_lines("t", start, self.record[start:stop], head=head)
+        return run_events("t", read_lines("t", start, self.record[start:stop], head=head))
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the active transcript, decoded."""
@@ -389,7 +389,7 @@ class Thread:
         whole = snapshot_of(events)
         assert whole.state == self.state
         transcript = Transcript()
-        for event in read_lines("t", 0, [event_line(event) for event in events]):
+        for event in run_events("t", read_lines("t", 0, [event_line(event) for event in events])):
             transcript.add(event)
         assert transcript.messages == self.transcript_lines()
         assert transcript.base == self.run.transcript.base

@@ -17,7 +17,7 @@ from holdfast.llm.content import content_json, read_content
 from holdfast.llm.messages import MAX_DEPTH, AssistantMessage, Usage, UserMessage, decode, encode
 from holdfast.log.event_log import EventLog, event_line
 from holdfast.log.events import AgentEvent, LLMReplied, UserMessageReceived
-from holdfast.log.stored_lines import read_lines
+from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.log.upcasters import decode_event
 from holdfast.run.contracts import TASK_MALFORMED, LLMReply, RunInput, ToolOutcome
 from holdfast.run.machine import AgentRun
@@ -60,7 +60,7 @@ def from_record(events: list[AgentEvent]) -> list[AgentEvent]:
     """Return the events from the permanent record, after checking that each is serialized to the same line."""
     lines = [event_line(event) for event in events]
     assert [event_line(decode_event(line)) for line in lines] == lines
-    return read_lines("t", 0, lines)
+    return run_events("t", read_lines("t", 0, lines))
 
 
 def messages_of(events: list[AgentEvent]) -> list[bytes]:

@@ -78,7 +78,7 @@ class FakeThreads:
         """The thread's reader."""
         return self
 
-    async def find(self, thread: str) -> Found:
+    async def find(self, thread: str, *, loops: bool = False) -> Found:
         """Return a running or closed description."""
         return await self.describe(thread)
 
@@ -90,7 +90,9 @@ class FakeThreads:
         """Return the state: closed with the last event of the script, unless a later run has begun."""
         return {"status": "running" if self.reopened else "completed", "events": self.yielded}
 
-    async def events(self, thread: str, *, after: int = -1, found: Found) -> AsyncIterator[dict[str, Any]]:
+    async def events(
+        self, thread: str, *, after: int = -1, found: Found, loops: bool = False
+    ) -> AsyncIterator[dict[str, Any]]:
         """Yield the script's events that the caller does not have yet."""
         self.asked += 1
         self.from_history += found.status is WorkflowExecutionStatus.COMPLETED

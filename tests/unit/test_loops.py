@@ -1,5 +1,6 @@
 """The decisions of a loop: the next step, limits, pauses, and the briefs of its agents."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,22 +8,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from holdfast.llm.messages import Usage
+from holdfast.log.events import RunBlocked
+from holdfast.log.loop_events import IterationStarted, LoopEvent
 from holdfast.loop.briefs import initializer_brief, iteration_brief
-from holdfast.loop.decide import (
-    Block,
-    Finish,
-    Initialize,
-    Work,
-    begin,
-    next_step,
-    on_block,
-    on_settled,
-    on_start,
-    on_steering,
-    on_survey,
-)
+from holdfast.loop.decide import Block, Finish, Initialize, Work, next_step, on_settled, on_survey
 from holdfast.loop.details import loop_details
-from holdfast.loop.state import Iteration, LoopInput, LoopLimits, LoopState, Settled, Survey
+from holdfast.loop.evolve import evolve
+from holdfast.loop.recorder import LoopRecorder
+from holdfast.loop.state import LoopInput, LoopLimits, LoopState, Settled, Steering, Survey
+from holdfast.loop.steering import on_steering
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 BY = {"by": "alice", "reason": "lunch"}
@@ -38,17 +32,42 @@ def open_tasks(title: str = "one", **more: Any) -> Survey:
     return Survey(planned=True, next=title, open=1, twins=1, **more)
 
 
-def state_after(begun: LoopInput, *outcomes: str, task: str = "one", cost: float | None = 0.5) -> LoopState:
-    """Return the state of a loop after iterations at one task with these outcomes."""
-    state = begin(begun, thread="l", at=NOW)
+def recorder_after(
+    begun: LoopInput, *outcomes: str, task: str = "one", cost: float | None = 0.5, level: int = 0
+) -> LoopRecorder:
+    """Return the recorder of a loop after iterations at one task with these outcomes."""
+    recorder = LoopRecorder(begun, thread="l", run_id="r", first_run_id="r", at=NOW)
+    recorder.record(on_survey(Survey(features=level)), at=NOW)
     for number, outcome in enumerate(outcomes):
-        iteration = Iteration(number=number, thread=f"l-{number}", task=task, started_at=NOW)
-        state = on_start(state, iteration, at=NOW)
+        recorder.record(IterationStarted(number=number, thread=f"l-{number}", task=task), at=NOW)
         settled = Settled.model_validate(
             {"outcome": outcome, "explanation": f"why {number}", "usage": Usage(prompt_tokens=5), "cost": cost}
         )
-        state = on_settled(state, settled, at=NOW)
+        recorder.record(on_settled(number, settled), at=NOW)
+    return recorder
+
+
+def state_after(begun: LoopInput, *outcomes: str, **more: Any) -> LoopState:
+    """Return the state of a loop after iterations at one task with these outcomes."""
+    return recorder_after(begun, *outcomes, **more).state
+
+
+def after(state: LoopState, *events: LoopEvent, at: datetime = NOW) -> LoopState:
+    """Return the state after events at a time."""
+    for event in events:
+        state = evolve(state, event.model_copy(update={"at": at}))
     return state
+
+
+def steered(state: LoopState, what: Steering, payload: Any = BY, at: datetime = NOW) -> tuple[LoopState, str, str]:
+    """Return the state after a request, its outcome and the explanation."""
+    outcome, why, events = on_steering(state, what, payload, at=at)
+    return after(state, *events, at=at), outcome, why
+
+
+def blocked(state: LoopState, block: Block, at: datetime = NOW) -> LoopState:
+    """Return the state after a block."""
+    return after(state, RunBlocked(cause=block.cause, message=block.message), at=at)
 
 
 def step(begun: LoopInput, state: LoopState, survey: Survey, at: datetime = NOW) -> Any:
@@ -110,7 +129,7 @@ def test_limits_block_and_retry_extends_them() -> None:
         found = step(begun, state, open_tasks(), late)
         assert isinstance(found, Block)
         assert found.cause == cause
-        state, outcome, _ = on_steering(begun, on_block(state, found, at=late), "retry", BY, at=late)
+        state, outcome, _ = steered(blocked(state, found, late), "retry", at=late)
         assert outcome == "accepted"
         assert Work("one") == step(begun, state, open_tasks(), late)
 
@@ -132,22 +151,21 @@ def test_consecutive_failures_of_a_task_block() -> None:
     assert "why 1" in found.message
     assert Work("one") == step(begun, state_after(begun, "failed", "changed", "failed"), open_tasks())
     assert Work("two") == step(begun, state_after(begun, "failed", "failed"), open_tasks("two"))
-    blocked = on_block(state_after(begun, "failed", "failed"), found, at=NOW)
-    state, _, _ = on_steering(begun, blocked, "retry", BY, at=NOW)
+    state, _, _ = steered(blocked(state_after(begun, "failed", "failed"), found), "retry")
     assert Work("one") == step(begun, state, open_tasks())
 
 
-def test_a_pause_begins_between_iterations() -> None:
-    """The loop keeps running until the current iteration ends, then is dormant until a person resumes it."""
-    begun = loop()
-    state = on_start(state_after(begun), Iteration(number=0, thread="l-0", task="one", started_at=NOW), at=NOW)
-    state, outcome, why = on_steering(begun, state, "pause", BY, at=NOW)
+@pytest.mark.parametrize(("level", "status", "again"), [(0, "dormant", "nothing_to_do"), (1, "paused", "duplicate")])
+def test_a_pause_begins_between_iterations(level: int, status: str, again: str) -> None:
+    """The loop keeps running until the current iteration ends, then stays paused until a person resumes it."""
+    state = after(state_after(loop(), level=level), IterationStarted(number=0, thread="l-0", task="one"))
+    state, outcome, why = steered(state, "pause")
     assert (state.status, outcome) == ("running", "accepted")
-    assert "when the current iteration has ended" in why
-    state = on_settled(state, Settled(outcome="completed"), at=NOW)
-    assert state.status == "dormant"
-    assert on_steering(begun, state, "pause", BY, at=NOW)[1] == "nothing_to_do"
-    state, outcome, _ = on_steering(begun, state, "resume", BY, at=NOW)
+    assert "current iteration" in why
+    state = after(state, on_settled(0, Settled(outcome="completed")))
+    assert state.status == status
+    assert steered(state, "pause")[1] == again
+    state, outcome, _ = steered(state, "resume")
     assert (state.status, outcome) == ("running", "accepted")
 
 
@@ -155,23 +173,28 @@ def test_a_pause_begins_between_iterations() -> None:
 def test_steering_without_a_name_changes_nothing(payload: Any) -> None:
     """Any malformed signal from the Web UI is answered and changes nothing."""
     state = state_after(loop())
-    assert (state, "malformed") == on_steering(loop(), state, "pause", payload, at=NOW)[:2]
+    assert (state, "malformed") == steered(state, "pause", payload)[:2]
 
 
 def test_the_state_is_bounded() -> None:
     """A loop of any length carries only its last iterations."""
     state = state_after(loop(), *["completed"] * 500)
-    state = on_survey(state, Survey(done=500, agent="builder"), at=NOW)
+    state = after(state, on_survey(Survey(done=500, agent="builder")))
     assert len(state.recent) == 20
     assert (state.count, state.usage.prompt_tokens, state.cost) == (500, 2_500, 250.0)
     assert len(TypeAdapter(LoopState).dump_json(state)) < 20_000
 
 
-def test_the_state_survives_a_round_trip_through_json() -> None:
-    """The state carried from one Temporal run to the next is read back equal."""
-    state = state_after(loop(), "failed", "completed")
-    carried = LoopInput.model_validate_json(loop().model_copy(update={"state": state}).model_dump_json())
-    assert state == begin(carried, thread="other", at=NOW + timedelta(days=1))
+@pytest.mark.parametrize("level", [0, 1])
+def test_the_state_survives_a_round_trip_through_json(level: int) -> None:
+    """The next Temporal run begins with the state that this one ended with, at either feature level."""
+    begun = loop(cost=3)
+    recorder = recorder_after(begun, "failed", "completed", level=level)
+    following = recorder.next_input(begun, first_run_id="r", at=NOW)
+    carried = LoopInput.model_validate_json(following.model_dump_json(exclude_defaults=True))
+    later = LoopRecorder(carried, thread="l", run_id="r2", first_run_id="r", at=NOW + timedelta(days=1))
+    assert replace(recorder.state, events=0) == replace(later.state, events=0)
+    assert later.log.length == (recorder.log.length + 1 if level else 1)
 
 
 def test_an_iterations_brief_names_failed_attempts() -> None:
@@ -187,9 +210,9 @@ def test_an_iterations_brief_names_failed_attempts() -> None:
 def test_the_web_ui_shows_the_state_of_a_loop() -> None:
     """The details name the iterations and the signals that unblock the loop; a title cannot forge other text."""
     state = state_after(loop(), "completed", task="# `x` [y](z)")
-    state = on_block(state, Block("IterationLimit", "enough"), at=NOW)
+    state = blocked(state, Block("IterationLimit", "enough"))
     shown = loop_details(state)
     assert "### Blocked: IterationLimit" in shown
     assert "`l-0` completed: \\# \\`x\\` \\[y\\](z)" in shown
-    paused, _, _ = on_steering(loop(), state_after(loop()), "pause", BY, at=NOW)
+    paused, _, _ = steered(state_after(loop()), "pause")
     assert "### Paused by alice: lunch" in loop_details(paused)

@@ -49,7 +49,7 @@ class Unchecked:
     """Something that could not be checked."""
 
     what: str
-    """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger` or `artifacts`."""
+    """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts` or `iterations`."""
     why: str
 
 

@@ -1,11 +1,13 @@
 """Read the two sources of a thread's log, Temporal's histories and the permanent record; check and compare them."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from temporalio.converter import PayloadConverter, WorkflowSerializationContext
 
-from holdfast.errors import HistoryUnreadable, RecordUnavailable, RecordUnreadable
+from holdfast.errors import EventUnreadable, HistoryUnreadable, RecordUnavailable, RecordUnreadable
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
@@ -60,7 +62,7 @@ async def from_histories(threads: Threads, thread: str) -> Log:
         )
         log.unchecked.append(Unchecked("history", why))
         return log
-    by = _payload_converter(threads, thread)
+    by = payload_converter(threads, thread)
     if by is READING:
         why = "no fleet key is set here: set HOLDFAST_FLEET_KEYS as the workers have it"
         log.unchecked.append(Unchecked("seals", why))
@@ -77,7 +79,7 @@ async def from_histories(threads: Threads, thread: str) -> Log:
     return log
 
 
-def _payload_converter(threads: Threads, thread: str) -> PayloadConverter:
+def payload_converter(threads: Threads, thread: str) -> PayloadConverter:
     """Return the converter for the thread's payloads; with a fleet key, it also checks their seals."""
     client = threads.runs.client
     if not seals_of(client):
@@ -130,19 +132,19 @@ def _add_run(log: Log, run: RecordedRun) -> None:
 # The permanent record.
 
 
-async def from_record(threads: Threads, thread: str) -> Log:
-    """Read the events of the permanent record, and check the stored lines."""
-    log, events = Log(), list[AgentEvent]()
+async def from_record(threads: Threads, thread: str, *, decode: Callable[[bytes], Any] = decode_event) -> Log:
+    """Read the events of the permanent record, and check the stored lines; `decode` decodes one."""
+    log, events = Log(), list[Any]()
     if threads.reader.record is None:
         log.unchecked.append(Unchecked("record", "no database is set here: set DATABASE_URL as the workers have it"))
         return log
     try:
         async for lines in threads.reader.record.pages(thread, 0):
-            events += [decode_event(line) for line in lines]
+            events += [decode(line) for line in lines]
         if not events:
             why = "it has no events of this thread: does DATABASE_URL match that of the workers?"
             log.unchecked.append(Unchecked("record", why))
-    except RecordUnreadable as error:
+    except (RecordUnreadable, EventUnreadable) as error:
         named = _POSITION.search(str(error))
         log.fault = Finding("record", str(error), int(named[1]) if named else len(events))
     except RecordUnavailable as error:

@@ -12,7 +12,7 @@ from holdfast.llm.blocks import ReplyContent, ToolCall, blocks_of, text_of
 from holdfast.llm.content import read_content
 from holdfast.llm.messages import AssistantMessage, ToolMessage, from_json
 from holdfast.llm.outages import Outage
-from holdfast.log.events import EVENTS
+from holdfast.log.loop_events import STORED_EVENTS
 from holdfast.run.call_words import describe_call
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
@@ -49,9 +49,12 @@ _STYLES = {
     "user_message_received": "bold",
     "task_refined": "bold",
     "llm_replied": "cyan",
+    "iteration_started": "cyan",
 }
 _STATUS_STYLES = {
     "ok": "green",
+    "blocked": "bold red",
+    "changed": "yellow",
     "completed": "green",
     "failed": "red",
     "cancelled": "yellow",
@@ -93,7 +96,7 @@ def _with_defaults(event: JSON) -> JSON:
     Raises:
         ValueError: This version does not know the event.
     """
-    return EVENTS.validate_python([event])[0].model_dump(mode="json")
+    return STORED_EVENTS.validate_python([event])[0].model_dump(mode="json")
 
 
 def _summary(event: JSON) -> str:
@@ -199,6 +202,8 @@ def _summary(event: JSON) -> str:
             return brief(f"{event['signal']}{by}: {event['explanation']}")
         case "refusals_counted":
             return f"{event['count']:,} more signals were rejected, with {event['sent_bytes']:,} bytes"
+        case "loop_started" | "workspace_surveyed" | "iteration_started" | "iteration_ended":
+            return _of_loop(event)
         case "run_finished":
             cause = f" ({event['cause']})" if event["cause"] else ""
             return f"{event['outcome']}{cause}: {brief(event['result'])}"
@@ -209,6 +214,25 @@ def _summary(event: JSON) -> str:
 def trigger_words(trigger: JSON) -> str:
     """What a call waits for, in a few words."""
     return WAKE_TRIGGER.validate_python(trigger).words
+
+
+def _of_loop(event: JSON) -> str:
+    """What an event says that only loops have."""
+    match event["type"]:
+        case "loop_started":
+            by = f"by {event['by']}, " if event["by"] else ""
+            limits = ", ".join(f"{name} {value:g}" for name, value in event["limits"].items() if value is not None)
+            task = f": {event['task']}" if event["task"] else ""
+            return brief(f"{by}in {event['workspace']} ({limits}){task}", 240)
+        case "workspace_surveyed":
+            return f"{count(event['open'], 'task')} open, {event['done']:,} done"
+        case "iteration_started":
+            return brief(f"{event['thread']}: {event['task'] or 'write the plan'}")
+        case _:
+            why = f": {event['explanation']}" if event["explanation"] else ""
+            commits = f", {count(len(event['commits']), 'commit')}" if event["commits"] else ""
+            cost = "" if event["cost"] is None else f", ${event['cost']:,.4f}"
+            return brief(f"iteration {event['number']}: {event['outcome']}{commits}{cost}{why}", 240)
 
 
 def _scope(event: JSON) -> str:

@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from holdfast.runtime.cli.screens import STATUS_STYLES, tokens_words
-from holdfast.runtime.cli.text import brief, count, visible
+from holdfast.runtime.cli.text import brief, clock, count, visible
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.programs import CLI
 
@@ -32,7 +32,8 @@ def loop_screen(state: JSON, *, ui: str | None) -> Text:
         screen.append(iteration_line(each)).append("\n")
     if paused := state["paused"]:
         why = f": {brief(paused['reason'])}" if paused["reason"] else ""
-        screen.append("\nPaused ", "bold blue").append(f"by {brief(paused['by'])}{why}\n")
+        until = f" until {clock(paused['until'])}" if paused.get("until") else ""
+        screen.append("\nPaused ", "bold blue").append(f"by {brief(paused['by'])}{until}{why}\n")
         screen.append(f"  {CLI.command('resume', loop)}\n", "bold")
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")

@@ -43,13 +43,32 @@ def print_state(
     session.output.result({**state, "ui": link}, screen)
 
 
-async def print_loop(session: Session, threads: "Threads", found: "WorkflowExecutionDescription") -> None:
-    """Print where a loop is."""
-    from holdfast.runtime.cli.loop_screens import loop_screen
-    from holdfast.runtime.client.loops import loop_state
+async def print_loop(
+    session: Session,
+    threads: "Threads",
+    name: str,
+    found: "WorkflowExecutionDescription | None",
+    *,
+    at: int | None = None,
+) -> None:
+    """Print where a loop is, or was right after one of its events.
 
-    link = session.link(threads, found.id, found.run_id)
-    state = await loop_state(threads, found)
+    Args:
+        session: Where to.
+        threads: Reads the loop.
+        name: The loop's id.
+        found: What Temporal knows of it; None where only the permanent record has it.
+        at: The position of the event; None for now.
+    """
+    from holdfast.runtime.cli.loop_screens import loop_screen
+    from holdfast.runtime.client.loops import loop_state, loop_state_at
+
+    link = session.link(threads, found.id, found.run_id) if found else None
+    if found and at is None:
+        state = await loop_state(threads, found, note=session.note_silence)
+    else:
+        state = await loop_state_at(threads, name, at, found=found, note=session.note_silence)
+        state |= {} if at is None else {"at": at}
     session.output.result({**state, "ui": link}, loop_screen(state, ui=link))
 
 

@@ -188,7 +188,7 @@ class Session:
             return
         self.output.note(
             f"Temporal does not have {visible(thread)} any more; this is from its permanent record. "
-            "A message (`say`) continues it."
+            "A message (`say`) continues a thread."
         )
 
     def describe_in_temporal(self, threads: "Threads", found: "WorkflowExecutionDescription") -> str:

@@ -27,6 +27,7 @@ async def follow(
     patient: bool = False,
     note: Callable[[str], None] = lambda line: None,
     pulse: Callable[[], None] = lambda: None,
+    loops: bool = False,
 ) -> AsyncIterator[JSON]:
     """Yield events after position `after` as they are recorded, until the latest run of the thread has ended.
 
@@ -39,6 +40,7 @@ async def follow(
         patient: Keep polling even if nothing answers the first poll, instead of raising.
         note: Called with a message when nothing answers, once for each reason.
         pulse: Called after each poll that was answered.
+        loops: Whether `thread` may be the id of a loop.
 
     Raises:
         ThreadNotFound: There is no such thread.
@@ -52,10 +54,10 @@ async def follow(
     while True:
         try:
             if describe:
-                found, describe = await threads.reader.find(thread), False
+                found, describe = await threads.reader.find(thread, loops=loops), False
             over, news = found is None or found.status in ENDED, False
             # A closed run is read from its history, which needs no worker that can replay it.
-            async for event in threads.events(thread, after=position, found=found):
+            async for event in threads.events(thread, after=position, found=found, loops=loops):
                 position, last, news, patient = event["position"], event["type"], True, True
                 yield event
             if over or (last == "run_finished" and await _is_last(threads, thread, position)):

@@ -1,8 +1,10 @@
 """Start, steer and read loops. A loop's iterations are threads (`holdfast.runtime.client.threads`)."""
 
 import asyncio
+import contextlib
+import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio.client import WorkflowExecutionDescription, WorkflowFailureError
@@ -13,20 +15,30 @@ from temporalio.service import RPCError
 from holdfast.errors import (
     AgentNotFound,
     FleetKeyMissing,
+    NoWorker,
+    PositionInvalid,
+    RecordUnavailable,
+    RecordUnreadable,
     Refused,
     ServerUnreachable,
     ThreadExists,
     ThreadNotFound,
     WorkspaceNotFound,
 )
+from holdfast.log.upcasters import decode_loop_event
+from holdfast.loop.evolve import evolve
 from holdfast.loop.state import LoopInput, LoopState, Steering
 from holdfast.run.contracts import AGENT_NOT_FOUND, LOOP_WORKFLOW, WORKSPACE_NOT_FOUND
+from holdfast.run.features import LOOP_LOG
 from holdfast.run.task_summary import memo, summary
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.decisions import UpdateResult, send_update
 from holdfast.runtime.client.start_options import check_own_id, issued, new_thread_id
 from holdfast.runtime.client.threads import JSON, Started, Threads
 from holdfast.runtime.programs import CLI
+from holdfast.runtime.reading.loops import loop_lines
+from holdfast.runtime.reading.reader import Note
+from holdfast.runtime.reading.record import call_store
 from holdfast.runtime.reading.runs import ENDED, NeverRan
 from holdfast.runtime.reading.states import why_closed
 
@@ -46,6 +58,18 @@ async def find_loop(threads: Threads, name: str) -> WorkflowExecutionDescription
     return found if found.workflow_type == LOOP_WORKFLOW else None
 
 
+async def is_archived_loop(threads: Threads, name: str) -> bool:
+    """Return whether the permanent record has a loop of that name; False where no record is known or answers."""
+    record = threads.reader.record
+    if record is None:
+        return False
+    try:
+        first = await call_store(record.store.read(name, 0))
+        return bool(first) and json.loads(first[0])["type"] == "loop_started"
+    except (RecordUnavailable, RecordUnreadable, ValueError, LookupError, TypeError):
+        return False
+
+
 async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = None) -> Started:
     """Start a loop. It is recorded when this returns; the next free worker runs it.
 
@@ -56,13 +80,16 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
 
     Raises:
         ThreadIdInvalid: The id cannot be used.
-        ThreadExists: Temporal has a loop or thread of that id, open or closed.
+        ThreadExists: Temporal, or the permanent record, has a loop or thread of that id, open or closed.
         FleetKeyMissing: Without a fleet key, no loop can be started.
         ServerUnreachable: The server does not answer.
     """
     chosen = check_own_id(name) if name is not None else new_thread_id("loop")
     if not seals_of(threads.runs.client):
         raise FleetKeyMissing("starting a loop needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
+    with contextlib.suppress(RecordUnavailable):  # then the first write finds out, and the loop is blocked
+        if name is not None and threads.reader.record and await threads.reader.record.length(chosen):
+            raise _taken(chosen)
     try:
         run = await threads.runs.client.start_workflow(
             LOOP_WORKFLOW,
@@ -78,10 +105,14 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
             rpc_timeout=timedelta(seconds=10),
         )
     except WorkflowAlreadyStartedError:
-        raise ThreadExists(f"there is or was a loop or thread {chosen!r}; choose another id with --id") from None
+        raise _taken(chosen) from None
     except RPCError as error:
         raise threads.runs.translate_error(error, chosen) from error
     return Started(thread=chosen, run_id=run.first_execution_run_id or "")
+
+
+def _taken(name: str) -> ThreadExists:
+    return ThreadExists(f"there is or was a loop or thread {name!r}; choose another id with --id")
 
 
 async def wait_until_surveyed(threads: Threads, name: str, *, within: float = 5.0) -> bool:
@@ -122,35 +153,94 @@ async def _raise_not_found(threads: Threads, name: str) -> None:
 _NOT_FOUND = {AGENT_NOT_FOUND: AgentNotFound, WORKSPACE_NOT_FOUND: WorkspaceNotFound}
 
 
-async def steer(threads: Threads, name: str, what: Steering, *, by: str, reason: str = "") -> UpdateResult:
+async def steer(
+    threads: Threads, name: str, what: Steering, *, by: str, reason: str = "", until: datetime | None = None
+) -> UpdateResult:
     """Pause a loop, resume it, or have it retry; if no worker answers, send the same as a signal.
 
+    Args:
+        threads: The namespace's threads.
+        name: The loop's id.
+        what: What to do.
+        by: Who does it.
+        reason: Why; it is in the log.
+        until: When a pause ends by itself, with a time zone; None for never.
+
+    Returns:
+        `accepted`, or `sent`. Refused: as a run refuses it (`holdfast.runtime.client.pausing`); `nothing_to_do` where a
+        loop has a feature level without a log.
+
     Raises:
-        Refused: The name belongs to an agent run.
+        Refused: The name belongs to an agent run; or there is an `until`, and the loop has a feature level without one.
         ThreadNotFound: There is no such loop.
         ServerUnreachable: The server does not answer.
     """
     if (await threads.runs.describe(name, loops=True)).workflow_type != LOOP_WORKFLOW:
         raise Refused(f"{name!r} is an agent run, and this is for loops")
-    return await send_update(threads, name, what, {"by": by, "reason": reason}, signal=what)
+    payload = {"by": by, "reason": reason}
+    if until:
+        state = await threads.runs.query(name, "state")
+        if state.get("features", 0) < LOOP_LOG:
+            raise Refused(
+                f"loop {name!r} cannot resume by itself yet: no worker of this release has read its files. Pause it "
+                "without --until, or try again after its next iteration."
+            )
+        payload["until"] = until.isoformat()
+    return await send_update(threads, name, what, payload, signal=what)
 
 
-async def loop_state(threads: Threads, found: WorkflowExecutionDescription) -> JSON:
+async def loop_state(threads: Threads, found: WorkflowExecutionDescription, *, note: Note | None = None) -> JSON:
     """Return a loop's state, as `holdfast.loop.state.LoopState.view` presents it.
 
     If Temporal closed the loop from outside, its status and result are those of Temporal.
 
+    Args:
+        threads: The namespace's threads.
+        found: Temporal's description of the loop.
+        note: Called with a message when no worker answers, and the state follows from the recorded events; None to
+            raise instead.
+
     Raises:
-        NoWorker: No worker answers.
+        NoWorker: No worker answers, and `note` is None or there are no recorded events.
     """
     try:
         view: JSON = await threads.runs.query(found.id, "state")
     except NeverRan:
         view = LoopState(thread=found.id).view()
+    except NoWorker as silence:
+        if note is None:
+            raise
+        view = await loop_state_at(threads, found.id, found=found, note=note)
+        if not view["events"]:
+            raise silence from None
     ended = ENDED.get(found.status) if found.status else None
     if ended and view["status"] != ended:
         view |= {"status": ended, "result": await why_closed(threads.reader, found)}
     return view
+
+
+async def loop_state_at(
+    threads: Threads,
+    name: str,
+    position: int | None = None,
+    *,
+    found: WorkflowExecutionDescription | None,
+    note: Note | None = None,
+) -> JSON:
+    """Return a loop's state right after the event at `position`, or the last one: a fold over its events.
+
+    Raises:
+        PositionInvalid: There is no such event.
+        EventsMissing: Some of the events can no longer be read.
+    """
+    state = LoopState(thread=name)
+    async for line in loop_lines(threads.reader, name, 0, found=found, note=note):
+        state = evolve(state, decode_loop_event(line))
+        if state.events - 1 == position:
+            break
+    if position is not None and state.events - 1 != position:
+        raise PositionInvalid(f"loop {name!r} has no event {position}: it has {state.events} events")
+    return state.view()
 
 
 async def follow_loop(threads: Threads, name: str) -> AsyncIterator[JSON]:

@@ -33,9 +33,9 @@ async def prune(
 
 
 async def is_open(runs: Runs, thread: str) -> bool:
-    """Return whether a run of the thread is open."""
+    """Return whether a run of the thread, or the loop of that id, is open."""
     try:
-        found = await runs.describe(thread)
+        found = await runs.describe(thread, loops=True)
     except ThreadNotFound:
         return False
     return found.status not in ENDED

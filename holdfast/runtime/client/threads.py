@@ -44,6 +44,7 @@ from holdfast.runtime.client.start_options import (
 )
 from holdfast.runtime.config.settings import ANSWER_SECONDS
 from holdfast.runtime.programs import CLI
+from holdfast.runtime.reading.loops import loop_lines
 from holdfast.runtime.reading.reader import Note, Reader
 from holdfast.runtime.reading.runs import ENDED, NeverRan, Runs, status_of
 from holdfast.runtime.reading.states import CLOSED, decode_lines, pending_of, state_at, state_of
@@ -274,12 +275,21 @@ class Threads:
         after: int = -1,
         found: WorkflowExecutionDescription | None = None,
         note: Note | None = None,
+        loops: bool = False,
     ) -> AsyncIterator[JSON]:
         """Yield the events recorded so far after position `after`, oldest first. Other arguments are as in `state`.
+
+        With `loops`, `thread` may be the id of a loop.
 
         Raises:
             EventsMissing: Some of them can no longer be read.
         """
+        if loops:
+            found = found or await self.reader.find(thread, loops=True)
+            if found and found.workflow_type == contracts.LOOP_WORKFLOW:
+                async for line in loop_lines(self.reader, thread, after + 1, found=found, note=note):
+                    yield json.loads(line)
+                return
         async for line in self.reader.lines(thread, after + 1, found=found, note=note):
             yield json.loads(line)
 

@@ -9,7 +9,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from holdfast.base.text import one_line
-from holdfast.loop.state import IterationOutcome, Settled, SettleRequest, Survey, SurveyRequest
+from holdfast.log.loop_events import IterationOutcome
+from holdfast.loop.state import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.memory.errors import MemoryRefused
 from holdfast.memory.features import parse_features
 from holdfast.memory.notes import Note, add_note, note

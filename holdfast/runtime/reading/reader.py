@@ -40,15 +40,19 @@ class Reader:
         self._begun: set[str] = set()
         """Temporal runs that have loaded the events before them."""
 
-    async def find(self, thread: str) -> WorkflowExecutionDescription | None:
+    async def find(self, thread: str, *, loops: bool = False) -> WorkflowExecutionDescription | None:
         """Return Temporal's description of a thread's latest run; None if only the permanent record has the thread.
+
+        Args:
+            thread: The thread id.
+            loops: Also accept a loop's id.
 
         Raises:
             ThreadNotFound: Neither has it.
             ServerUnreachable: The server does not answer.
         """
         try:
-            return await self.runs.describe(thread)
+            return await self.runs.describe(thread, loops=loops)
         except ThreadNotFound as unknown:
             try:
                 if self.record and await self.record.length(thread):

@@ -33,10 +33,12 @@ async def show(
 ) -> int:
     """Show what a thread waits for or does, what went wrong last, what follows, open requests and the result."""
     threads = await session.connect(thread)
-    from holdfast.runtime.client.loops import find_loop
+    from holdfast.runtime.client.loops import find_loop, is_archived_loop
 
     if loop := await find_loop(threads, thread):
-        await print_loop(session, threads, loop)
+        await print_loop(session, threads, thread, loop, at=at)
+    elif await is_archived_loop(threads, thread):
+        await print_loop(session, threads, thread, None, at=at)
     elif at is not None:
         await _show_at(session, threads, thread, at)
     else:
@@ -52,8 +54,8 @@ async def list_threads(
 ) -> int:
     """List threads, newest first: status, step, open requests, cost and task.
 
-    Statuses: running, waiting_approval, waiting_message, paused, dormant (asleep until a time or an event; or a
-    paused loop), blocked, completed, failed, cancelled.
+    Statuses: running, waiting_approval, waiting_message, paused, dormant (asleep until a time or an event; or a paused
+    loop of 0.1.0, or one without a worker yet), blocked, completed, failed, cancelled.
     """
     threads = await session.connect()
     from holdfast.runtime.cli.costs import with_cost
@@ -81,17 +83,17 @@ async def log(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run ends.")] = False,
     after: Annotated[int, typer.Option(min=-1, metavar="N", help="Only events after position N.")] = -1,
 ) -> int:
-    """Print a thread's events, of all its runs."""
+    """Print the events of a thread, of all its runs, or of a loop."""
     threads = await session.connect(thread)
     from holdfast.base.canonical import canonical, unportable
     from holdfast.runtime.cli.event_lines import event_line
     from holdfast.runtime.client.follow import follow as follow_events
 
-    found = await _find(session, threads, thread)
+    found = await _find(session, threads, thread, loops=True)
     if follow:
-        events = follow_events(threads, thread, after=after, note=session.output.note)
+        events = follow_events(threads, thread, after=after, note=session.output.note, loops=True)
     else:
-        events = threads.events(thread, after=after, found=found, note=session.note_silence)
+        events = threads.events(thread, after=after, found=found, note=session.note_silence, loops=True)
     async for event in events:
         line = None if unportable(event) else canonical(event)
         session.output.result(event, None if session.output.as_json else event_line(event), line=line)
@@ -256,13 +258,18 @@ async def verify(
     threads = await session.connect(thread)
     from dataclasses import asdict, replace
 
+    from holdfast.runtime.audit.loops import verify_loop
     from holdfast.runtime.audit.verify import verify as verify_thread
     from holdfast.runtime.cli.screens import verify_screen
+    from holdfast.runtime.client.loops import find_loop, is_archived_loop
 
-    evidence = await session.parts.evidence()
-    if no_artifacts:
-        evidence = replace(evidence, artifacts=None)
-    found = await verify_thread(threads, thread, evidence=evidence, trusted=trusted)
+    if await find_loop(threads, thread) or await is_archived_loop(threads, thread):
+        found = await verify_loop(threads, thread)
+    else:
+        evidence = await session.parts.evidence()
+        if no_artifacts:
+            evidence = replace(evidence, artifacts=None)
+        found = await verify_thread(threads, thread, evidence=evidence, trusted=trusted)
     result = {"from" if name == "sources" else name: value for name, value in asdict(found).items()}
     session.output.result(result, verify_screen(found))
     return OK if found.ok else FAILED
@@ -293,9 +300,11 @@ async def _show_now(session: Session, threads: "Threads", thread: str) -> None:
     print_state(session, threads, state, found, last=shown.last)
 
 
-async def _find(session: Session, threads: "Threads", thread: str) -> "WorkflowExecutionDescription | None":
-    """What Temporal knows of a thread; where only the permanent record has it, a note says so."""
-    found = await threads.reader.find(thread)
+async def _find(
+    session: Session, threads: "Threads", thread: str, *, loops: bool = False
+) -> "WorkflowExecutionDescription | None":
+    """What Temporal knows of a thread or, with `loops`, a loop; a note says where only the permanent record has it."""
+    found = await threads.reader.find(thread, loops=loops)
     if found is None:
         session.note_forgotten(thread)
     return found

@@ -109,5 +109,5 @@ async def _wait(session: Session, threads: "Threads", name: str) -> int:
                 if (each["number"], each["outcome"]) not in shown:
                     shown.add((each["number"], each["outcome"]))
                     session.output.progress(iteration_line(each))
-    await print_loop(session, threads, await threads.runs.describe(name, loops=True))
+    await print_loop(session, threads, name, await threads.runs.describe(name, loops=True))
     return OK if state["status"] == "completed" else FAILED

@@ -225,10 +225,8 @@ async def pause(
     name = session.person(by)
     if not await loops.find_loop(threads, thread):
         paused = await pausing.pause(threads, thread, by=name, reason=reason, until=end)
-    elif end:
-        raise typer.BadParameter("--until: a loop stays paused until somebody resumes it; leave this out")
     else:
-        paused = await loops.steer(threads, thread, "pause", by=name, reason=reason)
+        paused = await loops.steer(threads, thread, "pause", by=name, reason=reason, until=end)
     return report_outcome(session, thread, paused)
 
 

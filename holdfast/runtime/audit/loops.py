@@ -1,0 +1,191 @@
+"""Verify a loop: its log, Temporal's histories against the permanent record, and the logs of its iterations.
+
+1. The record's digests form a chain; where Temporal's histories have an event, it is the same.
+2. Every event follows from those before it: one iteration at a time, numbered without a gap, in a thread of its own.
+3. The log of an iteration's thread had, at its end, the digest that the loop has recorded.
+4. The result lists what could not be checked.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from holdfast.base.digests import GENESIS
+from holdfast.errors import HistoryUnreadable, RecordUnavailable, RecordUnreadable
+from holdfast.log.event_log import digest_after
+from holdfast.log.events import RunBlocked, RunFinished, RunPaused, RunResumed, RunUnblocked
+from holdfast.log.loop_events import IterationEnded, IterationStarted, LoopEvent, LoopStarted
+from holdfast.log.upcasters import decode_loop_event
+from holdfast.loop.evolve import evolve
+from holdfast.loop.state import LoopState
+from holdfast.runtime.audit.evidence import ADVICE, Finding, Unchecked
+from holdfast.runtime.audit.sources import from_record, payload_converter
+from holdfast.runtime.audit.verify import Verification
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.reading.histories import runs_back
+from holdfast.runtime.reading.record import call_store
+from holdfast.runtime.reading.runs import ENDED
+from holdfast.temporal.history import READING
+from holdfast.temporal.loop_history import archived_in, lines_in
+
+
+async def verify_loop(threads: Threads, loop: str) -> Verification:
+    """Verify all of a loop that can still be read.
+
+    Args:
+        threads: Reads the loop and its iterations.
+        loop: The loop's id.
+
+    Raises:
+        ThreadNotFound: There is no such loop.
+        ServerUnreachable: The server does not answer.
+    """
+    unchecked: list[Unchecked] = []
+    sent, faults, closed = await _from_histories(threads, loop, unchecked)
+    record = await from_record(threads, loop, decode=decode_loop_event)
+    unchecked += record.unchecked
+    recorded = cast(Sequence[LoopEvent], record.segments[0].events if record.segments else ())
+    faults += [record.fault] if record.fault else []
+    least = max(sent.archived, min(sent.lines, default=0))
+    if record.digests and not record.fault:
+        faults += _differences(sent.lines, record.digests)
+        if len(record.digests) < least:
+            words = f"it is missing: {least} events were written to the record, but it ends before this one"
+            faults.append(Finding("record", words, len(record.digests)))
+        if not faults and closed and recorded[-1].type != "run_finished":
+            words = "the loop is closed in Temporal, and its log does not end: it was closed from outside"
+            unchecked.append(Unchecked("end", words))
+    events = list(recorded) or [decode_loop_event(line) for line in sent.lines.values()]
+    if not faults and events and events[0].position == 0:
+        faults += _follows(loop, events)
+        faults += await _iterations(threads, events, unchecked)
+    elif not faults:
+        unchecked.append(Unchecked("beginning", "no source has the first events: set DATABASE_URL as the workers do"))
+    if not sent.lines and recorded and recorded[-1].type != "run_finished":
+        why = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
+        unchecked.append(Unchecked("end", why))
+    first = min(faults, key=lambda fault: fault.order) if faults else None
+    known = record.digests.keys() | sent.lines.keys()
+    return Verification(
+        thread=loop,
+        ok=first is None,
+        events=len(known),
+        sources=tuple(
+            name for name, has in (("history", sent.lines), ("record", record.digests or record.fault)) if has
+        ),
+        first=min(known, default=0),
+        where=first.where if first else "",
+        position=first.position if first else None,
+        reason=first.reason if first else "",
+        advice=ADVICE[first.where] if first else "",
+        unchecked=tuple(unchecked),
+    )
+
+
+class _Sent:
+    """What Temporal's histories have of a loop's log."""
+
+    def __init__(self) -> None:
+        self.lines: dict[int, bytes] = {}
+        """The events that were sent to the record, by position."""
+        self.archived = 0
+        """How many events the record must have."""
+
+
+async def _from_histories(threads: Threads, loop: str, unchecked: list[Unchecked]) -> tuple[_Sent, list[Finding], bool]:
+    """Return what the histories that remain have, their first fault, and whether the loop is closed."""
+    sent, faults = _Sent(), list[Finding]()
+    found = await threads.reader.find(loop, loops=True)
+    if found is None:
+        why = "Temporal has no history of this loop: events may have been rewritten, or cut off at the end"
+        unchecked.append(Unchecked("history", why))
+        return sent, faults, False
+    by = payload_converter(threads, loop)
+    if by is READING:
+        unchecked.append(Unchecked("seals", "no fleet key is set here: set HOLDFAST_FLEET_KEYS as the workers have it"))
+    async for run in runs_back(threads.runs, loop, found.run_id, by=by):
+        try:
+            sent.lines = lines_in(run.events, by=by) | sent.lines
+            sent.archived = max(sent.archived, archived_in(run.events, by=by))
+        except HistoryUnreadable as error:
+            faults.append(Finding("history", f"the history of run {run.run_id} cannot be read: {error}"))
+    sent.lines = dict(sorted(sent.lines.items()))
+    previous: tuple[int, str] | None = (-1, GENESIS)
+    for position, line in sent.lines.items():
+        event = json.loads(line)
+        follows = previous is None or previous[0] != position - 1 or digest_after(previous[1], event) == event["digest"]
+        if not follows or event["position"] != position:
+            faults.append(Finding("history", "its digest does not follow", position))
+            break
+        previous = position, event["digest"]
+    return sent, faults, found.status in ENDED
+
+
+def _differences(sent: Mapping[int, bytes], record: Mapping[int, str]) -> list[Finding]:
+    for position, line in sent.items():
+        if position in record and json.loads(line)["digest"] != record[position]:
+            return [Finding("record", "the record has a different event here than Temporal's history", position)]
+    return []
+
+
+def _follows(loop: str, events: Sequence[LoopEvent]) -> list[Finding]:
+    """Return the first event that does not follow from those before it."""
+    state = LoopState(thread=loop)
+    for event in events:
+        if wrong := _wrong(loop, state, event):
+            return [Finding("record", f"{event.type}: {wrong}", event.position)]
+        state = evolve(state, event)
+    return []
+
+
+def _wrong(loop: str, state: LoopState, event: LoopEvent) -> str:
+    """Return why an event does not follow; empty if it does."""
+    current = state.current
+    if isinstance(event, LoopStarted) != (event.position == 0):
+        return "a log begins with loop_started, and has one"
+    match event:
+        case LoopStarted(thread=thread) if thread != loop:
+            return f"it belongs to loop {thread!r}, and this is {loop!r}"
+        case IterationStarted() if current or state.outcome or state.paused or state.blocked:
+            return "no iteration could begin here"
+        case IterationStarted() if (event.number, event.thread) != (state.count, f"{loop}-{state.count}"):
+            return f"the next iteration is number {state.count}, in thread {loop}-{state.count}"
+        case IterationEnded() if current is None or current.number != event.number:
+            return f"iteration {event.number} is not under way"
+        case RunResumed() if not state.paused:
+            return "the loop is not paused"
+        case RunUnblocked() if not state.blocked:
+            return "the loop is not blocked"
+        case RunBlocked() if current or state.blocked:
+            return "a loop is blocked between iterations, once"
+        case RunPaused() | RunFinished() if state.outcome:
+            return "the loop has ended"
+        case _:
+            return ""
+
+
+async def _iterations(threads: Threads, events: Sequence[LoopEvent], unchecked: list[Unchecked]) -> list[Finding]:
+    """Return the iterations whose own log does not have the digest that the loop has recorded."""
+    if threads.reader.record is None:
+        return []
+    names = {event.number: event.thread for event in events if isinstance(event, IterationStarted)}
+    gone: list[str] = []
+    for event in events:
+        if not isinstance(event, IterationEnded) or not event.log_events:
+            continue
+        thread, position = names[event.number], event.log_events - 1
+        try:
+            lines = await call_store(threads.reader.record.store.read(thread, position))
+            length = 0 if lines else await threads.reader.record.length(thread)
+        except (RecordUnavailable, RecordUnreadable) as error:
+            unchecked.append(Unchecked("iterations", str(error)))
+            return []
+        if not lines and not length:
+            gone.append(thread)
+        elif not lines or json.loads(lines[0]).get("digest") != event.log_head:
+            words = f"the log of iteration {thread} had another event {position} when the iteration ended"
+            return [Finding("record", words, event.position)]
+    if gone:
+        words = f"the permanent record has no log of {len(gone)} of them, such as {gone[0]}: they were pruned"
+        unchecked.append(Unchecked("iterations", words))
+    return []

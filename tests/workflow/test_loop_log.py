@@ -1,0 +1,312 @@
+"""The log of a loop on a real server: what it records, that the record has it, and what it shows of alterations."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+
+from holdfast.base.canonical import canonical
+from holdfast.base.digests import GENESIS
+from holdfast.errors import EventUnreadable
+from holdfast.log.event_log import digest_after, first_altered
+from holdfast.log.loop_events import StoredEvent
+from holdfast.log.stored_lines import read_lines
+from holdfast.log.upcasters import decode_event, decode_loop_event
+from holdfast.loop.evolve import evolve
+from holdfast.loop.state import LoopLimits, LoopState
+from holdfast.run.contracts import LOOP_WORKFLOW
+from holdfast.run.pausing import PAUSES
+from holdfast.run.refusals import RECORDED
+from holdfast.runtime.audit.loops import verify_loop
+from holdfast.runtime.client.follow import follow
+from holdfast.runtime.client.loops import loop_state_at, steer
+from holdfast.runtime.client.threads import Threads
+from holdfast.stores import ThreadStore
+from holdfast.testing import hang, say
+from tests.rig import Rig, StartRig, answer_of, eventually, reset, status_of
+from tests.workflow.test_agent_loop import BY, TASKS, catalog, diligent, replays
+
+Handle = WorkflowHandle[Any, Any]
+
+ITERATION = ["workspace_surveyed", "iteration_started", "iteration_ended"]
+
+
+async def recorded(rig: Rig, loop: str) -> list[StoredEvent]:
+    """Return a loop's events from the permanent record, after checking their chain."""
+    lines: list[bytes] = []
+    while page := await rig.threads.read(loop, len(lines)):
+        lines += page
+    events = read_lines(loop, 0, lines)
+    assert first_altered(events) is None
+    return events
+
+
+def kinds(events: list[StoredEvent]) -> list[str]:
+    """Return the types of events, in order."""
+    return [event.type for event in events]
+
+
+def client_of(rig: Rig, record: ThreadStore | None = None) -> Threads:
+    """Return a client of the rig's threads and record."""
+    return Threads(rig.client, task_queue=rig.task_queue, record=record or rig.threads)
+
+
+async def test_a_loop_records_all_that_it_does(rig: StartRig) -> None:
+    """The record has every event of a loop, its state is a fold over them, and each iteration's log is bound to it."""
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text(TASKS)
+        handle = await at_work.start_loop(limits=LoopLimits(iterations=1))
+        await status_of(handle, "blocked")
+        await handle.execute_update("retry", {"by": "alice", "reason": "go on"})
+        await handle.result()
+        events = await recorded(at_work, handle.id)
+        assert kinds(events) == [
+            "loop_started",
+            *ITERATION,
+            *("workspace_surveyed", "run_blocked", "run_unblocked"),
+            *ITERATION,
+            *("workspace_surveyed", "run_finished"),
+        ]
+        state = LoopState(thread=handle.id)
+        for event in events:
+            state = evolve(state, decode_loop_event(json.dumps(event.model_dump(mode="json"))))
+        assert state.view() == await handle.query("state")
+        ends = [event for event in events if event.type == "iteration_ended"]
+        assert [event.commits[0].split(" ", 1)[1] for event in ends] == ["Complete: one", "Complete: two"]
+        for number, event in enumerate(ends):
+            run = await recorded(at_work, f"{handle.id}-{number}")
+            assert (event.log_events, event.log_head) == (len(run), run[-1].digest)
+        found = await verify_loop(client_of(at_work), handle.id)
+        assert (found.ok, found.sources, found.events) == (True, ("history", "record"), len(events))
+        await replays(at_work.client, handle)
+
+
+async def test_the_log_costs_a_loop_no_event_per_iteration(rig: StartRig) -> None:
+    """The events travel with the surveys: a whole loop makes one further activity, at its end."""
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text(TASKS)
+        handle = await at_work.start_loop()
+        await handle.result()
+        history = await handle.fetch_history()
+        made = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
+        assert {name: made.count(name) for name in made if name} == {
+            "survey_workspace": 3,
+            "settle_iteration": 2,
+            "archive_loop": 1,
+        }
+
+
+async def test_a_running_loop_shows_its_log(rig: StartRig) -> None:
+    """`log` has the events that are not written yet from the worker; `--follow` goes through to the end."""
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text(TASKS)
+        handle = await at_work.start_loop()
+        threads = client_of(at_work)
+        followed = [event async for event in follow(threads, handle.id, loops=True)]
+        assert [event["position"] for event in followed] == list(range(len(followed)))
+        assert followed[-1]["type"] == "run_finished"
+        begun = await loop_state_at(threads, handle.id, 2, found=await threads.reader.find(handle.id, loops=True))
+        assert (begun["status"], begun["step"]) == ("running", 1)
+
+
+async def test_a_loop_is_paused_like_a_run(rig: StartRig) -> None:
+    """A pause has a reason and an end, at which the loop resumes by itself; outcomes are those of a run."""
+
+    async def answer(handle: Handle, name: str, payload: Any) -> str:
+        return str((await answer_of(handle.execute_update(name, payload)))["outcome"])
+
+    async with rig(catalog(), diligent) as at_work:
+        handle = await at_work.start_loop()  # nothing to plan from, so it is blocked
+        await status_of(handle, "blocked")
+        assert await answer(handle, "resume", BY) == "not_paused"
+        until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        assert await answer(handle, "pause", {**BY, "until": until, "reason": "lunch"}) == "accepted"
+        assert await answer(handle, "pause", {**BY, "until": until, "reason": "lunch"}) == "duplicate"
+        assert await answer(handle, "pause", {**BY, "seconds": -1}) == "malformed"
+        assert await answer(handle, "pause", {**BY, "until": "2020-01-01T00:00:00Z"}) == "too_late"
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        assert await answer(handle, "retry", BY) == "accepted"
+        assert await answer(handle, "retry", BY) == "not_blocked"
+        state = await status_of(handle, "paused")
+        assert (state["paused"]["reason"], state["paused"]["by"]) == ("lunch", "alice")
+        changed = await steer(
+            client_of(at_work), handle.id, "pause", by="bob", until=datetime.now(UTC) + timedelta(seconds=1)
+        )
+        assert changed.outcome == "accepted"
+        assert (await handle.result()).tasks == 1
+        events = await recorded(at_work, handle.id)
+        ends = [event for event in events if event.type == "run_resumed"]
+        assert [event.by for event in ends] == [""]
+        assert (await verify_loop(client_of(at_work), handle.id)).ok
+        await replays(at_work.client, handle)
+
+
+async def test_a_cancelled_loop_records_its_end(rig: StartRig) -> None:
+    """The end of the stopped iteration and of the loop are in the record when it is closed."""
+    async with rig(catalog(), lambda conversation: hang()) as at_work:
+        (at_work.workspace / "TASKS.md").write_text(TASKS)
+        handle = await at_work.start_loop()
+        await eventually(lambda: asyncio.sleep(0, len(at_work.llm.requests)), bool)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        events = await recorded(at_work, handle.id)
+        assert kinds(events)[-2:] == ["iteration_ended", "run_finished"]
+        assert (await verify_loop(client_of(at_work), handle.id)).ok
+
+
+async def test_a_log_continues_with_the_loop_as_new(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over several Temporal runs a loop has one log, whose chain the record and the histories share."""
+    monkeypatch.setattr("holdfast.workflows.agent_loop.HISTORY_EVENTS", 40)
+    titles = [f"task {number}" for number in range(4)]
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("".join(f"- [ ] {title}\n" for title in titles))
+        handle = await at_work.start_loop()
+        await handle.result()
+        events = await recorded(at_work, handle.id)
+        assert kinds(events).count("run_continued") >= 1
+        assert kinds(events).count("iteration_ended") == 4
+        found = await verify_loop(client_of(at_work), handle.id)
+        assert (found.ok, found.unchecked) == (True, ())
+
+
+async def test_a_reset_loop_continues_its_log(rig: StartRig) -> None:
+    """What a reset abandons is set aside; the log continues from the event at which the loop was reset."""
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop()
+        await handle.result()
+        abandoned = await recorded(at_work, handle.id)
+        completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        tasks = [event.event_id for event in (await handle.fetch_history()).events if event.event_type == completed]
+        again = await reset(at_work, handle, to=tasks[1])
+        await again.result()
+        events = await recorded(at_work, handle.id)
+        assert (events[0], events[-1].type) == (abandoned[0], "run_finished")
+        assert await recorded(at_work, f"{handle.id}~reset-1") == abandoned
+        found = await verify_loop(client_of(at_work), handle.id)
+        assert (found.ok, found.reason) == (True, "")
+
+
+# Attacks.
+
+
+async def test_a_forged_log_in_a_plain_start_is_refused(rig: StartRig) -> None:
+    """Anybody can start a workflow: one whose input brings a log fails at once, and nothing is written."""
+    async with rig(catalog(), diligent) as at_work:
+        forged = {"workspace": "/", "log": {"start": 3, "events": [{"type": "made up"}]}, "state": {"thread": "x"}}
+        name = f"forged-{at_work.task_queue}"
+        handle: Handle = await at_work.client.start_workflow(
+            LOOP_WORKFLOW, forged, id=name, task_queue=at_work.task_queue
+        )
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+        assert isinstance(failed.value.cause, ApplicationError)
+        assert failed.value.cause.type == "StartRefused"
+        assert await at_work.threads.length(name) == 0
+
+
+async def test_a_flood_of_signals_is_bounded(rig: StartRig) -> None:
+    """Signals from anybody grow the log by a bounded number of events; what they send is not kept."""
+    async with rig(catalog(), diligent) as at_work:
+        handle = await at_work.start_loop()
+        await status_of(handle, "blocked")
+        sent = [handle.signal("resume", {"by": "m" * 500, "reason": "x" * 20_000}) for _ in range(RECORDED + 60)]
+        await asyncio.gather(*sent)
+        paused = [handle.signal("pause", {"by": "m", "reason": str(number)}) for number in range(PAUSES + 10)]
+        await asyncio.gather(*paused)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        events = await recorded(at_work, handle.id)
+        counts = {kind: kinds(events).count(kind) for kind in ("signal_rejected", "run_paused")}
+        assert counts["run_paused"] == PAUSES
+        assert counts["signal_rejected"] <= RECORDED
+        assert sum(event.count for event in events if event.type == "refusals_counted") >= 60
+        assert max(len(event.model_dump_json()) for event in events if event.type == "signal_rejected") < 1_500
+
+
+def outcome_changed(line: bytes) -> bytes:
+    """Return an event with another outcome of an iteration."""
+    return line.replace(b'"outcome":"completed"', b'"outcome":"failed"')
+
+
+def task_changed(line: bytes) -> bytes:
+    """Return an event with another task of an iteration."""
+    return line.replace(b'"task":"one"', b'"task":"two"')
+
+
+class Altered:
+    """A record in which somebody has changed lines, and computed the chain again from there on."""
+
+    def __init__(self, store: ThreadStore, change: Callable[[bytes], bytes], *, again: bool) -> None:
+        self._store, self._change, self._again = store, change, again
+
+    async def read(self, thread: str, start: int = 0) -> list[bytes]:
+        """Return the altered lines."""
+        lines = [self._change(line) for line in await self._store.read(thread, 0)]
+        if self._again:
+            head = GENESIS
+            for index, line in enumerate(lines):
+                event = json.loads(line)
+                head = digest_after(head, event)
+                lines[index] = canonical({**event, "digest": head})
+        return lines[start:]
+
+    async def length(self, thread: str) -> int:
+        """Return the number of lines."""
+        return await self._store.length(thread)
+
+    async def append(self, thread: str, start: int, lines: Any) -> None:
+        """Refuse to write."""
+        raise AssertionError
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(("change", "position"), [(task_changed, 2), (outcome_changed, 3)])
+async def test_verify_names_the_first_altered_event(
+    rig: StartRig, change: Callable[[bytes], bytes], position: int, again: bool
+) -> None:
+    """A forged result of an iteration in the database is named, also where the whole chain was computed again."""
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop()
+        await handle.result()
+        altered = client_of(at_work, Altered(at_work.threads, change, again=again))
+        found = await verify_loop(altered, handle.id)
+        assert (found.ok, found.where, found.position) == (False, "record", position)
+
+
+async def test_a_loop_and_a_run_do_not_share_a_log(rig: StartRig, client: Client) -> None:
+    """A loop whose id has the log of a run in the record is blocked and says so; the run's log is unchanged."""
+    async with rig(catalog(), lambda conversation: say("done")) as at_work:
+        await (await at_work.start("first", thread="log-taken")).result()
+        lines = await at_work.threads.read("log-taken")
+        for number, line in enumerate(lines):
+            await at_work.threads.append("log-taken-loop", number, [line])
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop("log-taken-loop")
+        state = await status_of(handle, "blocked")
+        assert state["blocked"]["cause"] == "RecordConflict"
+        assert "start one of them under another id" in state["blocked"]["message"]
+        assert await at_work.threads.read("log-taken-loop") == lines
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+
+def test_an_event_of_a_loop_is_no_event_of_a_run() -> None:
+    """Neither log is read as the other's, so that no event of one can stand in for an event of the other."""
+    loop = b'{"number":0,"position":2,"schema_version":1,"thread":"l-0","type":"iteration_started"}'
+    assert decode_loop_event(loop).type == "iteration_started"
+    with pytest.raises(EventUnreadable, match="is no event of an agent run"):
+        decode_event(loop)
+    run = b'{"message":1,"position":2,"schema_version":1,"type":"message_taken"}'
+    with pytest.raises(EventUnreadable, match="is no event of a loop"):
+        decode_loop_event(run)

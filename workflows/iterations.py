@@ -1,0 +1,81 @@
+"""Run one iteration of a loop: an agent run as a child workflow, with its own thread and log."""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
+from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
+
+from holdfast.base.text import one_line
+from holdfast.loop.state import Iteration, LoopInput, RunEnd
+from holdfast.run import contracts
+from holdfast.run.contracts import RunInput, RunResult
+from holdfast.seals.seals import is_unsealed
+
+Run = workflow.ChildWorkflowHandle[Any, RunResult]
+
+
+async def run_agent(
+    loop: LoopInput, iteration: Iteration, brief: str, *, deadline: datetime | None
+) -> tuple[RunEnd, str]:
+    """Run the iteration's agent; return how it ended, and why if it failed. A cancelled loop waits for it."""
+    starting = asyncio.create_task(_start_agent(loop, iteration, brief))
+    in_time = True
+    try:
+        try:
+            run = await asyncio.shield(starting)
+            in_time = await _in_time(run, deadline)
+        except asyncio.CancelledError:
+            run = await starting
+    except WorkflowAlreadyStartedError:
+        return "failed", f"there is or was a thread {iteration.thread} already"
+    if not run.done():
+        run.cancel()
+    end, explanation = await _end_of(run)
+    return ("out_of_time" if end == "cancelled" and not in_time else end), explanation
+
+
+async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str) -> Run:
+    return await workflow.start_child_workflow(
+        contracts.WORKFLOW,
+        RunInput(
+            start=iteration.thread,
+            issued_at=workflow.now(),
+            task=brief,
+            by=loop.by,
+            by_proven=loop.by_proven,
+            agent=loop.agent if iteration.task else loop.initializer or loop.agent,
+            workspace=loop.workspace,
+            idle_limit=0,
+            trust="tool" if iteration.task else "person",  # an agent may have written the task
+        ),
+        id=iteration.thread,
+        # An existing thread of that name has its own log, which this run must not continue.
+        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        result_type=RunResult,
+        static_summary=one_line(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
+        cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+    )
+
+
+async def _in_time(run: Run, deadline: datetime | None) -> bool:
+    """Wait until the run ends or the loop's time is up; return whether it ended."""
+    left = max(0.01, (deadline - workflow.now()).total_seconds()) if deadline else None
+    done, _ = await workflow.wait([run], timeout=left)
+    return bool(done)
+
+
+async def _end_of(run: Run) -> tuple[RunEnd, str]:
+    """Return how an agent run ended, and why if it failed."""
+    try:
+        if is_unsealed(result := await run):
+            return "failed", str(result)
+    except ChildWorkflowError as error:
+        if is_cancelled_exception(error):
+            return "cancelled", "it was cancelled"
+        return "failed", str(error.cause or error)[:1_000]
+    return "completed", ""

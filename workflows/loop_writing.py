@@ -1,0 +1,55 @@
+"""Write a loop's log into the permanent record where no survey takes it there: while the loop waits, and at its end."""
+
+import asyncio
+from collections.abc import Callable
+
+from temporalio.exceptions import ActivityError
+
+from holdfast.log.loop_events import LogPart
+from holdfast.loop.activities import ARCHIVE_LOOP
+from holdfast.loop.recorder import LoopRecorder
+from holdfast.loop.state import LoopArchiveRequest
+from holdfast.seals.orders import answers
+from holdfast.workflows import calls
+
+
+class Writing:
+    """Writes what a recorder has.
+
+    Args:
+        recorder: The loop's.
+        order: Names the next order to an activity.
+    """
+
+    def __init__(self, recorder: LoopRecorder, order: Callable[[], str]) -> None:
+        self._recorder = recorder
+        self._order = order
+        self._under_way: asyncio.Task[None] | None = None
+        self._written_at: object = None
+        """What the loop waited for when its log was last written."""
+
+    def write_once(self, waits: object) -> None:
+        """Start to write the log, once for each pause and each block; what follows them is written with the next."""
+        if waits == self._written_at or self._under_way:
+            return
+        self._written_at = waits
+        if part := self._recorder.part():
+            self._under_way = asyncio.create_task(self._write(part))
+
+    async def write_all(self) -> None:
+        """Write the log, and wait until the permanent record has it, or refuses it."""
+        tried: LogPart | None = None
+        while (part := self._recorder.part()) and part != tried:
+            tried = part
+            await self._write(part)
+
+    async def _write(self, part: LogPart) -> None:
+        request = LoopArchiveRequest(order=self._order(), log=part)
+        try:
+            answer = await calls.start_activity(ARCHIVE_LOOP, request, None)
+        except ActivityError:  # the events stay, and are written with the next survey
+            return
+        finally:
+            self._under_way = None
+        if answers(answer, request):
+            self._recorder.written(part, answer.logged)

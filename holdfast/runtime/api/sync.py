@@ -208,6 +208,7 @@ class SyncClient(_Face[Client]):
     connect = Connect(Client.connect)
     start = Start(Client.start)
     threads = Call(Client.threads)
+    publish = Call(Client.publish)
 
     def thread(self, thread: str) -> SyncThread:
         """Return a thread by its id, without asking whether there is one.

@@ -15,6 +15,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any, assert_never
 
@@ -26,6 +27,7 @@ from holdfast.run import contracts
 from holdfast.run.commands import Call, Failure, Sleep, Stop
 from holdfast.run.contracts import Page, RunInput, RunResult, View, Views
 from holdfast.run.details import current_details
+from holdfast.run.features import DORMANCY
 from holdfast.run.inputs import raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
@@ -38,6 +40,8 @@ _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
+_WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
+_WAITS_FOR = SearchAttributeKey.for_keyword_list("HoldfastWaitsFor")
 
 _NO_INPUT = RunInput(malformed=NO_INPUT)
 
@@ -271,7 +275,8 @@ class AgentRunWorkflow:
             self._showing = True
             # Once for all inputs of this activation: for each of hundreds of signals, it would exceed the task timeout.
             asyncio.get_running_loop().call_soon(self._show)
-        published = (state.spec_hash, state.status, len(state.authority.requests))
+        dormancy = _dormancy_of(state)
+        published = (state.spec_hash, state.status, len(state.authority.requests), dormancy)
         if published == self._published and not (silent and self._published_at != self._passed_on):
             return
         self._published, self._published_at = published, self._passed_on
@@ -282,6 +287,10 @@ class AgentRunWorkflow:
         ]
         if state.spec:
             updates.append(_AGENT.value_set(state.spec.name))
+        if dormancy:
+            wake_at, waits_for = dormancy
+            updates.append(_WAKE_AT.value_set(wake_at) if wake_at else _WAKE_AT.value_unset())
+            updates.append(_WAITS_FOR.value_set(waits_for) if waits_for else _WAITS_FOR.value_unset())
         workflow.upsert_search_attributes(updates)
 
     def _show(self) -> None:
@@ -432,6 +441,15 @@ class AgentRunWorkflow:
     def _may_resume(self, payload: Any = None, *more: Any) -> None:
         self._refuse("resume", payload)
 
+    @workflow.update(name="wake")
+    async def wake_update(self, payload: Any = None, *more: Any) -> View:
+        """Deliver an event, as the signal `wake` does, and return the outcome: {"event": "deploy.done", "id": "7"}."""
+        return await self._answer("wake", payload)
+
+    @wake_update.validator
+    def _may_wake(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("wake", payload)
+
     # Queries leave no trace in history. Their answers are sealed: only our workers can answer for a run.
 
     @property
@@ -492,6 +510,13 @@ class AgentRunWorkflow:
         """Return the page of events that `log` returns, for the `temporal` command."""
         page = self._run.log.page(start, self._settled[0] if self._settled else None)
         return [json.loads(line) for line in page.splitlines()]
+
+
+def _dormancy_of(state: RunState) -> tuple[datetime | None, tuple[str, ...]] | None:
+    """Return when a dormant run wakes by itself, and the events that it waits for; None for agents without dormancy."""
+    if state.spec is None or not state.spec.can_sleep or state.features < DORMANCY:
+        return None
+    return state.dormancy.until if state.status == "dormant" else None, state.dormancy.events
 
 
 def _current_activation() -> object:

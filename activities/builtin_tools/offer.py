@@ -1,5 +1,6 @@
 """Which built-in tools an agent gets."""
 
+from holdfast.activities.builtin_tools.dormancy import dormancy_tools
 from holdfast.activities.builtin_tools.read_artifact import read_artifact_tool
 from holdfast.activities.builtin_tools.read_skill import read_skill_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
@@ -12,11 +13,13 @@ from holdfast.tools.secrets import Secrets
 def with_builtin_tools(
     catalog: Catalog, *, artifacts: ArtifactStore, memories: MemoryStore, secrets: Secrets
 ) -> Catalog:
-    """The catalog, with the tools that read or write a store, for the agents that use them."""
+    """The catalog, with the tools that read or write a store or put an agent to sleep, for the agents that use them."""
     catalog = catalog.offering(
         read_skill_tool(artifacts, catalog.skills.values()),
         to=lambda agent: agent.memory.workspace_skills or bool(catalog.skills_of(agent.name)),
     )
     for each in semantic_tools(memories, secrets):
         catalog = catalog.offering(each, to=lambda agent: agent.memory.semantic)
+    for each in dormancy_tools():
+        catalog = catalog.offering(each, to=lambda agent: agent.dormancy)
     return catalog.offering(read_artifact_tool(artifacts))  # last: for every agent that has a tool by now

@@ -34,5 +34,7 @@ register --name HoldfastAgent --type Keyword
 register --name HoldfastStatus --type Keyword
 register --name HoldfastPending --type Int
 register --name HoldfastStep --type Int
+register --name HoldfastWakeAt --type Datetime
+register --name HoldfastWaitsFor --type KeywordList
 
 echo "Namespace $TEMPORAL_NAMESPACE is ready"

@@ -91,6 +91,8 @@ class Agent(Frozen):
     llm_options: dict[str, Any] = {}
     """Additional fields of the request: `{"temperature": 0}`, `{"reasoning_effort": "low"}`."""
     limits: Limits = Limits()
+    dormancy: bool = False
+    """Whether the agent has the tools `sleep_until` and `wait_for_event`, with which it puts itself to sleep."""
 
 
 class AgentSpec(Frozen):
@@ -122,6 +124,11 @@ class AgentSpec(Frozen):
         """Whether any of its tools or rules depends on the trust level of what the LLM has read."""
         tools = any(tool.trusted_only or tool.wants_origin for tool in self.tools)
         return tools or any("trust" in rule.when for rule in self.policy.rules)
+
+    @cached_property
+    def can_sleep(self) -> bool:
+        """Whether it has a tool with which it puts itself to sleep."""
+        return any(tool.kind == "runtime" for tool in self.tools)
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the tool with this name, if the agent has it."""

@@ -16,6 +16,7 @@ from holdfast.stores import ArtifactStore, ThreadStore
 from holdfast.tools.decorator import Tool
 from holdfast.tools.effects import Effect
 from holdfast.tools.places import place, placed
+from holdfast.tools.triggers import RUNTIME_TOOLS
 
 _T = TypeVar("_T")
 
@@ -37,7 +38,8 @@ class Catalog:
 
     Raises:
         CatalogError: There is no agent, a name occurs twice, an agent names a tool or a skill that is missing, a
-            resource is missing, or a definition has no canonical JSON.
+            resource is missing, a definition has no canonical JSON, or an agent with dormancy meets another tool of
+            that name.
     """
 
     def __init__(
@@ -79,6 +81,8 @@ class Catalog:
                 )
             for name in agent.verify:
                 self._check_verifier(agent, name)
+            if agent.dormancy:
+                self._check_runtime_names(agent)
         self._check_portable()
 
     def _check_portable(self) -> None:
@@ -101,6 +105,15 @@ class Catalog:
                 f"agent {agent.name!r} verifies with {name!r}: it must be a read-only tool without arguments"
                 f"{_places(tool)}"
             )
+
+    def _check_runtime_names(self, agent: Agent) -> None:
+        for name in RUNTIME_TOOLS:
+            tool = self.tools.get(name)
+            if tool and tool.spec.kind != "runtime":
+                raise CatalogError(
+                    f"agent {agent.name!r} has dormancy, whose tool {name!r} has the name of another one: rename that, "
+                    f"or leave out dormancy{_places(tool)}"
+                )
 
     def offering(self, tool: Tool, *, to: Callable[[Agent], bool] | None = None) -> "Catalog":
         """Return the catalog with one more tool; an existing tool of the same name takes precedence.

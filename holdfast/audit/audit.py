@@ -31,6 +31,7 @@ from holdfast.log.events import (
     ContextExceeded,
     DecisionReceived,
     DelegationRevoked,
+    DormancyBegan,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
@@ -56,6 +57,7 @@ from holdfast.log.events import (
     ToolCallStarted,
     UserMessageReceived,
     VerdictGiven,
+    WakeReceived,
 )
 from holdfast.log.references import artifacts_of
 from holdfast.run.baseline import on_findings
@@ -71,6 +73,7 @@ from holdfast.run.consequences import (
 from holdfast.run.constraints import on_lift
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_decision, on_due
+from holdfast.run.dormancy import on_sleep, on_wake, wake_payload
 from holdfast.run.evolve import evolve
 from holdfast.run.inputs import on_compact, on_message
 from holdfast.run.next_actions import StartCalls, TakeMessages
@@ -253,6 +256,8 @@ class Audit:
                 yield [event]
             case CompactionRequested():
                 yield on_compact(state, {"by": event.by, "reason": event.reason})[2]
+            case WakeReceived():
+                yield on_wake(state, wake_payload(event), at=at)[2]
             case RunPaused():
                 yield on_pause(state, event.model_dump(include={"by", "reason", "until"}), at=at)[2]
             case RunResumed():
@@ -279,7 +284,14 @@ class Audit:
                 | RunUnblocked()
             ):
                 return  # not where it stands
-            case MessageAwaited() | ToolCallRequested() | VerdictGiven() | ApprovalRequested() | RuleRemembered():
+            case (
+                MessageAwaited()
+                | ToolCallRequested()
+                | VerdictGiven()
+                | ApprovalRequested()
+                | RuleRemembered()
+                | DormancyBegan()
+            ):
                 return  # only together with the event that it follows from
             case _:
                 assert_never(event)
@@ -290,7 +302,9 @@ class Audit:
         if on_loaded(state):
             raise _Wrong("it is not known who started the run, and the policy requires that")
         if isinstance(action, StartCalls) and event.number in action.numbers:
-            yield [on_start(state, event.number, at=event.at)]
+            started = on_start(state, event.number, at=event.at)
+            by_run = state.carries_out(event.number)
+            yield [started, *(on_sleep(state, event.number, at=event.at) if by_run else [])]
         elif call := state.calls.find(event.number):
             raise _Wrong(
                 f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}"
@@ -300,7 +314,10 @@ class Audit:
         """The end of calls, or of the run."""
         state = self.state
         number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
-        if state.spec and any(call.number == number and call.phase in _RETURNING for call in state.calls.current):
+        returning = any(call.number == number and call.phase in _RETURNING for call in state.calls.current)
+        if state.dormancy.waits_of(number):
+            yield on_due(state, at=event.at)
+        elif state.spec and returning:
             yield on_outcome(state, number, as_outcome(event), at=event.at)
         action = next_action(state, at=event.at)
         if isinstance(action, StartCalls) and number in action.numbers:

@@ -28,6 +28,7 @@ from holdfast.llm.outages import Outage
 from holdfast.memory.recalled import RecalledTier
 from holdfast.tools.cannot import Scope
 from holdfast.tools.effects import PastEffect
+from holdfast.tools.triggers import WakeTrigger
 from holdfast.trust import Trust
 
 ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown", "undone", "cancelled", "cannot"]
@@ -588,6 +589,44 @@ class ToolCallFinished(Event):
         return text_of(self.content)
 
 
+class DormancyBegan(Event):
+    """The agent has put itself to sleep: this call waits for its wake trigger. Recorded from feature level 1 on.
+
+    Followed by: `tool_call_finished` when the wait ends; at once where a buffered event ends it.
+    Correlate: `number` is the call's; `wake` is the position of the `wake_received` whose event had been buffered.
+    """
+
+    type: Literal["dormancy_began"] = "dormancy_began"
+    number: int
+    trigger: WakeTrigger
+    wake: int = 0
+    """The `wake_received` that ends the wait at once; 0 where none does."""
+
+
+class WakeReceived(Event):
+    """An event arrived from outside, or somebody woke the run. What was sent is a claim. Recorded from feature level 1
+    on.
+
+    Followed by: where it was `delivered`, `tool_call_finished` for each wait that it ends; where it was `buffered`,
+    nothing until a call waits for such an event.
+    Correlate: its `position` is the `wake` of the `dormancy_began` that a buffered event ends.
+    """
+
+    type: Literal["wake_received"] = "wake_received"
+    outcome: Literal["delivered", "buffered"]
+    event: str = ""
+    """The event's name; empty where somebody woke the run without one."""
+    id: str = ""
+    """The sender's id of the event, which counts once."""
+    data: str = ""
+    """The event's data: an object, as canonical JSON."""
+    by: str = ""
+    """Who sent it, by their own claim."""
+    reason: str = ""
+    call: int | None = None
+    """The number of the one call that it was sent to; None for all that wait."""
+
+
 class ConstraintLifted(Event, Proven):
     """A person lifted a constraint: the calls that it refused are judged again like any others. Recorded from feature
     level 1 on.
@@ -741,6 +780,8 @@ AgentEvent = Annotated[
     | StateVerified
     | ToolCallStarted
     | ToolCallFinished
+    | DormancyBegan
+    | WakeReceived
     | ConstraintLifted
     | RunBlocked
     | RunUnblocked

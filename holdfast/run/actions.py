@@ -13,6 +13,7 @@ from holdfast.run.consequences import (
     on_task,
 )
 from holdfast.run.contracts import LLMRequest, RunInput, ToolOutcome, ToolRequest
+from holdfast.run.dormancy import on_sleep
 from holdfast.run.next_actions import (
     Action,
     Block,
@@ -110,6 +111,9 @@ class Actions:
         started = on_start(before, number, at=self._run.at)
         self._run.record(started)
         if isinstance(started, ToolCallFinished):
+            return
+        if before.carries_out(number):
+            self._run.record(*on_sleep(before, number, at=self._run.at))
             return
         state = self._run.state
         request = tool_request(state, call.call, number=number, epoch=call.epoch, undo=call.undo, origin=origin)

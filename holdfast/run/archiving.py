@@ -1,7 +1,8 @@
 """Writing a run's events into the permanent record: how far it has come, and when it is due.
 
 1. Events are written when the run pauses, once for each pause; before it continues as new; and before it ends. Where a
-   person has paused it while calls are under way, they are written then and again when those have ended.
+   person has paused it while calls are under way, they are written then and again when those have ended. Where it
+   sleeps after it has waited for people in the same step, they are written again, too.
 2. What is written continues the record at `recorded`, a snapshot of the run at that position. The next Temporal run
    begins from there.
 3. A record that refuses the run's events for good is not written to again.
@@ -12,7 +13,7 @@ from holdfast.run.open_calls import OpenCalls
 from holdfast.run.recorder import Recorder
 from holdfast.run.snapshot import RunSnapshot
 
-_NO_PAUSE = (-1, 0, False)
+_NO_PAUSE = (-1, 0, False, False)
 
 
 class Archiving:
@@ -78,9 +79,9 @@ class Archiving:
     def write_at_pause(self) -> None:
         """Write the events where the run pauses, if it has not written them at this pause."""
         state = self._run.state
-        pausing = state.status in ("waiting_approval", "waiting_message", "paused", "blocked")
+        pausing = state.status in ("waiting_approval", "waiting_message", "dormant", "paused", "blocked")
         busy = state.pause is not None and bool(self._calls.under_way(AgentRequest, LLMRequest, ToolRequest))
-        pause = state.steps.count, state.pauses, busy
+        pause = state.steps.count, state.pauses, busy, state.status == "dormant"
         if pausing and not self._calls.verifying and self._paused_at != pause and self.due and not self.under_way:
             self._paused_at = pause
             self.write(pausing=not busy)

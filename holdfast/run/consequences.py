@@ -267,8 +267,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     if call.undo:
         content, status = with_heading("This happened, and was undone: ", content), "undone"
     elif call.edited_by:
-        note = f"[{call.edited_by} changed the arguments to {call.call.arguments[:2_000]}]\n"
-        content = with_heading(note, content)
+        content = with_heading(call.edit_note, content)
     return [
         ToolCallFinished(
             number=number,

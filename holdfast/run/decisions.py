@@ -28,6 +28,7 @@ from holdfast.log.events import (
 )
 from holdfast.run.approval_requests import edited_request, new_request
 from holdfast.run.constraints import refuse_approval
+from holdfast.run.dormancy import on_sleep_due
 from holdfast.run.judge import judge_call
 from holdfast.run.pausing import on_pause_due
 from holdfast.run.remembered_rules import rule_made_by
@@ -163,8 +164,8 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
 
 
 def on_due(state: RunState, *, at: datetime) -> Events:
-    """Return the events that are due: reminders, escalations and decisions on expiry of open requests, and the end of a
-    pause.
+    """Return the events that are due: reminders, escalations and decisions on expiry of open requests, and the ends of
+    waits and of a pause.
     """
     events: Events = []
     for request in state.authority.requests:
@@ -181,7 +182,7 @@ def on_due(state: RunState, *, at: datetime) -> Events:
             events.append(ApprovalEscalated(request=request.id, by=step.by))
         if request.remind_at and request.remind_at <= at:
             events.append(ApprovalReminded(request=request.id))
-    return events + on_pause_due(state, at=at)
+    return [*events, *on_sleep_due(state, at=at), *on_pause_due(state, at=at)]
 
 
 def _check(state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime) -> Speaker | Refusal:

@@ -21,6 +21,7 @@ from holdfast.base.wrapping import wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
 from holdfast.run.state import Blocked, RunState
+from holdfast.run.substates.dormancy import Dormancy
 from holdfast.run.substates.pause import Pause
 
 SHOWN_REQUESTS = 10
@@ -28,6 +29,9 @@ SHOWN_REQUESTS = 10
 
 SHOWN_CONSTRAINTS = 20
 """Constraints that are shown, the newest."""
+
+SHOWN_WAITS = 20
+"""Waits of a dormant run that are shown."""
 
 SHOWN_CHARS = 20_000
 """Characters of a request's arguments. Longer ones are cut, and then the page offers no decision that lets them run."""
@@ -95,6 +99,8 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
         lines += paused_details(state.pause)
     if state.blocked:
         lines += blocked_details(state.blocked)
+    if state.dormancy.waits and not state.outcome:
+        lines += dormant_details(state.dormancy)
     if state.warning:
         lines += ["", "### Warning", "", quoted(state.warning)]
     for request in state.authority.requests[:SHOWN_REQUESTS]:
@@ -104,7 +110,7 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     if refused:
         lines += ["### Refused", "", *map(_refusal, refused), ""]
     lines += _constraints(state)
-    if running := [call.call for call in state.calls.current if call.phase == "started"]:
+    if running := [call.call for call in state.running_calls]:
         shown = [code(describe_call(call)) for call in running]
         lines += ["### Running", "", *(f"- `{call}`" for call in shown), ""]
     lines += ["### Task", "", quoted(state.task)]
@@ -126,6 +132,8 @@ def _headline(state: RunState) -> str:
         return "Blocked: waits for somebody to fix the cause"
     if state.status == "waiting_message":
         return "Waits for a message"
+    if state.status == "dormant":
+        return f"Dormant, and waits for {plain(waits_words(state.dormancy), 300)}"
     return state.status.replace("_", " ").capitalize()
 
 
@@ -231,6 +239,26 @@ def paused_details(pause: Pause) -> list[str]:
     """Return what a pause means, and the signal that ends it."""
     since = f"Since {pause.since:%Y-%m-%d %H:%M} UTC, nothing starts; decisions and messages count when it resumes."
     return ["", "### Paused", "", since, "", f"To resume it, press {WHERE}: the signal `resume` with", "", WHO, ""]
+
+
+def waits_words(dormancy: Dormancy) -> str:
+    """Return what the agent has put itself to sleep for, in a line."""
+    return "; ".join(wait.trigger.words for wait in dormancy.waits)
+
+
+def dormant_details(dormancy: Dormancy) -> list[str]:
+    """Return what a dormant run waits for, and the signal that wakes it."""
+    rows = [f"- call {wait.number}: {plain(wait.trigger.words, 1_000)}" for wait in dormancy.waits[:SHOWN_WAITS]]
+    if (more := len(dormancy.waits) - SHOWN_WAITS) > 0:
+        rows += [f"- and {more} more"]
+    lines = ["", "### Dormant", "", *rows, ""]
+    if dormancy.buffered:
+        lines += [f"Events that no call has waited for yet: {len(dormancy.buffered)}", ""]
+    if dormancy.events:
+        payload = json.dumps({"event": dormancy.events[0], "id": "", "data": {}, "by": "your name"}, indent=1)
+        lines += [f"To send an event, press {WHERE}: the signal `wake` with", "", f"```json\n{payload}\n```", ""]
+    payload = json.dumps({"by": "your name", "reason": "why"}, indent=1)
+    return [*lines, f"To wake it now, press {WHERE}: the signal `wake` with", "", f"```json\n{payload}\n```", ""]
 
 
 def blocked_details(blocked: Blocked) -> list[str]:

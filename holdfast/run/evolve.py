@@ -26,6 +26,7 @@ from holdfast.log.events import (
     ContextExceeded,
     DecisionReceived,
     DelegationRevoked,
+    DormancyBegan,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
@@ -50,9 +51,11 @@ from holdfast.log.events import (
     ToolCallStarted,
     UserMessageReceived,
     VerdictGiven,
+    WakeReceived,
 )
 from holdfast.run.evolve_context import (
     begin_step,
+    begin_wait,
     finish_call,
     keep_baseline,
     lower_trust,
@@ -63,6 +66,7 @@ from holdfast.run.evolve_requests import close_decided, close_expired, count_vot
 from holdfast.run.evolve_run import load_agent, reset_run, start_run, unblock_run
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.authority import DelegatedAuthority, escalated, reminded
+from holdfast.run.substates.dormancy import BufferedEvent
 from holdfast.run.substates.pause import Pause
 
 
@@ -172,6 +176,12 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return replace(state, calls=state.calls.put(replace(call, phase=call.after("start"), grant="", begun=True)))
         case ToolCallFinished():
             return finish_call(state, event)
+        case DormancyBegan():
+            return begin_wait(state, event)
+        case WakeReceived():
+            dormancy = state.dormancy.note(event.id)
+            kept = event.outcome == "buffered"
+            return replace(state, dormancy=dormancy.buffer(BufferedEvent.of(event)) if kept else dormancy)
         case ConstraintLifted():
             return replace(state, constraints=state.constraints.lift(event.constraint))
 
@@ -247,4 +257,4 @@ def _acts(state: RunState, event: AgentEvent) -> bool:
     if not isinstance(event, ToolCallFinished) or event.status not in ("ok", "failed", "undone", "cannot"):
         return False
     call = state.calls.find(event.number)
-    return call is not None and call.phase == "started"
+    return call is not None and call.phase == "started" and not state.carries_out(event.number)

@@ -3,12 +3,14 @@
 from functools import reduce
 
 from holdfast.base.replacing import replace
+from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import more_than_text, text_of
 from holdfast.llm.content import size_of
-from holdfast.log.events import Finding, LLMReplied, StateVerified, ToolCallFinished, UserMessageReceived
+from holdfast.log.events import DormancyBegan, Finding, LLMReplied, StateVerified, ToolCallFinished, UserMessageReceived
 from holdfast.run.features import COMPACTION_MUST_HELP
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
+from holdfast.run.substates.dormancy import Wait
 from holdfast.run.substates.freshness import FindingDigest
 from holdfast.run.substates.inbox import WaitingMessage
 from holdfast.transcript.transcript import clip
@@ -57,6 +59,18 @@ def begin_step(state: RunState, event: LLMReplied) -> RunState:
     )
 
 
+def begin_wait(state: RunState, event: DormancyBegan) -> RunState:
+    """Let a started call sleep.
+
+    Raises:
+        EventOutOfPlace: It has not started, or sleeps already.
+    """
+    if all(call.number != event.number for call in state.running_calls):
+        raise EventOutOfPlace(f"call {event.number} has not started, or sleeps already")
+    wait = Wait(number=event.number, trigger=event.trigger, since=event.at)
+    return replace(state, dormancy=state.dormancy.began(wait, wake=event.wake))
+
+
 def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
     """Give a call its result, which the LLM reads; an open request about the call is closed."""
     call = state.calls.get(event.number)
@@ -64,6 +78,7 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
         state,
         calls=state.calls.put(replace(call, phase=call.after("finish"), request=None)),
         authority=state.authority.without_requests_about(event.number),
+        dormancy=state.dormancy.ended(event.number),
     )
     if event.status in ("denied", "unknown"):
         line = f"{call.call.name}({call.call.arguments}): {event.text}"

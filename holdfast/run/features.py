@@ -27,7 +27,8 @@ LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
-    "call, constraints, and `lift`; `pause` and `resume` by a person",
+    "call, constraints, and `lift`; `pause` and `resume` by a person; tools that the run carries out (`sleep_until`, "
+    "`wait_for_event`), the status `dormant`, `wake`, and two search attributes of such agents",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -53,6 +54,10 @@ CONSTRAINTS = 1
 
 PAUSE_BY_PERSON = 1
 """The signals and updates `pause` and `resume`."""
+
+DORMANCY = 1
+"""Tools of the kind `runtime`, the signal and update `wake`, and the search attributes `HoldfastWakeAt` and
+`HoldfastWaitsFor` of agents that have such tools."""
 
 
 def require_features(level: int) -> None:

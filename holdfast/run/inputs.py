@@ -28,7 +28,8 @@ from holdfast.llm.content import size_of
 from holdfast.log.events import CompactionRequested, RunUnblocked, SignalRejected, UserMessageReceived
 from holdfast.run.constraints import on_lift
 from holdfast.run.decisions import Events, on_decision
-from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, INTERRUPT_NAMES_TOOLS, PAUSE_BY_PERSON
+from holdfast.run.dormancy import on_message_while_asleep, on_wake
+from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, DORMANCY, INTERRUPT_NAMES_TOOLS, PAUSE_BY_PERSON
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
@@ -48,7 +49,13 @@ CompactOutcome = Literal["accepted", "duplicate", "nothing_to_compact", "too_lat
 
 SIGNALS: dict[str, int] = dict.fromkeys(
     ("approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"), 0
-) | {"compact": COMPACT_ON_REQUEST, "lift": CONSTRAINTS, "pause": PAUSE_BY_PERSON, "resume": PAUSE_BY_PERSON}
+) | {
+    "compact": COMPACT_ON_REQUEST,
+    "lift": CONSTRAINTS,
+    "pause": PAUSE_BY_PERSON,
+    "resume": PAUSE_BY_PERSON,
+    "wake": DORMANCY,
+}
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
 
@@ -103,6 +110,8 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
                 return on_pause(state, payload, at=at)[2]
             case "resume":
                 return on_resume(state, payload)[2]
+            case "wake":
+                return on_wake(state, payload, at=at)[2]
     refused = SignalRejected(signal=signal, explanation="no such signal", outcome="unknown_signal")
     return bounded([refused], payload)
 
@@ -180,20 +189,23 @@ def on_message(state: RunState, payload: Any, *, name: str, at: datetime) -> tup
     given = read_message(payload)
     judged = given if isinstance(given, tuple) else _judge_message(state, given, at=at)
     if isinstance(judged, UserMessageReceived):
+        events: Events = [judged, *on_message_while_asleep(state, at=at)]
         if state.pause:
-            return "queued", "the run is paused; the LLM is shown it after the run resumes", [judged]
+            return "queued", "the run is paused; the LLM is shown it after the run resumes", events
         if state.idle.awaiting:
-            return "accepted", "the run resumes with it", [judged]
+            return "accepted", "the run resumes with it", events
+        if state.status == "dormant":
+            return "accepted", "the run wakes, and the LLM reads it", events
         if judged.when_busy == "interrupt":
-            return "interrupting", _interrupting(state), [judged]
-        return "queued", "the LLM is shown it at the end of the step", [judged]
+            return "interrupting", _interrupting(state), events
+        return "queued", "the LLM is shown it at the end of the step", events
     outcome, why = judged
     return outcome, why, bounded([SignalRejected(signal=name, explanation=why, outcome=outcome)], payload)
 
 
 def _interrupting(state: RunState) -> str:
     """What a message that interrupts leads to. It ends an LLM call, and no tool: an effect may be under way."""
-    tools = sorted({call.call.name for call in state.calls.current if call.phase == "started"})
+    tools = sorted({call.call.name for call in state.running_calls})
     if not tools or state.features < INTERRUPT_NAMES_TOOLS:
         return "the LLM call is made again, with the message"
     return f"an interrupt ends no tool: the LLM is shown the message when {', '.join(tools)} has ended"
@@ -208,7 +220,8 @@ def _judge_message(
     speaker = _speaker(state, given, at=at)
     if not isinstance(speaker, Speaker):
         return speaker
-    if (state.pause or not state.idle.awaiting) and given.when_busy == "reject":
+    idle = state.idle.awaiting or state.status == "dormant"
+    if (state.pause or not idle) and given.when_busy == "reject":
         return "busy", f"the run is {state.status}, and the sender asked for the message not to wait"
     inbox = state.inbox
     waiting = len(inbox.waiting) + inbox.unanswered

@@ -54,6 +54,8 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.ContextExceeded()
             | events.CompactionRequested()
             | events.ConstraintLifted()
+            | events.DormancyBegan()
+            | events.WakeReceived()
             | events.ContextCompacted()
             | events.ToolCallRequested()
             | events.VerdictGiven()

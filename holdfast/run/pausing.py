@@ -103,9 +103,10 @@ def _consequence(state: RunState, event: RunPaused) -> str:
     ends = f"until {event.until:%Y-%m-%d %H:%M:%S} UTC" if event.until else "until somebody resumes it"
     if state.pause:
         return f"the run stays paused {ends}"
-    started = sorted({call.call.name for call in state.calls.current if call.phase == "started"})
+    started = sorted({call.call.name for call in state.running_calls})
     first = f"; {', '.join(started)} ends first" if started else "; an LLM call under way ends first"
-    return f"the run is paused {ends}{'' if state.idle.awaiting or state.blocked else first}"
+    waits = state.idle.awaiting or state.blocked or (state.dormancy.waits and not started)
+    return f"the run is paused {ends}{'' if waits else first}"
 
 
 def _refused(

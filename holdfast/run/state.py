@@ -16,10 +16,12 @@ from holdfast.base.models import Frozen
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import Usage
 from holdfast.log.events import RunOutcome
+from holdfast.run.features import DORMANCY
 from holdfast.run.substates.authority import Authority
-from holdfast.run.substates.calls import Calls
+from holdfast.run.substates.calls import Calls, CallState
 from holdfast.run.substates.constraints import Constraints
 from holdfast.run.substates.context import Context
+from holdfast.run.substates.dormancy import Dormancy
 from holdfast.run.substates.freshness import Freshness
 from holdfast.run.substates.idle import Idle
 from holdfast.run.substates.inbox import Inbox
@@ -39,7 +41,8 @@ Status = Literal[
     "failed",
     "cancelled",
 ]
-"""`paused`: a person has paused the run. A paused loop is `dormant`."""
+"""`paused`: a person has paused the run. `dormant`: all that the run waits for are wake triggers of the agent's own. A
+loop that a person has paused is `dormant`, too: its word is that of 0.1.0."""
 
 
 class Blocked(Frozen):
@@ -75,6 +78,7 @@ class RunState:
     authority: Authority = field(default_factory=Authority)
     inbox: Inbox = field(default_factory=Inbox)
     constraints: Constraints = field(default_factory=Constraints)
+    dormancy: Dormancy = field(default_factory=Dormancy)
     context: Context = field(default_factory=Context)
     freshness: Freshness = field(default_factory=Freshness)
     idle: Idle = field(default_factory=Idle)
@@ -103,9 +107,23 @@ class RunState:
             return "blocked"
         if self.awaits_message:
             return "waiting_message"
-        if self.authority.requests and not any(call.phase in ("allowed", "started") for call in self.calls.current):
+        if self.running_calls or self.calls.allowed:
+            return "running"
+        if self.authority.requests:
             return "waiting_approval"
-        return "running"
+        return "dormant" if self.dormancy.waits else "running"
+
+    @property
+    def running_calls(self) -> tuple[CallState, ...]:
+        """The started calls of the step, without those that sleep."""
+        asleep = {wait.number for wait in self.dormancy.waits}
+        return tuple(call for call in self.calls.current if call.phase == "started" and call.number not in asleep)
+
+    def carries_out(self, number: int) -> bool:
+        """Return whether the run itself carries out a call of the current step: no activity does."""
+        call = self.calls.find(number)
+        tool = self.spec.tool(call.call.name) if self.spec and call else None
+        return tool is not None and tool.kind == "runtime" and self.features >= DORMANCY
 
     @property
     def awaits_message(self) -> bool:
@@ -121,6 +139,7 @@ class RunState:
             return None if self.compacts_now else self.idle.until
         due = [request.due_at for request in self.authority.requests]
         due += [self.pause.until] if self.pause else []
+        due += [self.dormancy.until]
         return min((time for time in due if time), default=None)
 
     @property
@@ -183,6 +202,7 @@ class RunState:
             "constraints": [constraint.view() for constraint in self.constraints.kept],
             "blocked": self.blocked.view() if self.blocked else None,
             "paused": self.pause.view() if self.pause else None,
+            "dormancy": self.dormancy.view(),
             "llm": self.spec.llm if self.spec else None,
             "limits": self._limits(),
             "warning": self.warning,

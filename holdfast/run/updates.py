@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from holdfast.log.events import DecisionReceived, SignalRejected
 from holdfast.run.decisions import Events, on_due
+from holdfast.run.dormancy import on_wake
 from holdfast.run.evolve import evolve
-from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, PAUSE_BY_PERSON
+from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, DORMANCY, PAUSE_BY_PERSON
 from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refusals import is_refused
@@ -17,6 +18,7 @@ UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", 
     "lift": CONSTRAINTS,
     "pause": PAUSE_BY_PERSON,
     "resume": PAUSE_BY_PERSON,
+    "wake": DORMANCY,
 }
 """The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
 
@@ -54,6 +56,8 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
         return UpdateOutcome(*on_pause(state, payload, at=at))
     if name == "resume":
         return UpdateOutcome(*on_resume(state, payload))
+    if name == "wake":
+        return UpdateOutcome(*on_wake(state, payload, at=at))
     if name != "decide":
         return UpdateOutcome(*on_mandate(state, name, payload, at=at))
     events = on_payload(state, name, payload, at=at)

@@ -5,6 +5,10 @@ SEARCH_ATTRIBUTES = {
     "HoldfastStatus": "Keyword",
     "HoldfastPending": "Int",
     "HoldfastStep": "Int",
+    "HoldfastWakeAt": "Datetime",
+    "HoldfastWaitsFor": "KeywordList",
 }
 """Search attributes by name, with Temporal's name of their type. `HoldfastPending` counts open requests;
-`HoldfastStep` is the step at the last change of status."""
+`HoldfastStep` is the step at the last change of status. `HoldfastWakeAt` is when a dormant run wakes by itself, and
+`HoldfastWaitsFor` has the names of the events that a run waits for: both of agents with dormancy only, and unset where
+there is nothing to say."""

@@ -1,6 +1,6 @@
 """The specification of a tool: what the LLM is offered and what the log records."""
 
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.base.models import Frozen
 from holdfast.tools.effects import Effect
@@ -25,6 +25,8 @@ class ToolSpec(Frozen):
     """Whether a call needs approval, even if the policy allows it, once the LLM has read what no person vouches for."""
     wants_origin: bool = False
     """Whether its calls carry who asked and the trust level of the transcript (`Origin`)."""
+    kind: Literal["activity", "runtime"] = "activity"
+    """Who carries out its calls: a worker, in an activity; or the run itself (`holdfast.run.dormancy`)."""
 
     @property
     def defaults(self) -> dict[str, Any]:

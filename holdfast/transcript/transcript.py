@@ -200,6 +200,8 @@ class Transcript:
                 | events.ContextExceeded()
                 | events.CompactionRequested()
                 | events.ConstraintLifted()
+                | events.DormancyBegan()
+                | events.WakeReceived()
                 | events.VerdictGiven()
                 | events.ToolCallStarted()
                 | events.ApprovalRequested()

@@ -6,9 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -29,6 +31,7 @@ REPOSITORY = Path(__file__).parents[2]
 OWNER = """
 import sys
 from pathlib import Path
+from typing import Any
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.ports import Ports
 stack = DevStack(Path(sys.argv[1]), usual=Ports(*map(int, sys.argv[2:])))
@@ -103,12 +106,13 @@ def release(process: "subprocess.Popen[str]") -> None:
 async def start_workflow(stack: Stack, name: str) -> None:
     """Start a workflow that no worker runs, with every search attribute set."""
     client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
-    pairs: list[SearchAttributePair[str] | SearchAttributePair[int]] = [
-        SearchAttributePair(SearchAttributeKey.for_keyword(key), "x")
-        if kind == "Keyword"
-        else SearchAttributePair(SearchAttributeKey.for_int(key), 1)
-        for key, kind in SEARCH_ATTRIBUTES.items()
-    ]
+    of_kind: dict[str, Callable[[str], SearchAttributePair[Any]]] = {
+        "Keyword": lambda key: SearchAttributePair(SearchAttributeKey.for_keyword(key), "x"),
+        "Int": lambda key: SearchAttributePair(SearchAttributeKey.for_int(key), 1),
+        "Datetime": lambda key: SearchAttributePair(SearchAttributeKey.for_datetime(key), datetime.now(UTC)),
+        "KeywordList": lambda key: SearchAttributePair(SearchAttributeKey.for_keyword_list(key), ["x"]),
+    }
+    pairs = [of_kind[kind](key) for key, kind in SEARCH_ATTRIBUTES.items()]
     await client.start_workflow(name, id=name, task_queue="nobody", search_attributes=TypedSearchAttributes(pairs))
 
 

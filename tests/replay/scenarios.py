@@ -129,6 +129,7 @@ CATALOG = Catalog(
         treasurer(),
         lender(),
         keeper(),
+        Agent(name="sleeper", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)), dormancy=True),
     ],
     tools=[look, glance, pay, wipe, stall, fetch],
 )
@@ -362,6 +363,34 @@ async def paused(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+def sleepy(conversation: Conversation) -> Reply:
+    """Sleep badly and well, wait for events that were sent before and after, and be woken by a message and a person."""
+    bad, nap = call("sleep_until", until="tomorrow"), call("sleep_until", until="2s")
+    waits = together(
+        call("wait_for_event", name="early"),
+        call("wait_for_event", name="built", match={"n": 2}, until="1h"),
+        call("sleep_until", until="20d"),
+    )
+    never = call("wait_for_event", name="never")
+    return [bad, nap, waits, never, never, say("done")][conversation.replies]
+
+
+async def dormant(run: Handle, rig: Rig) -> None:
+    """Send events early, twice, that do not fit and that do; wake the run, say something, wake it again."""
+    await eventually(lambda: run.query("state"), lambda state: state["status"] == "dormant")
+    await answer_of(run.execute_update("wake", {"event": "early", "id": "1", "data": {"n": 1}, "by": "ci"}))
+    await run.signal("wake", {"event": "early", "id": "1"})
+    await eventually(lambda: run.query("state"), lambda state: len((state["dormancy"] or {}).get("waits", ())) == 2)
+    await run.signal("wake", {"event": "built", "data": {"n": 1}})
+    await answer_of(run.execute_update("wake", {"event": "built", "data": {"n": 2}, "by": "ci"}))
+    await answer_of(run.execute_update("wake", {"by": "alice", "reason": "enough"}))
+    await eventually(lambda: run.query("state"), lambda state: state["step"] == 4 and state["status"] == "dormant")
+    await answer_of(run.execute_update("say", {"message": "still there?", "by": "alice"}))
+    await eventually(lambda: run.query("state"), lambda state: state["step"] == 5 and state["status"] == "dormant")
+    await run.signal("wake", {"by": "bob"})
+    await run.result()
+
+
 def too_long(conversation: Conversation) -> Reply:
     """Look at two long things, of which one fits a request."""
     if conversation.last_user_message == INSTRUCTION:
@@ -400,6 +429,7 @@ SCENARIOS: dict[str, Scenario] = {
     "compacted_on_request": (when_asked, asked, {"idle_limit": 3.0}),
     "constrained": (meeting_constraints, constrained, {"agent": "folder", "idle_limit": 1.0}),
     "paused": (first_looks, paused, {"idle_limit": 1.0}),
+    "dormant": (sleepy, dormant, {"agent": "sleeper"}),
     "overflowed": (too_long, plain, {}),
     "said": (until_stopped, said, {}),
     "idle": (lambda conversation: say(f"answer {conversation.replies + 1}"), idle, {"idle_limit": 1.0}),

@@ -30,6 +30,7 @@ ASKED = ALLOWED + "approval_requested "
 INVALID = "tool_call_requested tool_call_finished "
 RAN = "tool_call_started tool_call_finished "
 STEP = "llm_replied " + ALLOWED + RAN
+SLEPT = ALLOWED + "tool_call_started dormancy_began "
 DONE = "llm_replied run_finished"
 EXPECTED = {
     "plain": LOADED
@@ -76,6 +77,12 @@ EXPECTED = {
     + (RAN + STEP + "llm_replied message_awaited run_paused run_resumed run_paused ")
     + ("user_message_received run_resumed message_taken ")
     + "llm_replied message_awaited run_finished",
+    "dormant": LOADED
+    + (STEP + "llm_replied " + SLEPT + "wake_received signal_rejected tool_call_finished ")
+    + ("llm_replied " + 3 * ALLOWED + "tool_call_started dormancy_began tool_call_finished ")
+    + (2 * "tool_call_started dormancy_began " + "wake_received " + 2 * "wake_received tool_call_finished ")
+    + ("llm_replied " + SLEPT + "user_message_received tool_call_finished message_taken ")
+    + ("llm_replied " + SLEPT + "wake_received tool_call_finished " + DONE),
     "overflowed": LOADED + 2 * STEP + "context_exceeded context_compacted " + DONE,
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,
     "idle": LOADED

@@ -22,8 +22,8 @@ from holdfast.authority.policy import (
     deny,
     evaluate,
 )
+from holdfast.base.durations import read_seconds, span_text
 from holdfast.errors import PolicyError
-from holdfast.runtime.config.durations import read_seconds, span_text
 from holdfast.runtime.config.policy_file import MAX_BYTES, load_policy, read_policy
 from holdfast.runtime.config.policy_forms import CONDITION_CHARS
 from holdfast.tools.effects import Effect

@@ -323,7 +323,12 @@ async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
         test_server_existing_path=str(binary), data_converter=build_converter(EncryptionCodec(), SEALS)
     )
     async with server:
-        kinds = {"Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT}
+        kinds = {
+            "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+            "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
+            "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
+            "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+        }
         types = {name: kinds[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
         await server.client.operator_service.add_search_attributes(AddSearchAttributesRequest(search_attributes=types))
         yield server

@@ -91,6 +91,12 @@ class CallState:
     past: PastEffect | None = None
     """The effect that it had before the run was reset, or in a run that was closed."""
 
+    @property
+    def edit_note(self) -> str:
+        """What the LLM reads before the result where a person has changed the arguments; empty where nobody has."""
+        arguments = self.call.arguments[:2_000]
+        return f"[{self.edited_by} changed the arguments to {arguments}]\n" if self.edited_by else ""
+
     def after(self, move: Move) -> Phase:
         """Return the phase that follows this move.
 

@@ -147,6 +147,7 @@ class SyncThread(_Face[Thread]):
     lift = Call(Thread.lift)
     pause = Call(Thread.pause)
     resume = Call(Thread.resume)
+    wake = Call(Thread.wake)
     cancel = Call(Thread.cancel)
 
 

@@ -18,7 +18,7 @@ from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
-from holdfast.runtime.client import decisions, messages, pausing
+from holdfast.runtime.client import decisions, messages, pausing, waking
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.follow import follow as follow_events
 from holdfast.runtime.client.messages import MessageResult
@@ -55,7 +55,7 @@ class Thread:
 
         Args:
             until: `end`: until the run has completed. `attention`: or before that, until it waits for an approval, a
-                message or a retry, or is paused, by a person or in Temporal; the status says for what.
+                message or a retry, is dormant, or is paused, by a person or in Temporal; the status says for what.
             timeout: Seconds; None to wait for as long as it takes.
 
         Raises:
@@ -311,6 +311,42 @@ class Thread:
             self._threads, self.id, by=self._person(by), reason=reason, message=say, private=private
         )
         return self._counted(answer, f"resumption of thread {self.id!r}")
+
+    async def wake(
+        self,
+        event: str = "",
+        *,
+        data: dict[str, Any] | None = None,
+        id: str = "",
+        call: int | None = None,
+        by: str | None = None,
+        reason: str = "",
+    ) -> UpdateResult:
+        """Send the run an event, for an agent that waits for it; without one, wake the agent now.
+
+        Anybody who reaches Temporal can do this: an event is a claim, which lets nothing run.
+
+        Args:
+            event: The event's name; empty to end all waits early.
+            data: The event's data: JSON, of at most 16 KB.
+            id: Your id of the event: another one of the same id is refused. Empty for a new one.
+            call: The number of the one call that it is for; None for all that wait.
+            by: Who sends it; None for the client's `by`.
+            reason: Why; the LLM reads it.
+
+        Returns:
+            `delivered` to a call; `buffered` until a call waits for it; or `sent` where no worker has answered:
+            Temporal keeps it for the next one.
+
+        Raises:
+            NotAccepted: Nothing has changed; `outcome` is `duplicate`, `not_waiting`, `wrong_event`, `too_many`,
+                `too_late` for a closed run, `malformed`, or `unknown_update` for a run that a worker before 0.2.0
+                began.
+            SettingsError: Nothing says who sends it.
+        """
+        given: dict[str, Any] = {"event": event, "id": id, "data": data, "call": call, "reason": reason}
+        answer = await waking.wake(self._threads, self.id, by=self._person(by), **given)
+        return self._counted(answer, f"{f'event {event}' if event else 'wake'} of thread {self.id!r}")
 
     async def cancel(self, reason: str = "") -> UpdateResult:
         """Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.

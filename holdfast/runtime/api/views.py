@@ -114,6 +114,37 @@ class ThreadLimits(Frozen):
     """How many calls of one reply run."""
 
 
+class ThreadWait(Frozen):
+    """A call that sleeps."""
+
+    call: int
+    kind: Literal["time", "event"]
+    event: str = ""
+    """The name of the event that it waits for; empty for a time."""
+    match: dict[str, Any] = {}
+    """Fields that the event's data has to have, with these values."""
+    until: datetime | None = None
+    """When it ends by itself; None for never."""
+    since: datetime
+
+
+class KeptEvent(Frozen):
+    """An event that no call has waited for yet."""
+
+    event: str
+    id: str
+    at: datetime
+
+
+class ThreadDormancy(Frozen):
+    """What an agent has put itself to sleep for."""
+
+    until: datetime | None
+    """When the first of its waits ends by itself; None for never."""
+    waits: tuple[ThreadWait, ...]
+    buffered: tuple[KeptEvent, ...]
+
+
 class ThreadState(Frozen):
     """Where a thread stands."""
 
@@ -137,6 +168,9 @@ class ThreadState(Frozen):
     """Why the run is blocked; `Thread.retry` resumes it."""
     paused: Pause | None = None
     """Who has paused the run, why and until when; `Thread.resume` resumes it."""
+    dormancy: ThreadDormancy | None = None
+    """What the agent has put itself to sleep for, and events that no call has waited for yet; None where there is
+    neither."""
     llm: str | None = None
     """The LLM that the agent uses."""
     limits: ThreadLimits | None = None

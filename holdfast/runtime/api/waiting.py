@@ -16,7 +16,8 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.runs import ENDED, status_of
 
 Until = Literal["end", "attention"]
-"""Until the run has ended · or, before that, until it waits for an approval, a message or a retry, or is paused."""
+"""Until the run has ended · or, before that, until it waits for an approval, a message or a retry, or is
+paused or dormant."""
 
 _log = logging.getLogger("holdfast.client")
 _LONG_POLL = timedelta(seconds=60)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from rich.text import Text
 
+from holdfast.base.durations import span_text
 from holdfast.llm.blocks import ReplyContent, ToolCall, blocks_of, text_of
 from holdfast.llm.content import read_content
 from holdfast.llm.messages import AssistantMessage, ToolMessage, from_json
@@ -16,7 +17,6 @@ from holdfast.log.events import EVENTS
 from holdfast.run.details import describe_call
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
-from holdfast.runtime.config.durations import span_text
 
 PROGRESS = frozenset(
     {

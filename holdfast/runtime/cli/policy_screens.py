@@ -6,8 +6,8 @@ from rich.text import Text
 
 from holdfast.authority.explain import Explanation
 from holdfast.authority.policy import Policy
+from holdfast.base.durations import span_text
 from holdfast.runtime.cli.text import brief, count, visible
-from holdfast.runtime.config.durations import span_text
 
 
 def policy_screen(file: Path, policy: Policy) -> Text:

@@ -113,6 +113,7 @@ async def ensure_search_attributes(client: Client) -> None:
     Raises:
         StackError: The server does not let this client register them; the message has the command for an operator.
     """
+    missing = dict(SEARCH_ATTRIBUTES)
     try:
         known = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace)
@@ -124,7 +125,7 @@ async def ensure_search_attributes(client: Client) -> None:
                 AddSearchAttributesRequest(namespace=client.namespace, search_attributes=types)
             )
     except RPCError as error:
-        flags = " ".join(f"--name {name} --type {kind}" for name, kind in SEARCH_ATTRIBUTES.items())
+        flags = " ".join(f"--name {name} --type {kind}" for name, kind in missing.items())
         raise StackError(
             f"search attributes cannot be registered in namespace {client.namespace!r} ({error.message}). "
             f"Ask its operator for: temporal operator search-attribute create {flags}"
@@ -134,6 +135,8 @@ async def ensure_search_attributes(client: Client) -> None:
 _TYPES = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
+    "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
 }
 
 

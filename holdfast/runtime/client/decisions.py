@@ -45,8 +45,8 @@ class UpdateResult:
 
     @property
     def counts(self) -> bool:
-        """Whether it was accepted, counts towards a quorum, opened another request, or waits for a worker."""
-        return self.outcome in ("accepted", "waiting_for_quorum", "judged_anew", SENT)
+        """Whether it was accepted, counts towards a quorum, opened another request, or waits for a call or a worker."""
+        return self.outcome in ("accepted", "waiting_for_quorum", "judged_anew", "delivered", "buffered", SENT)
 
 
 async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> UpdateResult:

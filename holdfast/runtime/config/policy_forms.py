@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from holdfast.authority.conditions import check_condition
 from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Rule, Seconds, Terms
-from holdfast.runtime.config.durations import read_seconds
+from holdfast.base.durations import read_seconds
 
 CONDITION_CHARS = 4_000
 """The longest condition. A much longer one can exhaust the compiler's stack."""

@@ -126,7 +126,7 @@ async def delegate_authority(
     key: Key = None,
 ) -> int:
     """Delegate your approval authority within a thread."""
-    from holdfast.runtime.config.durations import read_seconds
+    from holdfast.base.durations import read_seconds
 
     try:
         seconds = read_seconds(span)

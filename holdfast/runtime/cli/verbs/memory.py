@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.base.durations import read_seconds
 from holdfast.runtime.cli.exits import OK
 from holdfast.runtime.cli.options import By, Verbs
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import clock, indented, visible
-from holdfast.runtime.config.durations import read_seconds
 from holdfast.runtime.programs import WORKER
 
 if TYPE_CHECKING:

@@ -1,0 +1,137 @@
+"""What the agent has put itself to sleep for: the open waits, and events that arrived before a call waited for them.
+
+Everything is bounded. An event is dropped only by a wait that it ends, never to make room: one that does not fit is
+refused.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from holdfast.base.models import Frozen
+from holdfast.base.replacing import replace
+from holdfast.log.events import WakeReceived
+from holdfast.tools.triggers import EventTrigger, WakeTrigger, deadline
+
+WAITS = 50
+"""Calls of one step that may wait at the same time."""
+
+BUFFERED = 50
+"""Events that a thread keeps until a call waits for them; more are refused."""
+
+BUFFERED_BYTES = 200_000
+"""Bytes of them, as JSON."""
+
+SEEN = 500
+"""Ids of the last events that were accepted: one of the same id is refused as a duplicate."""
+
+
+class Wait(Frozen):
+    """A call that sleeps."""
+
+    number: int
+    """The call's."""
+    trigger: WakeTrigger
+    since: datetime
+
+    @property
+    def until(self) -> datetime | None:
+        """When it ends though nothing arrives; None for never."""
+        return deadline(self.trigger)
+
+    def fits(self, event: str, data: str) -> bool:
+        """Return whether it waits for this event."""
+        return isinstance(self.trigger, EventTrigger) and self.trigger.fits(event, data)
+
+    def view(self) -> dict[str, Any]:
+        """Return the wait as `show` presents it."""
+        waits = self.trigger.model_dump(mode="json")
+        return {"call": self.number, **waits, "since": self.since.isoformat()}
+
+
+class BufferedEvent(Frozen):
+    """An event that arrived before a call waited for it."""
+
+    wake: int
+    """The position of its `wake_received`."""
+    event: str
+    id: str = ""
+    data: str = ""
+    by: str = ""
+    reason: str = ""
+    at: datetime
+
+    @classmethod
+    def of(cls, event: WakeReceived) -> Self:
+        """Return what is kept of an event."""
+        kept = {name: getattr(event, name) for name in ("event", "id", "data", "by", "reason", "at")}
+        return cls(wake=event.position, **kept)
+
+
+@dataclass(frozen=True)
+class Dormancy:
+    """Open waits, buffered events and the ids of events."""
+
+    waits: tuple[Wait, ...] = ()
+    """Oldest first."""
+    buffered: tuple[BufferedEvent, ...] = ()
+    """Oldest first."""
+    seen: tuple[str, ...] = ()
+    """Ids of accepted events, the last ones."""
+
+    @property
+    def until(self) -> datetime | None:
+        """When the first wait ends though nothing arrives; None for never."""
+        return min((wait.until for wait in self.waits if wait.until), default=None)
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """The names of the events that are waited for, each once."""
+        names = (wait.trigger.event for wait in self.waits if isinstance(wait.trigger, EventTrigger))
+        return tuple(dict.fromkeys(names))
+
+    def waits_of(self, number: int) -> bool:
+        """Return whether that call sleeps."""
+        return any(wait.number == number for wait in self.waits)
+
+    def first(self, trigger: WakeTrigger) -> BufferedEvent | None:
+        """Return the oldest buffered event that this trigger waits for; None if there is none."""
+        if not isinstance(trigger, EventTrigger):
+            return None
+        return next((each for each in self.buffered if trigger.fits(each.event, each.data)), None)
+
+    def has_room(self, event: BufferedEvent) -> bool:
+        """Return whether another event can be buffered."""
+        size = sum(map(_size, self.buffered)) + _size(event)
+        return len(self.buffered) < BUFFERED and size <= BUFFERED_BYTES
+
+    def began(self, wait: Wait, *, wake: int) -> "Dormancy":
+        """Let a call sleep; the buffered event that ends it at once, if any, is used up."""
+        left = tuple(each for each in self.buffered if each.wake != wake)
+        return replace(self, waits=(*self.waits, wait), buffered=left)
+
+    def buffer(self, event: BufferedEvent) -> "Dormancy":
+        """Keep an event for which nothing waits yet."""
+        return replace(self, buffered=(*self.buffered, event))
+
+    def note(self, event_id: str) -> "Dormancy":
+        """Note the id of an accepted event."""
+        return replace(self, seen=(*self.seen, event_id)[-SEEN:]) if event_id else self
+
+    def ended(self, number: int) -> "Dormancy":
+        """End the wait of a call that has its result."""
+        if not self.waits_of(number):
+            return self
+        return replace(self, waits=tuple(wait for wait in self.waits if wait.number != number))
+
+    def view(self) -> dict[str, Any] | None:
+        """Return it as `show` presents it; None where nothing sleeps and nothing is buffered."""
+        if not self.waits and not self.buffered:
+            return None
+        buffered = [{"event": each.event, "id": each.id, "at": each.at.isoformat()} for each in self.buffered]
+        until = self.until.isoformat() if self.until else None
+        return {"until": until, "waits": [wait.view() for wait in self.waits], "buffered": buffered}
+
+
+def _size(event: BufferedEvent) -> int:
+    return len(event.model_dump_json().encode())

@@ -1,0 +1,185 @@
+"""Wake triggers: what an agent waits for when it puts itself to sleep. A closed union, and how arguments become one.
+
+The arguments are the LLM's, or a person's who changed them: what is wrong with them is a sentence for the LLM, and
+never an exception.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, assert_never
+
+from pydantic import Field
+from pydantic_core import from_json
+
+from holdfast.base.canonical import canonical, exact_json
+from holdfast.base.durations import read_seconds
+from holdfast.base.models import Frozen
+from holdfast.errors import NotPortable
+
+LONGEST_SLEEP = 10 * 365 * 86_400
+"""Maximum number of seconds until a wait ends by itself. Dates end with the year 9999."""
+
+EVENT_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,99}"
+"""The names of events: safe in a query of Temporal's visibility store, and on a command line."""
+
+MATCH_FIELDS = 20
+"""Fields that a wait for an event may compare."""
+
+MATCH_BYTES = 2_000
+"""Bytes of them with their values, as JSON."""
+
+Matched = str | int | float | bool | None
+"""A value that a field of an event's data can be compared with."""
+
+RUNTIME_TOOLS = ("sleep_until", "wait_for_event")
+"""The tools that the run itself carries out. A catalog with an agent that has them has no other tool of these names."""
+
+# Not all that Python's parser takes: that differs between versions, and a replay has to read what the run did.
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(?P<offset>Z|[+-]\d\d:\d\d)?", re.ASCII | re.IGNORECASE
+)
+
+
+class TimeTrigger(Frozen):
+    """A time comes."""
+
+    kind: Literal["time"]
+    until: datetime
+
+    @property
+    def words(self) -> str:
+        """What is waited for, in a few words."""
+        return clock(self.until)
+
+
+class EventTrigger(Frozen):
+    """An event arrives, or a time comes."""
+
+    kind: Literal["event"]
+    event: str
+    """The event's name."""
+    match: dict[str, Matched] = {}
+    """Fields that the event's data has to have, with these values."""
+    until: datetime | None = None
+    """When the wait ends without it; None for never."""
+
+    @property
+    def words(self) -> str:
+        """What is waited for, in a few words."""
+        match = f" with {exact_json(self.match)}" if self.match else ""
+        return f"event {self.event}{match}" + (f", until {clock(self.until)}" if self.until else "")
+
+    def fits(self, event: str, data: str) -> bool:
+        """Return whether an event is the one that is waited for.
+
+        Args:
+            event: Its name.
+            data: Its data: an object, as canonical JSON.
+        """
+        if event != self.event:
+            return False
+        given = from_json(data) if self.match else {}
+        # As canonical JSON: `true` is not 1, but 1.0 is.
+        return all(name in given and exact_json(given[name]) == exact_json(self.match[name]) for name in self.match)
+
+
+WakeTrigger = Annotated[TimeTrigger | EventTrigger, Field(discriminator="kind")]
+"""What ends a wait. Its `kind` has no default: encodings leave defaults out."""
+
+
+def deadline(trigger: WakeTrigger) -> datetime | None:
+    """Return when a wait ends though nothing arrives; None for never."""
+    match trigger:
+        case TimeTrigger() | EventTrigger():
+            return trigger.until
+        case _:
+            assert_never(trigger)
+
+
+def read_trigger(tool: str, arguments: Mapping[str, Any], *, at: datetime) -> WakeTrigger | str:
+    """Return what a call waits for, or what is wrong with its arguments.
+
+    Args:
+        tool: The tool's name.
+        arguments: The call's, parsed.
+        at: Now.
+    """
+    try:
+        match tool:
+            case "sleep_until":
+                return TimeTrigger(kind="time", until=_time(arguments.get("until"), at=at))
+            case "wait_for_event":
+                until = arguments.get("until")
+                return EventTrigger(
+                    kind="event",
+                    event=_name(arguments.get("name")),
+                    match=_match(arguments.get("match")),
+                    until=None if until is None else _time(until, at=at),
+                )
+            case _:
+                return f"this release of Holdfast cannot carry out {tool}"
+    except ValueError as error:
+        return str(error)
+
+
+def clock(time: datetime) -> str:
+    """Format a time as the LLM reads and writes it: `2026-05-06T07:08:09Z`."""
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _time(text: Any, *, at: datetime) -> datetime:
+    """The time that a duration from now on, or a time, stands for; a time may have passed.
+
+    Raises:
+        ValueError: It is neither, or it is too far away.
+    """
+    if not isinstance(text, str):
+        raise ValueError("`until` is missing; write a time such as 2026-05-06T07:08:00Z, or 90s, 15m, 3h or 20d")
+    too_far = f"until: {text.strip()[:40]!r} is more than 10 years away"
+    try:
+        seconds = read_seconds(text)
+    except ValueError:
+        seconds = None
+    if seconds is not None:
+        if seconds > LONGEST_SLEEP:
+            raise ValueError(too_far)
+        return at + timedelta(seconds=seconds)
+    found = _TIME.fullmatch(text.strip())
+    wrong = f"until: {text[:40]!r} is neither a time nor a duration; write 2026-05-06T07:08:00Z, 90s, 15m, 3h or 20d"
+    if found is None:
+        raise ValueError(wrong)
+    if not found["offset"]:
+        raise ValueError(f"until: {text[:40]!r} has no offset from UTC; write 2026-05-06T07:08:00Z or …+02:00")
+    try:
+        time = datetime.fromisoformat(found[0].upper().replace("Z", "+00:00")).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(wrong) from None
+    if time - at > timedelta(seconds=LONGEST_SLEEP):
+        raise ValueError(too_far)
+    return time
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or not re.fullmatch(EVENT_NAME, name, re.ASCII):
+        raise ValueError(
+            "name: an event's name begins with a letter or digit, and has up to 100 letters, digits and _ . : / -"
+        )
+    return name
+
+
+def _match(match: Any) -> dict[str, Matched]:
+    if match is None:
+        return {}
+    if not isinstance(match, dict) or any(isinstance(each, dict | list) for each in match.values()):
+        raise ValueError("match: give an object of field → value; a value is text, a number, true, false or null")
+    if len(match) > MATCH_FIELDS:
+        raise ValueError(f"match: it has {len(match)} fields; {MATCH_FIELDS} are the most")
+    try:
+        text = canonical(match)
+    except NotPortable as error:
+        raise ValueError(f"match: it holds {error}") from None
+    if len(text) > MATCH_BYTES:
+        raise ValueError(f"match: it has {len(text):,} bytes as JSON; {MATCH_BYTES:,} are the most")
+    read: dict[str, Matched] = from_json(text)  # as a later Temporal run will read it
+    return read

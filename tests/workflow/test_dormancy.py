@@ -1,0 +1,141 @@
+"""An agent that puts itself to sleep, on a real server."""
+
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey
+
+from holdfast import Agent, Catalog, Policy, allow
+from holdfast.errors import NotAccepted
+from holdfast.log.events import ToolCallFinished, ToolCallStarted, WakeReceived
+from holdfast.runtime.api.thread import Thread
+from holdfast.runtime.client.threads import Threads
+from holdfast.testing import Conversation, Reply, call, say, steps
+from tests.replay.scenarios import CATALOG, SCENARIOS, dormant
+from tests.rig import Rig, StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of
+
+WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
+WAITS_FOR = SearchAttributeKey.for_keyword_list("HoldfastWaitsFor")
+SLEEPER = Catalog(
+    agents=[Agent(name="a", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)), dormancy=True)]
+)
+
+
+def thread_of(rig: Rig, thread: str) -> Thread:
+    """Return a thread as a program holds it, in the name of alice."""
+    return Thread(thread, threads=Threads(rig.client, task_queue=rig.task_queue), by="alice")
+
+
+def activities(history: Any) -> list[str]:
+    """Return the types of the activities that a history schedules, without the local ones."""
+    scheduled = (event.activity_task_scheduled_event_attributes for event in history.events)
+    return [each.activity_type.name for each in scheduled if each.activity_type.name]
+
+
+async def test_a_dormant_run_is_woken_by_time_events_and_people_and_replays(rig: StartRig, client: Client) -> None:
+    """Each wait ends as it should, no activity carries one out, and the history rebuilds the same events."""
+    script, _, begin = SCENARIOS["dormant"]
+    async with rig(CATALOG, script) as r:
+        run = await r.start(**begin)
+        await dormant(run, r)
+        events = await check_thread(client, run)
+        ends = [event.text for event in events if isinstance(event, ToolCallFinished)]
+        heads = ["You did not sleep: until: 'tomorrow'", "You slept for 2s.", "Event early arrived", "Event built arr"]
+        heads += ["You were woken after", "You were woken after", "You were woken after"]
+        assert [end[: len(head)] for end, head in zip(ends, heads, strict=True)] == heads
+        assert [event.outcome for event in events if isinstance(event, WakeReceived)] == [
+            *("buffered", "buffered", "delivered", "delivered", "delivered")
+        ]
+        assert "call_tool" not in activities(await run.fetch_history())
+
+
+async def test_visibility_says_when_a_run_wakes_and_what_it_waits_for(rig: StartRig) -> None:
+    """Both attributes are set while it sleeps, and unset after; the client's outcome says what an event led to."""
+    waits = call("wait_for_event", name="built", until="20d")
+    async with rig(SLEEPER, steps([waits, say("done")])) as r:
+        run = await r.start()
+        thread = thread_of(r, run.id)
+        assert (await thread.result(until="attention")).status == "dormant"
+
+        async def attributes() -> Any:
+            found = (await run.describe()).typed_search_attributes
+            return found.get(WAKE_AT), tuple(found.get(WAITS_FOR) or ())
+
+        until, names = await eventually(attributes, lambda found: found[1])
+        assert names == ("built",)
+        state = await thread.state()
+        assert state.dormancy is not None
+        assert until is not None
+        assert state.dormancy.until == until
+        assert (await thread.wake("other", data={"n": 1})).outcome == "buffered"
+        with pytest.raises(NotAccepted, match="malformed"):
+            await thread.wake("no spaces")
+        assert (await thread.wake("built")).outcome == "delivered"
+        await run.result()
+        assert await attributes() == (None, ())
+
+
+async def test_an_agent_without_dormancy_has_no_trace_of_it(rig: StartRig) -> None:
+    """Its attributes are those of before, and an event finds nothing that waits."""
+    agent = Agent(name="a", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)))
+    async with rig(Catalog(agents=[agent]), lambda _: say("done")) as r:
+        run = await r.start(idle_limit=30.0)
+        await status_of(run, "waiting_message")
+        with pytest.raises(NotAccepted, match="not waiting"):
+            await thread_of(r, run.id).wake("built")
+        assert not (await run.describe()).typed_search_attributes.get(WAITS_FOR)
+        assert "HoldfastWakeAt" not in str(await run.fetch_history())
+
+
+async def test_a_wait_survives_a_flood_that_makes_the_run_continue_as_new(rig: StartRig, client: Client) -> None:
+    """Events beyond the limit are refused, the ones before it are delivered, and the sleep goes on to its end."""
+    replies = [call("wait_for_event", name="built"), *[call("wait_for_event", name="x")] * 2, say("done")]
+    async with rig(SLEEPER, steps(replies)) as r:
+        run = await r.start()
+        await status_of(run, "dormant")
+        for number in range(250):
+            await run.signal("wake", {"event": "x", "id": str(number), "data": {"n": number}})
+        again = client.get_workflow_handle(run.id)
+        await eventually(again.describe, lambda found: found.run_id != run.first_execution_run_id)
+        await again.signal("wake", {"event": "built"})
+        await again.result()
+        await check_thread(client, again)
+        read = str(r.llm.requests[-1])
+        assert [number for number in range(250) if f'{{"n":{number}}}' in read.replace("\\", "")] == [0, 1]
+
+
+async def test_a_reset_into_a_wait_resumes_it(rig: StartRig, client: Client) -> None:
+    """The wait is as it was, the ledger has nothing of it, and events that came after that point arrive again."""
+    async with rig(SLEEPER, steps([call("wait_for_event", name="built"), say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "dormant")
+        asleep = (await tasks_of(run))[-1]
+        await run.signal("wake", {"event": "built", "data": {"n": 1}})
+        await run.result()
+        again = await reset(r, run, to=asleep)
+        await again.result()
+        events = await events_of(again)
+        (end,) = [event for event in events if isinstance(event, ToolCallFinished)]
+        assert end.text.endswith('"data":{"n":1}}')
+        assert len([event for event in events if isinstance(event, ToolCallStarted)]) == 1
+
+
+async def test_a_closed_thread_is_reopened_in_the_midst_of_a_wait(rig: StartRig) -> None:
+    """The wait ends as cancelled, which the LLM reads; an event that was kept is there for the next run."""
+
+    def script(conversation: Conversation) -> Reply:
+        if "and on" not in str(conversation.messages):
+            return call("sleep_until", until="20d")
+        kept = "Event early" in str(conversation.messages)
+        return say("done") if kept else call("wait_for_event", name="early")
+
+    async with rig(SLEEPER, script) as r:
+        run = await r.start()
+        await status_of(run, "dormant")
+        await run.execute_update("wake", {"event": "early"})
+        await run.terminate()
+        again = await r.start("and on", thread=run.id, resume=True, previous_run=run.first_execution_run_id)
+        assert (await again.result())["result"] == "done"
+        ends = [event for event in await events_of(again) if isinstance(event, ToolCallFinished)]
+        assert [end.status for end in ends] == ["cancelled", "ok"]

@@ -12,7 +12,18 @@ from typing import NoReturn
 import typer
 
 from holdfast.runtime.cli.options import Invocation
-from holdfast.runtime.cli.verbs import decisions, inspect, loops, memory, operate, policies, projects, runs, trust
+from holdfast.runtime.cli.verbs import (
+    decisions,
+    events,
+    inspect,
+    loops,
+    memory,
+    operate,
+    policies,
+    projects,
+    runs,
+    trust,
+)
 from holdfast.runtime.commands import Command, Version
 from holdfast.runtime.programs import CLI, Program, has_command
 
@@ -47,7 +58,7 @@ def build_app(*, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
         context_settings=_HELP_OPTIONS,
     )
     app.callback(help=HELP.format(program=CLI.command()))(_options)
-    for module in (projects, runs, decisions, inspect, loops, memory, trust, operate, policies):
+    for module in (projects, runs, events, decisions, inspect, loops, memory, trust, operate, policies):
         module.verbs.register(app, partial(_carry_out, workflows=workflows))
     return app
 

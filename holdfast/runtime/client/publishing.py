@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from holdfast.errors import HoldfastError, Refused, ThreadNotFound
 from holdfast.run import contracts
-from holdfast.run.dormancy import read_wake
+from holdfast.run.dormancy import Wake, read_wake
 from holdfast.runtime.client.decisions import SENT, send_signal
 from holdfast.runtime.client.listing import of_prefixes
 from holdfast.runtime.client.searching import search
@@ -51,7 +51,7 @@ async def publish(
 ) -> Publication:
     """Send an event to every run that waits for it.
 
-    A run that waits for other data (`match`) keeps the event for its next wait.
+    A run that waits for other data (`match`) is sent it, and refuses it.
 
     Args:
         threads: The namespace's threads.
@@ -66,12 +66,10 @@ async def publish(
         HoldfastError: The namespace lacks Holdfast's search attributes.
         ServerUnreachable: The server does not answer.
     """
-    payload = {"event": event, "id": id or uuid4().hex, "data": data or {}, "by": by}
+    payload = {"event": event, "id": id or uuid4().hex, "data": data or {}, "by": by, "keep": False}
     read = read_wake(payload)
-    if isinstance(read, tuple):
-        raise Refused(f"event {event!r} was not published: {read[1]}")
-    if not event:
-        raise Refused("an event that is published needs a name")
+    if not isinstance(read, Wake) or not event:
+        raise Refused(f"the event was not published: {'it has no name' if isinstance(read, Wake) else read[1]}")
     query = (
         f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus = 'Running' AND HoldfastWaitsFor = '{event}'"
         f"{of_prefixes(prefixes)}"

@@ -27,7 +27,19 @@ from holdfast.errors import SettingsError
 from holdfast.runtime.config.policy_file import load_policy
 
 Scope = Literal[
-    "decide", "say", "read", "codec", "start", "list", "transcript", "artifacts", "delegate", "retry", "cancel", "pause", "publish"
+    "decide",
+    "say",
+    "read",
+    "codec",
+    "start",
+    "list",
+    "transcript",
+    "artifacts",
+    "delegate",
+    "retry",
+    "cancel",
+    "pause",
+    "publish",
 ]
 """`decide` requests, `say`: send messages, `read` states, results, requests and events, `codec`: decrypt payloads,
 `start` and `list` threads, read `transcript` and `artifacts`, `delegate` authority, `retry`, `cancel` runs,

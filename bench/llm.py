@@ -25,6 +25,7 @@ _STEPS = re.compile(rb"steps=(\d+)")
 _CALL = re.compile(rb'"tool_call_id":"call_(\d+)"|Made so far: (\d+)\.')
 _USES = re.compile(rb"uses=(\w+)")
 _THEN = re.compile(rb"then=(\w+)")
+_EVENT = re.compile(rb"event=([\w.-]+)")
 _SUMMARIZE = b"Reply with the summary only; call no tool."
 """The end of Holdfast's request for a context summary (`holdfast.run.compaction.INSTRUCTION`)."""
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
@@ -39,7 +40,9 @@ def reply(body: bytes | bytearray) -> bytes:
     if _SUMMARIZE in body[-200:]:
         message["content"] = f"Made so far: {step - 1}."
     elif (name := _tool(body, step, int(length[1]) if length else 0)) is not None:
-        function = {"name": name, "arguments": json.dumps({"n": step})}
+        event = _EVENT.search(body[:HEAD])
+        arguments = {"name": event[1].decode()} if event and name == "wait_for_event" else {"n": step}
+        function = {"name": name, "arguments": json.dumps(arguments)}
         calls = [{"id": f"call_{step}", "type": "function", "function": function}]
         message = {"role": "assistant", "content": None, "tool_calls": calls}
     answer = {

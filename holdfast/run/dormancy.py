@@ -45,13 +45,15 @@ REASON_CHARS = 500
 """Characters of the reason that the LLM reads."""
 
 
-class _Wake(Frozen):
+class Wake(Frozen):
     """An event, or a request to wake the run."""
 
     event: str = Field(default="", pattern=rf"^({EVENT_NAME})?$")
     id: str = Field(default="", pattern=r"^[!-~]{0,100}$")
     data: dict[str, Any] = {}
     call: int | None = Field(default=None, ge=1, le=10**9)
+    keep: bool = True
+    """Keep an event for which nothing waits yet. One that was published is for those who wait for it then."""
 
 
 def on_sleep(state: RunState, number: int, *, at: datetime) -> list[AgentEvent]:
@@ -115,8 +117,8 @@ def on_wake(state: RunState, payload: Any, *, at: datetime) -> tuple[WakeOutcome
         payload = payload[0] if payload else None
     if isinstance(payload, str):
         payload = parsed(payload)
-    given = _read(payload)
-    if not isinstance(given, _Wake):
+    given = read_wake(payload)
+    if not isinstance(given, Wake):
         return _rejected(given, payload)
     if refused := _refuse(state, given):
         return _rejected(refused, payload)
@@ -137,6 +139,8 @@ def on_wake(state: RunState, payload: Any, *, at: datetime) -> tuple[WakeOutcome
     if waits:
         ended = [_finished(state, each.number, _words(state, each, received, at), trust="web") for each in waits]
         return "delivered", f"{_calls(waits)} woken", [received, *ended]
+    if not given.keep:
+        return _rejected(("wrong_event", f"nothing waits for {given.event} with this data"), payload)
     if not state.dormancy.has_room(BufferedEvent.of(received)):
         full = f"{len(state.dormancy.buffered)} events are kept, and nothing waits for this one"
         return _rejected(("too_many", f"{full}; {BUFFERED} events with {BUFFERED_BYTES:,} bytes are the most"), payload)
@@ -149,15 +153,15 @@ def wake_payload(event: WakeReceived) -> dict[str, Any]:
     return {**own, "data": parsed(event.data)} if event.data else own
 
 
-def _read(payload: Any) -> "_Wake | tuple[WakeOutcome, str]":
-    """What was sent, or what is wrong with it."""
+def read_wake(payload: Any) -> Wake | tuple[WakeOutcome, str]:
+    """Return what was sent, or what is wrong with it."""
     if not isinstance(payload, dict | None):
         kind = type(payload).__name__
         return "malformed", f'expected an object such as {{"event": "deploy.finished", "data": {{}}}}, got {kind}'
     if too_deep(payload):
         return "malformed", "it is nested too deeply"
     try:
-        given = _Wake.model_validate(payload or {})
+        given = Wake.model_validate(payload or {})
         size = len(exact_json(given.data).encode())
     except ValidationError as error:
         return "malformed", validation_message(error)[:2_000]
@@ -170,7 +174,7 @@ def _read(payload: Any) -> "_Wake | tuple[WakeOutcome, str]":
     return given
 
 
-def _refuse(state: RunState, given: _Wake) -> tuple[WakeOutcome, str] | None:
+def _refuse(state: RunState, given: Wake) -> tuple[WakeOutcome, str] | None:
     """Why it has no effect; None if it has."""
     if state.outcome:
         return "too_late", f"the run is {state.outcome}"

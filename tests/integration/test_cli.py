@@ -833,7 +833,7 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     overview = nowhere("--help")
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
-        "init start say refine retry pause resume wake compact cancel approve deny respond reconcile "
+        "init start say refine retry pause resume compact cancel wake publish approve deny respond reconcile "
         "delegate-authority revoke lift keygen show list log transcript artifact prompt pending watch verify loop "
         "remember recall forget trust replay prune migrate doctor skip schedule policy"
     )

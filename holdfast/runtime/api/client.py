@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from temporalio.client import Client as TemporalClient
 
@@ -17,6 +17,7 @@ from holdfast.runtime.api.thread import Thread, named
 from holdfast.runtime.api.views import ThreadSummary
 from holdfast.runtime.client.idempotent_starts import start_once
 from holdfast.runtime.client.listing import list_threads
+from holdfast.runtime.client.publishing import Publication, publish
 from holdfast.runtime.client.start_options import check_thread_id
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.components import Components
@@ -189,3 +190,23 @@ class Client:
         """
         found = await list_threads(self._threads, status=status, limit=limit, loops=False)
         return [ThreadSummary.model_validate(each) for each in found]
+
+    async def publish(
+        self, event: str, data: dict[str, Any] | None = None, *, id: str = "", by: str | None = None
+    ) -> Publication:
+        """Send an event to every run that waits for it. It takes about two seconds.
+
+        A run that begins to wait later has missed it. `Thread.wake` sends an event to one thread, which keeps it.
+
+        Args:
+            event: The event's name.
+            data: What happened: JSON, at most 16,384 bytes. Runs read it as a claim that anybody can make.
+            id: The event's id, of up to 100 visible ASCII characters: the same id reaches no run twice. Empty for a new
+                one.
+            by: Who publishes it; None for the client's `by`.
+
+        Raises:
+            Refused: Its name, id or data cannot be used.
+            ServerUnreachable: The server does not answer. Publish it again with the same id.
+        """
+        return await publish(self._threads, event, by=named(self._by if by is None else by), data=data, id=id)

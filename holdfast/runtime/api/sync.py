@@ -227,6 +227,7 @@ class SyncClient(_Face[Client]):
     connect = Connect(Client.connect)
     start = Start(Client.start)
     threads = Call(Client.threads)
+    publish = Call(Client.publish)
 
     @property
     def schedules(self) -> SyncSchedules:

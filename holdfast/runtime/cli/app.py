@@ -14,6 +14,7 @@ import typer
 from holdfast.runtime.cli.options import Invocation
 from holdfast.runtime.cli.verbs import (
     decisions,
+    events,
     inspect,
     loops,
     memory,
@@ -58,7 +59,7 @@ def build_app(*, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
         context_settings=_HELP_OPTIONS,
     )
     app.callback(help=HELP.format(program=CLI.command()))(_options)
-    for module in (projects, runs, decisions, inspect, loops, schedules, memory, trust, operate, policies):
+    for module in (projects, runs, events, decisions, inspect, loops, schedules, memory, trust, operate, policies):
         module.verbs.register(app, partial(_carry_out, workflows=workflows))
     return app
 

@@ -65,7 +65,7 @@ async def list_pending(
             to count such threads as unread.
     """
     # Not by ExecutionStatus: paused runs have one of their own, which older servers reject in a query.
-    query = f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{_of_prefixes(prefixes)}"
+    query = f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{of_prefixes(prefixes)}"
     found = await search(threads, query, limit=limit)
     silent: list[str] = []
 
@@ -135,7 +135,7 @@ async def list_page(
         StatusInvalid: There is no such status.
         CursorInvalid: No page has given this cursor.
     """
-    query = _RUNS + _status_filter(status) + _of_prefixes(prefixes)
+    query = _RUNS + _status_filter(status) + of_prefixes(prefixes)
     if agent:
         query += f" AND {_AGENT.name} = '{agent}'"
     found, following = await search_page(threads, query, size=limit, cursor=cursor)
@@ -192,7 +192,7 @@ def _run_id(described: Any) -> str:
     return "" if described is None or isinstance(described, HoldfastError) else str(described.run_id)
 
 
-def _of_prefixes(prefixes: Sequence[str]) -> str:
+def of_prefixes(prefixes: Sequence[str]) -> str:
     """Return the part of a visibility query that finds the threads whose id begins with one of these."""
     each = (f"WorkflowId STARTS_WITH '{prefix}'" for prefix in prefixes)
     return f" AND ({' OR '.join(each)})" if prefixes else ""

@@ -39,6 +39,20 @@ class PendingOfAll(ResponseBody):
     """Threads whose workers did not answer."""
 
 
+class PublishedEvent(ResponseBody):
+    """What became of an event that was published."""
+
+    event: str
+    id: str
+    """The event's id: a run takes an event of one id once."""
+    sent: list[str]
+    """The threads that waited for it: Temporal delivers it to them."""
+    unreached: list[Unanswered]
+    """Threads that wait for it and could not be sent it. Repeat the request with the same `Idempotency-Key`."""
+    by: str
+    """The owner of the token or key."""
+
+
 class Health(ResponseBody):
     """Whether the gateway can work."""
 

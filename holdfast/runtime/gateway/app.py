@@ -32,6 +32,7 @@ from holdfast.runtime.gateway.problems import (
     answer_unexpected_error,
     answer_validation_error,
 )
+from holdfast.runtime.gateway.publishing import publishing_router
 from holdfast.runtime.gateway.quotas import EACH_ADDRESS, EACH_CALLER, Quota
 from holdfast.runtime.gateway.reading import reading_router
 from holdfast.runtime.gateway.results import results_router
@@ -113,6 +114,7 @@ def build_app(
         artifacts_router(threads, authenticator, artifacts, places("downloads")),
         acting_router(authenticator, actions),
         scheduling_router(threads, authenticator),
+        publishing_router(threads, authenticator),
     ):
         app.include_router(router)
     if slack_secret:

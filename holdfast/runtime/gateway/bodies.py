@@ -164,6 +164,15 @@ class WakeBody(ReasonBody):
     """The number of the one call that it is for; null for all that wait."""
 
 
+class EventBody(Body):
+    """What happened: the data of an event that is published."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"data": {"service": "web", "version": "1.2"}}]})
+
+    data: dict[str, Any] = {}
+    """At most 16,384 bytes as JSON. Runs read it as a claim that anybody can make."""
+
+
 class DelegationBody(ReasonBody):
     """A delegation of the caller's approval authority within the thread."""
 

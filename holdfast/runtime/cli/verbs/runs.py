@@ -1,6 +1,5 @@
-"""Verbs that start runs and change them: start, say, refine, retry, pause, resume, wake, compact, cancel."""
+"""Verbs that start runs and change them: start, say, refine, retry, pause, resume, compact, cancel."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -254,39 +253,6 @@ async def resume(
     else:
         resumed = await loops.steer(threads, thread, "resume", by=name, reason=reason)
     return report_outcome(session, thread, resumed)
-
-
-@verbs.verb(
-    'wake rel-1.2 --reason "the build is done"',
-    'wake rel-1.2 --event deploy.finished --data \'{"service": "web"}\' --id 4711',
-)
-async def wake(
-    session: Session,
-    thread: Thread,
-    by: By = None,
-    reason: Reason = "",
-    event: Annotated[str, typer.Option(metavar="NAME", help="Send this event, instead of waking the run now.")] = "",
-    data: Annotated[str, typer.Option(metavar="JSON", help="The event's data: an object, of at most 16 KB.")] = "",
-    event_id: Annotated[
-        str, typer.Option("--id", metavar="ID", help="The event's id, which counts once. [default: a new one]")
-    ] = "",
-    call: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only for the call of this number.")] = None,
-) -> int:
-    """Wake a dormant run, or send it an event: the agent reads it when a call of it waits for such an event."""
-    try:
-        value = json.loads(data) if data else {}
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise typer.BadParameter('--data: give a JSON object, such as \'{"service": "web"}\'')
-    if (data or event_id) and not event:
-        raise typer.BadParameter("--data and --id belong to an event: add --event NAME")
-    threads = await session.connect(thread)
-    from holdfast.runtime.client.waking import wake
-
-    name = session.person(by)
-    sent = await wake(threads, thread, by=name, event=event, id=event_id, data=value, call=call, reason=reason)
-    return report_outcome(session, thread, sent)
 
 
 @verbs.verb('compact rel-1.2 --reason "a new topic"')

@@ -1,0 +1,107 @@
+"""`python -m bench.dormant`: very many runs that sleep until an event arrives, and one event that wakes some of them.
+
+Prints what a sleeping run costs a worker that has evicted it from its cache, and how long an event takes to wake a
+thousand. Each run that was to wake must have woken once, and no other one at all.
+"""
+
+import asyncio
+import gc
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from temporalio.client import Client
+
+from bench import document
+from bench.environment import leave, open_stack, serving
+from bench.llm import serve_llm
+from holdfast import Agent, Catalog
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client.publishing import publish
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
+
+QUEUE = "dormant"
+AT_ONCE = 40
+EVENT, OTHER = "deploy.finished", "never"
+SLEEPING = "ExecutionStatus = 'Running' AND HoldfastStatus = 'dormant'"
+WITHIN = 30.0
+"""Seconds within which an event should have woken all runs that wait for it."""
+
+
+async def start(client: Client, numbers: range, *, event: str) -> None:
+    """Start runs that wait for an event."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int) -> None:
+        async with limit:
+            task = RunInput(task=f"steps=0 then=wait_for_event event={event}")
+            await client.start_workflow(WORKFLOW, task, id=f"{QUEUE}-{event}-{number}", task_queue=QUEUE)
+
+    await asyncio.gather(*map(one, numbers))
+
+
+async def count(client: Client, condition: str) -> int:
+    """The number of runs that a visibility query finds."""
+    return (await client.count_workflows(f"TaskQueue = '{QUEUE}' AND {condition}")).count
+
+
+async def reached(client: Client, condition: str, expected: int) -> None:
+    """Wait until a visibility query finds that many runs."""
+    while await count(client, condition) < expected:  # noqa: ASYNC110  # the count is the server's
+        await asyncio.sleep(0.25)
+
+
+async def measure(stack: Stack, home: Path, url: str, runs: int, woken: int) -> None:
+    """Start the runs, publish the event, and count who woke."""
+    catalog = Catalog(agents=[Agent(name="bench", instructions="Wait.", dormancy=True)], tools=[])
+    process = psutil.Process()
+    async with serving(stack, home, url, catalog, queue=QUEUE, connections=8) as (client, worker, _):
+        cached = int(worker.config()["max_cached_workflows"])
+        await start(client, range(cached), event=OTHER)
+        await reached(client, SLEEPING, cached)  # the cache is full: from now on, each run evicts another one
+        gc.collect()
+        before, began = process.memory_info().rss, time.perf_counter()
+        await start(client, range(woken), event=EVENT)
+        await start(client, range(cached, runs - woken), event=OTHER)
+        await reached(client, SLEEPING, runs)
+        gc.collect()
+        held = (process.memory_info().rss - before) / max(runs - cached, 1)
+        asleep = (runs - cached) / (time.perf_counter() - began)
+        threads = Threads(client, task_queue=QUEUE)
+        began = time.perf_counter()
+        published = await publish(threads, EVENT, by="bench", id="one")
+        done = f"ExecutionStatus = 'Completed' AND WorkflowId STARTS_WITH '{QUEUE}-{EVENT}-'"
+        await reached(client, done, woken)
+        took = time.perf_counter() - began
+        again = await publish(threads, EVENT, by="bench", id="one")
+        wakes: Counter[str] = Counter()
+        for thread in (f"{QUEUE}-{EVENT}-{number}" for number in range(woken)):
+            wakes[thread] = len([event async for event in threads.events(thread) if event["type"] == "wake_received"])
+        still = await count(client, SLEEPING)
+    wrong = sum(times != 1 for times in wakes.values()) + len(again.sent) + abs(still - (runs - woken))
+    lines = [
+        f"- {runs:,} runs sleep; the worker keeps {cached:,} in memory, and {held / 1e3:.1f} KB of each further one"
+        f" ({asleep:.0f} runs a second fall asleep)",
+        f"- one event wakes {len(published.sent):,} of them: all have ended after {took:.1f} s (at most {WITHIN:g} s)",
+        f"- {wrong} woken twice, not at all, or by mistake",
+    ]
+    print("\n".join(lines))
+    about = "One worker, `python -m bench.dormant`; each run waits for an event of one of two names."
+    document.write("dormant", "\n".join(["## Runs that sleep", "", about, "", *lines]))
+
+
+def main(
+    runs: Annotated[int, typer.Option(min=100)] = 10_000, woken: Annotated[int, typer.Option(min=1)] = 1_000
+) -> None:
+    """Start that many runs on a separate embedded stack, and wake some of them."""
+    with open_stack() as (stack, home), serve_llm() as url:
+        asyncio.run(measure(stack, home, url, runs, woken))
+    leave()
+
+
+if __name__ == "__main__":
+    typer.run(main)

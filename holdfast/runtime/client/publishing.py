@@ -1,0 +1,102 @@
+"""Publish an event: it wakes every run that waits for it.
+
+1. Temporal's visibility store says which runs wait for an event. It lags a little, so it is searched twice: a run that
+   began to wait just before is woken, too. A run that begins to wait later has missed the event.
+2. Each run gets the event as a signal, which Temporal keeps until a worker processes it.
+3. A publication that was interrupted is repeated with the same id: a run takes an event of one id once.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from holdfast.errors import HoldfastError, Refused, ThreadNotFound
+from holdfast.run import contracts
+from holdfast.run.dormancy import Wake, read_wake
+from holdfast.runtime.client.decisions import SENT, send_signal
+from holdfast.runtime.client.listing import of_prefixes
+from holdfast.runtime.client.searching import search
+from holdfast.runtime.client.threads import Threads
+
+AT_ONCE = 50
+"""Signals under way."""
+
+LAG_SECONDS = 2.0
+"""Seconds until the second search: how long the visibility store may take to list a run that waits."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What became of a published event."""
+
+    event: str
+    id: str
+    """The event's id: published again with it, the event reaches no run twice."""
+    sent: tuple[str, ...]
+    """The threads to which Temporal delivers it, in alphabetical order."""
+    unreached: dict[str, HoldfastError]
+    """The threads that wait for it and could not be sent it, and why. Publish it again with the same id."""
+
+
+async def publish(
+    threads: Threads,
+    event: str,
+    *,
+    by: str,
+    data: dict[str, Any] | None = None,
+    id: str = "",
+    prefixes: Sequence[str] = (),
+) -> Publication:
+    """Send an event to every run that waits for it.
+
+    A run that waits for other data (`match`) is sent it, and refuses it.
+
+    Args:
+        threads: The namespace's threads.
+        event: The event's name.
+        by: Who publishes it.
+        data: What happened: JSON, at most 16,384 bytes.
+        id: The event's id, of up to 100 visible ASCII characters; empty for a new one.
+        prefixes: Only threads whose id begins with one of these; none for all.
+
+    Raises:
+        Refused: Its name, id or data cannot be used.
+        HoldfastError: The namespace lacks Holdfast's search attributes.
+        ServerUnreachable: The server does not answer.
+    """
+    id = id or uuid4().hex
+    payload = {"event": event, "id": id, "data": data or {}, "by": by, "keep": False}
+    read = read_wake(payload)
+    if not isinstance(read, Wake) or not event:
+        raise Refused(f"the event was not published: {'it has no name' if isinstance(read, Wake) else read[1]}")
+    query = (
+        f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus = 'Running' AND HoldfastWaitsFor = '{event}'"
+        f"{of_prefixes(prefixes)}"
+    )
+    outcomes: dict[str, HoldfastError | None] = {}
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def send(thread: str) -> None:
+        async with slots:
+            try:
+                sent = await send_signal(threads.runs, thread, "wake", payload)
+                if sent.outcome == SENT:
+                    outcomes[thread] = None
+            except ThreadNotFound:  # it has ended meanwhile
+                pass
+            except HoldfastError as error:
+                outcomes[thread] = error
+
+    for lag in (0.0, LAG_SECONDS):
+        await asyncio.sleep(lag)
+        # The store compares prefixes in its own way: the caller's threads are those of Python's.
+        found = {run.id for run in await search(threads, query) if run.id.startswith(tuple(prefixes) or "")}
+        await asyncio.gather(*(send(thread) for thread in found if outcomes.get(thread, thread)))
+    return Publication(
+        event=event,
+        id=id,
+        sent=tuple(sorted(thread for thread, error in outcomes.items() if error is None)),
+        unreached={thread: error for thread, error in sorted(outcomes.items()) if error},
+    )

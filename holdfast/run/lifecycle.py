@@ -6,7 +6,8 @@ people find the runs that need them. A run is
 
 - instantiated: it has started, and its agent is not loaded yet;
 - evaluating: the LLM is called, or the calls in its reply are judged;
-- executing: tool calls run, or the `verify` tools record the world that people are asked about;
+- executing: tool calls run, or the `verify` tools record the world that people are asked about, or the run makes a
+  call of its own (`holdfast.run.ending`);
 - mutating: people's messages become part of what the agent is to do, as soon as an LLM call under way has ended;
 - delegating: a sub-agent works (no action leads here yet);
 - dormant: nothing follows until a decision, a message, `retry`, `resume` or a time comes: the status says which;
@@ -15,7 +16,7 @@ people find the runs that need them. A run is
 
 An event leaves the phase as it is, or leads on like this:
 
-    instantiated → evaluating, mutating, dormant, re-entering, terminated
+    instantiated → evaluating, executing, mutating, dormant, re-entering, terminated
     evaluating → executing, mutating, dormant, re-entering, terminated, instantiated
     executing → evaluating, mutating, dormant, re-entering, instantiated
     mutating → evaluating, dormant, re-entering, terminated, instantiated

@@ -160,7 +160,9 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
             return (Following(when="that is noted", then=f"it {_waiting(state)}" if stops else calls_llm),)
         case AskForLearnings():
             return (Following(when="the LLM has replied", then="its notes are judged, and the run ends"),)
-        case Complete() | Block() | Finish():
+        case Complete():
+            return (Following(when="that is recorded", then="the run is over"),)
+        case Block() | Finish():
             return ()
         case _:
             assert_never(action)

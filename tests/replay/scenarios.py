@@ -492,7 +492,7 @@ SCENARIOS: dict[str, Scenario] = {
     "constrained": (meeting_constraints, constrained, {"agent": "folder", "idle_limit": 1.0}),
     "repeated": (looks_again, repeated, {"agent": "looper"}),
     "paused": (first_looks, paused, {"idle_limit": 1.0}),
-    "refined": (first_looks, refined, {"idle_limit": 1.0}),
+    "refined": (first_looks, refined, {"idle_limit": 5.0}),
     "dormant": (sleepy, dormant, {"agent": "sleeper"}),
     "pictured": (steps([call("look", at="a picture"), say("done")]), plain, {}),
     "overflowed": (too_long, plain, {}),

@@ -142,6 +142,8 @@ class Play:
             tools += (tool_spec("keep", Effect.IDEMPOTENT, trusted_only=True, wants_origin=True),)
         tools += SLEEP_TOOLS if self.sleeper else ()
         memory = Memory(progress=self.chance.random() < 0.5, learn=self.chance.random() < 0.6)
+        if self.repeating:
+            memory = Memory()
         if memory.progress or memory.learn:
             tools += (tool_spec("update_progress", Effect.IDEMPOTENT),)
             tools += (tool_spec("note_learning", Effect.IDEMPOTENT, wants_origin=True),)

@@ -83,7 +83,7 @@ def test_a_refinement_is_shown_with_the_task() -> None:
         (2, "rescope", "Publish *1.3*", "bob"),
     ]
     page = current_details(thread.state)
-    assert page.splitlines()[0].endswith("· task refined (2)")
+    assert "· task refined (2) ·" in page.splitlines()[0]
     assert "**Refinement 2**: replaced by bob, 2026-01-02 03:04 UTC\n\n> Publish \\*1.3\\*" in page
     thread.cancel()
     assert '"kind": "narrow"' not in current_details(thread.state)

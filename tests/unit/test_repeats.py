@@ -485,7 +485,7 @@ def test_a_call_never_starts_before_its_time(seed: int) -> None:
 
 def test_the_plays_repeat_calls() -> None:
     """The control: the random threads have delays and notes of the guard."""
-    events: list[AgentEvent] = [event for seed in range(60) for event in play(seed).thread.log]
+    events: list[AgentEvent] = [event for seed in range(100) for event in play(seed).thread.log]
     assert any(isinstance(event, VerdictGiven) and event.delay for event in events)
     assert any(isinstance(event, ToolCallFinished) and event.repeats for event in events)
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.api.sync import SyncClient, SyncSchedules, SyncThread
     from holdfast.runtime.api.thread import Thread
     from holdfast.runtime.api.views import PendingRequest, Result, ThreadState, ThreadSummary
+    from holdfast.runtime.client.publishing import Publication
     from holdfast.runtime.client.signed_requests import sign_request
     from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
     from holdfast.runtime.in_memory.memories import InMemoryMemories
@@ -118,6 +119,7 @@ __all__ = [
     "ProceedLLM",
     "ProceedTool",
     "Provider",
+    "Publication",
     "Recalled",
     "RecordConflict",
     "RecordGap",
@@ -190,6 +192,7 @@ _MODULES = {
     "holdfast.runtime.api.sync": "SyncClient SyncSchedules SyncThread",
     "holdfast.runtime.api.thread": "Thread",
     "holdfast.runtime.api.views": "PendingRequest Result ThreadState ThreadSummary",
+    "holdfast.runtime.client.publishing": "Publication",
     "holdfast.runtime.client.signed_requests": "sign_request",
     "holdfast.runtime.in_memory.artifacts": "InMemoryArtifacts",
     "holdfast.runtime.in_memory.memories": "InMemoryMemories",

@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 from pydantic import Field
 
 from holdfast.authority.policy import Policy
+from holdfast.authority.refinements import REFINE_TOOL
 from holdfast.base.digests import digest
 from holdfast.base.models import Frozen
 from holdfast.tools.spec import ToolSpec
@@ -116,6 +117,8 @@ class Agent(Frozen):
     limits: Limits = Limits()
     dormancy: bool = False
     """Whether the agent has the tools `sleep_until` and `wait_for_event`, with which it puts itself to sleep."""
+    refines: bool = False
+    """Whether the agent has the tool `refine_task`, with which it asks people to change its own task."""
 
 
 class AgentSpec(Frozen):
@@ -151,7 +154,7 @@ class AgentSpec(Frozen):
     @cached_property
     def can_sleep(self) -> bool:
         """Whether it has a tool with which it puts itself to sleep."""
-        return any(tool.kind == "runtime" for tool in self.tools)
+        return any(tool.kind == "runtime" and tool.name != REFINE_TOOL for tool in self.tools)
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the tool with this name, if the agent has it."""

@@ -8,6 +8,7 @@ from holdfast.agents.middleware import Middleware
 from holdfast.agents.providers import Provider, by_type, check_provided, name_of, read_provider
 from holdfast.agents.skills import Skill, limit_excess
 from holdfast.authority.policy import Policy
+from holdfast.authority.refinements import REFINE_TOOL
 from holdfast.base.canonical import unportable
 from holdfast.base.models import Frozen
 from holdfast.errors import CatalogError
@@ -81,8 +82,7 @@ class Catalog:
                 )
             for name in agent.verify:
                 self._check_verifier(agent, name)
-            if agent.dormancy:
-                self._check_runtime_names(agent)
+            self._check_runtime_names(agent)
         self._check_portable()
 
     def _check_portable(self) -> None:
@@ -107,12 +107,14 @@ class Catalog:
             )
 
     def _check_runtime_names(self, agent: Agent) -> None:
-        for name in RUNTIME_TOOLS:
+        options = {name: "dormancy" for name in RUNTIME_TOOLS if agent.dormancy}
+        options |= {REFINE_TOOL: "refines"} if agent.refines else {}
+        for name, option in options.items():
             tool = self.tools.get(name)
             if tool and tool.spec.kind != "runtime":
                 raise CatalogError(
-                    f"agent {agent.name!r} has dormancy, whose tool {name!r} has the name of another one: rename that, "
-                    f"or leave out dormancy{_places(tool)}"
+                    f"agent {agent.name!r} has {option}, whose tool {name!r} has the name of another one: rename that, "
+                    f"or leave out {option}{_places(tool)}"
                 )
 
     def offering(self, tool: Tool, *, to: Callable[[Agent], bool] | None = None) -> "Catalog":

@@ -76,7 +76,7 @@ from holdfast.run.consequences import (
 from holdfast.run.constraints import on_lift
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_decision, on_due
-from holdfast.run.dormancy import on_sleep, on_wake, wake_payload
+from holdfast.run.dormancy import on_wake, wake_payload
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.evolve import evolve
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
@@ -87,6 +87,7 @@ from holdfast.run.refining import on_refinement
 from holdfast.run.repeats import noted
 from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
+from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect
 
@@ -249,7 +250,7 @@ class Audit:
                 yield on_lift(state, event.said, at=at)[1]
             case UserMessageReceived(task=False):
                 yield on_message(state, event.said.model_dump(), name="say", at=at)[2]
-            case TaskRefined():
+            case TaskRefined(call=None):
                 yield on_refinement(state, event.said.model_dump(), at=at)[2]
             case MessageTaken() if isinstance(next_action(state, at=at), TakeMessages):
                 yield [MessageTaken(message=waiting.message) for waiting in state.inbox.waiting]
@@ -309,6 +310,7 @@ class Audit:
                 | VerdictGiven()
                 | ApprovalRequested()
                 | RuleRemembered()
+                | TaskRefined()
                 | DormancyBegan()
             ):
                 return  # only together with the event that it follows from
@@ -323,7 +325,7 @@ class Audit:
         if isinstance(action, StartCalls) and event.number in action.numbers:
             started = on_start(state, event.number, at=event.at)
             by_run = state.carries_out(event.number)
-            yield [started, *(on_sleep(state, event.number, at=event.at) if by_run else [])]
+            yield [started, *(on_runtime_call(state, event.number, at=event.at) if by_run else [])]
         elif call := state.calls.find(event.number):
             raise _Wrong(
                 f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}"

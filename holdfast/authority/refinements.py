@@ -1,4 +1,4 @@
-"""Refinements of a task by people: their format and limits."""
+"""Refinements of a task: their format and limits."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -32,6 +32,10 @@ RefinementOutcome = Literal[
     "bad_signature",
 ]
 """The outcome of a refinement. The first three are those of a message that the LLM will read."""
+
+
+REFINE_TOOL = "refine_task"
+"""The tool with which an agent asks people to refine its task."""
 
 
 class Refinement(Signed):

@@ -156,10 +156,13 @@ class UserMessageReceived(Event, Proven):
 
 
 class TaskRefined(Event, Proven):
-    """A person refined the task: narrowed it, replaced it or corrected it. Recorded from feature level 1 on.
+    """The task was narrowed, replaced or corrected: by a person, or by a call of the agent that people approved.
+    Recorded from feature level 1 on.
 
-    Followed by: `message_taken`, at the end of the step: the LLM is shown it as it is shown a message.
-    Correlate: its `position` is the `message` of the `message_taken`; `id` tells repetitions apart.
+    Followed by: `message_taken`, at the end of the step: the LLM is shown it as it is shown a message; or, where a call
+    made it, the `tool_call_finished` of that call.
+    Correlate: its `position` is the `message` of the `message_taken`; `id` tells repetitions apart; `call` is the
+    number of the agent's call.
     """
 
     type: Literal["task_refined"] = "task_refined"
@@ -168,9 +171,12 @@ class TaskRefined(Event, Proven):
     kind: RefinementKind
     text: str
     by: str
+    """Who made it; the agent's name where a call of it did."""
     when_busy: Literal["queue", "interrupt"] = "queue"
     id: str = ""
     until: datetime | None = None
+    call: int | None = None
+    """The number of the agent's call that made it, which people approved; None where a person made it."""
 
     @property
     def said(self) -> Refinement:

@@ -13,7 +13,6 @@ from holdfast.run.consequences import (
     on_task,
 )
 from holdfast.run.contracts import LLMRequest, RunInput, ToolOutcome, ToolRequest
-from holdfast.run.dormancy import on_sleep
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.next_actions import (
     Action,
@@ -34,6 +33,7 @@ from holdfast.run.next_actions import (
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.recorder import Recorder
 from holdfast.run.requests import agent_request, origin_of, tool_request, verify_request
+from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.verification import Verification
 
 STARTS = Verify | Settle | StartCalls | LoadAgent | CallLLM | Compact
@@ -123,7 +123,7 @@ class Actions:
         if isinstance(started, ToolCallFinished):
             return
         if before.carries_out(number):
-            self._run.record(*on_sleep(before, number, at=self._run.at))
+            self._run.record(*on_runtime_call(before, number, at=self._run.at))
             return
         state = self._run.state
         request = tool_request(state, call.call, number=number, epoch=call.epoch, undo=call.undo, origin=origin)

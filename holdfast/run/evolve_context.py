@@ -54,7 +54,10 @@ def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
 
 
 def refine_task(state: RunState, event: TaskRefined) -> RunState:
-    """Refine the task: the refinement waits like a message, and who makes it asks for what follows."""
+    """Refine the task: the refinement waits like a message, and who makes it asks for what follows.
+
+    The LLM reads that of its own call as the call's result.
+    """
     authority = state.authority
     if not event.proof:
         authority = replace(authority, requesters_unproven=True)
@@ -67,6 +70,8 @@ def refine_task(state: RunState, event: TaskRefined) -> RunState:
         at=event.at,
         id=event.id,
     )
+    if event.call is not None:
+        return replace(state, refinements=(*state.refinements, refinement))
     waiting = WaitingMessage(message=event.position, text=event.text, by=event.by, size=size_of(event.text))
     return replace(
         state,

@@ -10,6 +10,7 @@
 """
 
 from holdfast.authority.policy import Terms, ToolUse, Verdict, evaluate
+from holdfast.authority.refinements import REFINE_TOOL
 from holdfast.authority.statements import parsed
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.remembered_rules import rule_for
@@ -27,6 +28,8 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
         by = ", ".join(vote.by for vote in rule.votes)
         lifted = f"remembered {rule.rule} (by {by})"
         verdict = Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
+    if call.name == REFINE_TOOL and state.carries_out_tool(call.name) and verdict.verdict != "deny":
+        verdict = _require_approval_of_refinement(verdict)
     return guarded(state, call, verdict)
 
 
@@ -66,6 +69,14 @@ def approval_required(verdict: Verdict) -> bool:
 def denial_of(verdict: Verdict) -> str:
     """Return what the LLM reads about a call that the policy denies."""
     return f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
+
+
+def _require_approval_of_refinement(verdict: Verdict) -> Verdict:
+    """The verdict on a call that changes the agent's own task: only a person may approve it."""
+    if verdict.verdict == "allow":
+        reason = "the agent asks to change its own task"
+        verdict = Verdict(verdict="ask", rule="a refinement by the agent asks", reason=reason, terms=verdict.terms)
+    return verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"on_expiry": "deny"})})
 
 
 def _require_approval_of_tainted(verdict: Verdict, trust: Trust, terms: Terms) -> Verdict:

@@ -1,4 +1,4 @@
-"""A person refines the task of a run: narrows it, replaces it, or corrects it. Pure functions over the run's state.
+"""The task of a run is refined: narrowed, replaced, or corrected. Pure functions over the run's state.
 
 1. It changes what the LLM reads, and nothing else: the agent, its policy and its digest stay, and so do open requests,
    approvals and constraints. The policy judges calls, never words.
@@ -9,14 +9,17 @@
 4. Who refines the task asks for what follows from it: a requester, who may not approve where requesters may not.
 5. The LLM is shown a refinement as it is shown a message, so the prompt keeps its beginning. The task itself stays as
    it was given, and survives context compaction together with every refinement, word for word.
+6. An agent that has the tool `refine_task` may ask for a refinement. Whatever the policy allows and people remember,
+   each such call is approved by people, or not made (`holdfast.run.judge`).
 """
 
 from datetime import datetime
 from typing import Any, cast
 
 from holdfast.authority.refinements import Refinement, RefinementOutcome, read_refinement
+from holdfast.authority.statements import parsed
 from holdfast.llm.content import size_of
-from holdfast.log.events import AgentEvent, SignalRejected, TaskRefined
+from holdfast.log.events import AgentEvent, SignalRejected, TaskRefined, ToolCallFinished
 from holdfast.run.arrivals import verify_sender, when_shown
 from holdfast.run.dormancy import on_arrival_while_asleep
 from holdfast.run.refusals import bounded
@@ -97,3 +100,24 @@ def on_refine(state: RunState, given: Refinement, speaker: Speaker) -> TaskRefin
         key=speaker.key,
         signature=given.signature if proven else "",
     )
+
+
+def on_refine_call(state: RunState, number: int) -> list[AgentEvent]:
+    """Return the events that follow the start of a call of `refine_task`, which people have approved.
+
+    Args:
+        state: The state before the start.
+        number: The call's number.
+    """
+    call = state.calls.get(number)
+    given = parsed(call.call.arguments)
+    asked = {name: given.get(name) for name in ("kind", "text")} if isinstance(given, dict) else {}
+    read = read_refinement({**asked, "by": state.spec.name if state.spec else ""})
+    refined = on_refine(state, read, Speaker()) if isinstance(read, Refinement) else read
+    if not isinstance(refined, TaskRefined):
+        return [ToolCallFinished(number=number, status="failed", content=f"The task is as it was: {refined[1]}")]
+    words = f"The task is refined: this is refinement {refined.refinement}, and it counts from now on."
+    return [
+        refined.model_copy(update={"call": number}),
+        ToolCallFinished(number=number, status="ok", content=call.edit_note + words),
+    ]

@@ -130,7 +130,11 @@ class RunState:
     def carries_out(self, number: int) -> bool:
         """Return whether the run itself carries out a call of the current step: no activity does."""
         call = self.calls.find(number)
-        tool = self.spec.tool(call.call.name) if self.spec and call else None
+        return call is not None and self.carries_out_tool(call.call.name)
+
+    def carries_out_tool(self, name: str) -> bool:
+        """Return whether the run itself carries out the calls of a tool of its agent."""
+        tool = self.spec.tool(name) if self.spec else None
         return tool is not None and tool.kind == "runtime" and self.features >= DORMANCY
 
     @property

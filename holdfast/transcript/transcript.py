@@ -159,7 +159,7 @@ class Transcript:
                     self._append(self.keep_original(event.position, event.content))
                 else:
                     self._waiting[event.position] = event.content
-            case events.TaskRefined():
+            case events.TaskRefined(call=None):
                 self._waiting[event.position] = refinement_text(
                     number=event.refinement, kind=event.kind, by=event.by, text=event.text
                 )
@@ -228,6 +228,7 @@ class Transcript:
                 | events.BaselineRecorded()
                 | events.SignalRejected()
                 | events.RefusalsCounted()
+                | events.TaskRefined()  # by the agent's own call, whose result the LLM reads
             ):
                 pass  # the LLM reads nothing of these
             case _:

@@ -93,6 +93,10 @@ EXPECTED = {
     + "tool_call_started tool_call_finished task_refined task_refined signal_rejected decision_received "
     + (RAN + 2 * "message_taken " + STEP + "llm_replied message_awaited task_refined message_taken ")
     + "llm_replied message_awaited run_finished",
+    "refined_by_agent": LOADED
+    + ("llm_replied " + ASKED + "decision_received ")
+    + "tool_call_started task_refined tool_call_finished "
+    + DONE,
     "dormant": LOADED
     + (STEP + "llm_replied " + SLEPT + "wake_received signal_rejected tool_call_finished ")
     + ("llm_replied " + 3 * ALLOWED + "tool_call_started dormancy_began tool_call_finished ")

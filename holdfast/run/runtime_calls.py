@@ -1,0 +1,22 @@
+"""The calls that the run itself carries out, in place of an activity (`ToolSpec.kind`)."""
+
+from datetime import datetime
+
+from holdfast.authority.refinements import REFINE_TOOL
+from holdfast.log.events import AgentEvent
+from holdfast.run.dormancy import on_sleep
+from holdfast.run.refining import on_refine_call
+from holdfast.run.state import RunState
+
+
+def on_runtime_call(state: RunState, number: int, *, at: datetime) -> list[AgentEvent]:
+    """Return the events that follow the start of such a call.
+
+    Args:
+        state: The state before the start.
+        number: The call's number.
+        at: Now.
+    """
+    if state.calls.get(number).call.name == REFINE_TOOL:
+        return on_refine_call(state, number)
+    return on_sleep(state, number, at=at)

@@ -23,6 +23,7 @@ from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.temporal.converter import data_converter
 from tests.rig import die
 
 
@@ -41,7 +42,9 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
         )
         call = ToolCall(id="c", name=tool.spec.name, arguments="{}")
         request = ToolRequest(call=call, key=key, first_run_id="run", epoch=epoch, workspace=str(tmp_path), clip=1000)
-        outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, request)
+        environment = ActivityEnvironment()
+        environment.payload_converter = data_converter.payload_converter
+        outcome: ToolOutcome = await environment.run(tools.call_tool, request)
         return outcome
 
     return run

@@ -406,6 +406,7 @@ async def refined(run: Handle, rig: Rig) -> None:
     await run.signal("approve", {"request": "1", "by": "alice"})
     await status_of(run, "waiting_message")
     await answer_of(run.execute_update("refine", {"kind": "rescope", "text": "look again", "by": "alice"}))
+    await run.result()
 
 
 def sleepy(conversation: Conversation) -> Reply:
@@ -493,7 +494,7 @@ SCENARIOS: dict[str, Scenario] = {
     "constrained": (meeting_constraints, constrained, {"agent": "folder", "idle_limit": 1.0}),
     "repeated": (looks_again, repeated, {"agent": "looper"}),
     "paused": (first_looks, paused, {"idle_limit": 1.0}),
-    "refined": (first_looks, refined, {"idle_limit": 5.0}),
+    "refined": (first_looks, refined, {"idle_limit": 1.0}),
     "dormant": (sleepy, dormant, {"agent": "sleeper"}),
     "refined_by_agent": (
         steps([call("refine_task", kind="narrow", text="only a"), say("done")]),

@@ -16,6 +16,7 @@ from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, ask, deny
 from holdfast.activities.call_tool import Tools
 from holdfast.activities.orders import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
+from holdfast.agents.agent import Limits
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
@@ -26,6 +27,7 @@ from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.testing import Conversation, Reply, call, call_verbatim, say, steps, together
 from tests.rig import StartRig, answer_of, check_thread, die, eventually
+from tests.unit.runs import UNGUARDED
 
 
 @tool(effect="unsafe")
@@ -90,7 +92,8 @@ async def test_no_spelling_of_true_passes_a_rule_that_denies_it(rig: StartRig) -
         *(call_verbatim("deploy", f'{{"target": "x", "force": {no}}}') for no in ("false", "0", '"no"'))
     )
     script = steps([forced, malformed, harmless, say("done")])
-    agent = Agent(name="clerk", instructions="Deploy.", policy=NEVER_BY_FORCE)
+    limits = Limits(**UNGUARDED)  # the spellings are one call, which is refused again and again
+    agent = Agent(name="clerk", instructions="Deploy.", policy=NEVER_BY_FORCE, limits=limits)
     async with rig(Catalog(agents=[agent], tools=[deploy]), script) as r:
         run = await r.start()
         assert (await run.result())["result"] == "done"

@@ -164,7 +164,7 @@ def test_names_from_outside_cannot_act_in_the_web_ui() -> None:
     """What the LLM writes as an event's name or match is plain text on the page."""
     thread = thread_that(wait_for_event={"name": "e", "match": {"](javascript:x)": "<img src=x>\n# Approved"}})
     page = current_details(thread.state)
-    assert "Dormant, and waits for event e" in page
+    assert "Waits for event e" in page
     assert re.findall(r".<img", page) == [r"\<img"] * page.count("<img")
     assert "\n# Approved" not in page
 

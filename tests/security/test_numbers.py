@@ -23,6 +23,7 @@ from holdfast.testing import Conversation, Reply, call, call_verbatim, say, step
 from tests.rig import StartRig, answer_of, check_thread, eventually, status_of
 from tests.security.attacker import plain
 from tests.security.people import clerk, payments, pending, request_of
+from tests.unit.runs import UNGUARDED
 
 ODD = ["1180591620717411303424", "-9007199254740993", "1e400", "-1e400", "NaN", "Infinity", "1e300", "-0.0"]
 ODD += ['"\\ud800"', '{"\\udfff": 1}', '{"\\ufb33": 0, "😀": 5e-324}', "9" * 400, "9" * 5_000]
@@ -239,7 +240,7 @@ async def test_no_reply_of_a_provider_stops_a_run(rig: StartRig) -> None:
         body = f'{{"choices": [{{"message": {message}}}], "usage": {usage}, "model": "m\\ud800"}}'
         return Reply(body=body.encode())
 
-    async with rig(bank(), script) as r:
+    async with rig(bank(limits=Limits(**UNGUARDED)), script) as r:
         run = await r.start()
         assert (await run.result())["result"] == "done"
         await check_thread(r.client, run)

@@ -1,0 +1,61 @@
+"""How long to wait before the same question is asked again: a pure function of what the answers were.
+
+1. The same answer again slows down, up to a ceiling. News starts over.
+2. A time-out or no response slows down more: the other side is overloaded, or down.
+3. A partial answer halves the delay: the rest of it is on its way.
+4. No delay is shorter than the last answer took, up to the ceiling.
+5. There is no randomness, so a replay waits as long as the run did.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+PollResult = Literal["news", "same", "partial", "timeout", "no_response"]
+"""What a poll brought: something new · what the poll before brought · a part · nothing in time · no answer at all."""
+
+
+@dataclass(frozen=True)
+class PollOutcome:
+    """The recorded outcome of one poll."""
+
+    result: PollResult
+    seconds: float = 0
+    """How long it took."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How delays grow. All delays are in seconds."""
+
+    start: float = 2
+    """The shortest delay, and the first."""
+    ceiling: float = 300
+    """The longest delay."""
+    growth: float = 1.5
+    """Factor after the same answer."""
+    failure_growth: float = 3
+    """Factor after a time-out or no response."""
+
+
+def next_delay(outcomes: Iterable[PollOutcome], pace: Pace, *, remaining: float | None = None) -> float:
+    """Return the seconds to wait before the next poll.
+
+    Args:
+        outcomes: The polls so far, oldest first.
+        pace: How delays grow.
+        remaining: Seconds until a deadline, at which a last poll is due; None for no deadline.
+    """
+    delay = pace.start
+    for outcome in outcomes:
+        match outcome.result:
+            case "news":
+                delay = pace.start
+            case "same":
+                delay *= pace.growth
+            case "partial":
+                delay /= 2
+            case "timeout" | "no_response":
+                delay *= pace.failure_growth
+        delay = min(max(delay, outcome.seconds, pace.start), pace.ceiling)
+    return delay if remaining is None else max(0.0, min(delay, remaining))

@@ -25,6 +25,8 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
     """
     if isinstance(command, Sleep):
         waits_for = "until it closes" if state.idle.awaiting else "until something is due about a request"
+        if command.until == state.dormancy.until:
+            waits_for = "until the agent wakes"
         return asyncio.create_task(workflow.sleep(command.seconds, summary=waits_for))
     activity = activity_of(command.request)
     if not command.local:

@@ -66,13 +66,13 @@ def on_sleep(state: RunState, number: int, *, at: datetime) -> list[AgentEvent]:
     arguments = parsed(call.call.arguments)
     trigger = read_trigger(call.call.name, arguments if isinstance(arguments, dict) else {}, at=at)
     if isinstance(trigger, str):
-        return [_finished(state, number, f"You did not sleep: {trigger}. {_now(at)}", status="failed")]
+        return [_finished(state, number, f"You did not sleep: {trigger}. {_now(at)}", status="failed", trust="agent")]
     if state.inbox.waiting:
         why = f"You did not sleep: a message has arrived, and follows. {_now(at)}"
         return [_finished(state, number, why)]
     if len(state.dormancy.waits) >= WAITS:
         why = f"You did not sleep: {WAITS} calls wait already, which is the limit. {_now(at)}"
-        return [_finished(state, number, why, status="failed")]
+        return [_finished(state, number, why, status="failed", trust="agent")]
     if event := state.dormancy.first(trigger):
         began = DormancyBegan(number=number, trigger=trigger, wake=event.wake)
         since = rounded_span((at - event.at).total_seconds())

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, assert_never
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 from pydantic_core import from_json
 
 from holdfast.base.canonical import canonical, exact_json
@@ -86,6 +86,9 @@ class EventTrigger(Frozen):
 
 WakeTrigger = Annotated[TimeTrigger | EventTrigger, Field(discriminator="kind")]
 """What ends a wait. Its `kind` has no default: encodings leave defaults out."""
+
+WAKE_TRIGGER: TypeAdapter[WakeTrigger] = TypeAdapter(WakeTrigger)
+"""Decodes wake triggers, each by its kind."""
 
 
 def deadline(trigger: WakeTrigger) -> datetime | None:

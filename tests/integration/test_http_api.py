@@ -61,6 +61,7 @@ RUNS: tuple[Scope, ...] = (
     "decide",
     "delegate",
     "pause",
+    "wake",
 )
 FILE = CallersFile(
     tokens=(

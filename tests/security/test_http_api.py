@@ -32,7 +32,7 @@ async def test_an_old_token_gains_no_right(rig: StartRig, tmp_path: Any) -> None
             ],
             *[
                 await http.post(f"{path}/{what}", json={}, headers=old)
-                for what in ("cancellations", "retries", "pause", "resume", "delegations", "revocations")
+                for what in ("cancellations", "retries", "pause", "resume", "wake", "delegations", "revocations")
             ],
         ]
         async with httpx2.AsyncClient(trust_env=False) as stranger:
@@ -58,6 +58,7 @@ async def test_a_restricted_token_reaches_no_other_thread(rig: StartRig, tmp_pat
             "retries": {},
             "pause": {},
             "resume": {},
+            "wake": {"event": "deploy.finished"},
             "cancellations": {},
         }
 

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
+from holdfast.activities.builtin_tools.dormancy import dormancy_tools
 from holdfast.agents.agent import Limits
 from holdfast.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
 from holdfast.authority.statements import DecisionKind
@@ -42,6 +43,7 @@ SEEDS = st.integers(0, 59)
 DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 PEOPLE = ("alice", "bob", "carol", "dave")
 HOUR = 3_600
+SLEEP_TOOLS = tuple(each.spec for each in dormancy_tools())
 LIMITS = Limits(max_steps=25, max_rejected_replies=3, compaction_tokens=1_000, idle_limit=5, stale_after=HOUR / 2)
 TERMS = (
     Terms(),
@@ -57,6 +59,9 @@ POLICIES = tuple(
             ask("pay", when="args.at == 3", reason="much money", terms=Terms(remind_every=HOUR / 2)),
             allow("look"),
             allow("keep"),
+            allow("sleep_until"),
+            ask("wait_for_event", when="args.name == 'b'"),
+            allow("wait_for_event"),
             ask("pay", reason="money", terms=terms),
         ),
         approvers=approvers,
@@ -114,12 +119,15 @@ class Play:
         self.terminated = False
         self.features = seed % 2
         """The feature level of the workers."""
+        self.sleeper = random.Random(seed) if seed % 4 == 1 else None
+        """Makes the choices of an agent that can put itself to sleep; None for another agent."""
         self.flooded = seed % 6 == 0
         """Whether meaningless signals arrive by the hundred."""
         tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
         tools += (tool_spec("wipe", Effect.UNSAFE),)
         if self.chance.random() < 0.5:
             tools += (tool_spec("keep", Effect.IDEMPOTENT, trusted_only=True, wants_origin=True),)
+        tools += SLEEP_TOOLS if self.sleeper else ()
         verify = self.chance.choice([(), ("look",)])
         spec = agent_spec(limits=LIMITS, policy=self.chance.choice(POLICIES), verify=verify, tools=tools)
         self.thread = Thread(spec, idle_limit=self.chance.choice([None, 0, 5]), by=self.chance.choice(["", "alice"]))
@@ -139,6 +147,8 @@ class Play:
             thread.reopen(f"task {chance.randrange(1000)}")
         thread.continue_suggested = chance.random() < self.rates["crowded"]
         thread.at += timedelta(seconds=chance.choice([0, 0, 0, 1, HOUR / 3]))
+        if self.sleeper and self.sleeper.random() < 0.1:
+            self._wake(self.sleeper)
         calls = list(thread.in_progress.values())
         match chance.random():
             case dice if dice < 0.66 and calls:
@@ -187,6 +197,8 @@ class Play:
                 self.accepted += [request.id] if "accepted" in outcomes else []
                 if not {"accepted", "too_late"} & set(outcomes):
                     thread.advance(seconds=60)  # an approver has escalated, so more approvers will be asked
+            elif thread.state.status == "dormant":
+                thread.signal("wake", {"by": "bob"})
             else:
                 self._end(next(iter(thread.in_progress.values())))
         raise AssertionError("the run does not end")
@@ -270,6 +282,7 @@ class Play:
                 ToolCall(id=f"c{step}.{n}", name=name, arguments=f'{{"n": {n}, "at": {chance.randrange(3)}}}')
                 for n, name in enumerate(names)
             )
+            made = (*self._sleeps(self.sleeper, step), *made) if self.sleeper else made
             problems = {call.id: "n: too small" for call in made if chance.random() < 0.1}
             said = (ReasoningBlock(text="…"), *blocks_of(chance.choice(["", *TEXTS])), *made)
             message = AssistantMessage(content=said)
@@ -326,6 +339,25 @@ class Play:
         thread.signal("revoke", {"by": by, **what})
         numbers = [constraint.number for constraint in thread.state.constraints.kept]
         thread.signal("lift", {"by": by, "constraint": chance.choice([*numbers, 9])})
+
+    def _sleeps(self, chance: random.Random, step: int) -> tuple[ToolCall, ...]:
+        """Return calls that sleep, or that should."""
+        waits = (f'{{"name": "{chance.choice("abc!")}"}}', '{"name": "a", "match": {"n": 1}, "until": "20m"}')
+        made = chance.choices(
+            [("sleep_until", f'{{"until": "{chance.choice([0, 60, 900, "?"])}"}}')]
+            + [("wait_for_event", each) for each in waits],
+            k=chance.choice([0, 0, 1, 2]),
+        )
+        return tuple(ToolCall(id=f"s{step}.{n}", name=name, arguments=text) for n, (name, text) in enumerate(made))
+
+    def _wake(self, chance: random.Random) -> None:
+        """Send an event, or wake the run."""
+        event = {"event": chance.choice("abc"), "id": str(chance.randrange(30)), "data": {"n": chance.randrange(2)}}
+        payload = chance.choice([event, event, event, {"by": "bob"}, {"event": "a", "call": chance.randrange(1, 9)}])
+        if chance.random() < 0.5 or self.thread.waiting(EffectsRequest | ThreadRequest):
+            self.thread.signal("wake", payload)
+        else:
+            self.thread.update("wake", payload)
 
     def _say(self) -> None:
         thread, chance = self.thread, self.chance

@@ -30,6 +30,7 @@ from holdfast.log.events import (
     ContextExceeded,
     DecisionReceived,
     DelegationRevoked,
+    DormancyBegan,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
@@ -55,12 +56,14 @@ from holdfast.log.events import (
     ToolStatus,
     UserMessageReceived,
     VerdictGiven,
+    WakeReceived,
 )
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import Authority
 from holdfast.run.substates.calls import TRANSITIONS, Calls, CallState, Phase
 from holdfast.run.substates.inbox import Inbox, WaitingMessage
+from holdfast.tools.triggers import TimeTrigger
 from tests.unit.runs import NOW, agent_spec
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -97,6 +100,8 @@ def finished(status: ToolStatus, number: int = 1) -> ToolCallFinished:
     return ToolCallFinished(number=number, status=status, content="so")
 
 
+TIMED = TimeTrigger(kind="time", until=NOW)
+
 ABOUT_ONE: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
     (ToolCallRequested(number=1, call=CALL), {}),
     (VerdictGiven(number=1, verdict="allow", rule="r"), {"requested": "allowed"}),
@@ -123,6 +128,7 @@ ABOUT_ONE: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
     (ApprovalExpired(request="1", decision="approve"), {"awaiting_approval": "allowed"}),
     (ApprovalExpired(request="1", decision="deny"), AWAITS),
     (ToolCallStarted(number=1, key="k"), {"allowed": "started"}),
+    (DormancyBegan(number=1, trigger=TIMED), {"started": "started"}),
     *((finished(status), ENDS) for status in get_args(ToolStatus)),
 ]
 """Events about call 1, whose request 1 is open: phase → the phase that follows. Any other phase refuses the event."""
@@ -156,6 +162,7 @@ UNRELATED: list[AgentEvent] = [
     ContextExceeded(message="m"),
     CompactionRequested(by="alice"),
     ConstraintLifted(constraint=1, by="alice"),
+    WakeReceived(outcome="buffered", event="e"),
     ContextCompacted(summary_message="m", summary="s", messages=1),
     ApprovalReminded(request="1"),
     ApprovalEscalated(request="1", by=("bob",)),
@@ -183,6 +190,7 @@ REFUSED: list[AgentEvent] = [
     ApprovalExpired(request="77", decision="deny"),
     ToolCallStarted(number=77, key="k"),
     finished("ok", 77),
+    DormancyBegan(number=77, trigger=TIMED),
     MessageTaken(message=77),
 ]
 """Events about a call, a request, a rule or a message that does not exist: refused in every phase."""

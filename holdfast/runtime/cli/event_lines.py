@@ -17,6 +17,7 @@ from holdfast.log.events import EVENTS
 from holdfast.run.details import describe_call
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
+from holdfast.tools.triggers import WAKE_TRIGGER
 
 PROGRESS = frozenset(
     {
@@ -26,6 +27,7 @@ PROGRESS = frozenset(
         *("run_reset", "message_taken", "message_awaited"),
         *("context_exceeded", "compaction_requested", "context_compacted"),
         *("constraint_lifted", "run_blocked", "run_unblocked", "run_paused", "run_resumed", "run_finished"),
+        *("dormancy_began", "wake_received"),
     }
 )
 """The events that `start --wait` shows as progress."""
@@ -157,6 +159,14 @@ def _summary(event: JSON) -> str:
             result = brief(text_of(read_content(event["content"])))
             words = f"call {event['number']}: {event['status']}{_scope(event)}{adopted}{took}: {result}"
             return words + _clipped(event)
+        case "dormancy_began":
+            kept = f", ended at once by event {event['wake']}" if event["wake"] else ""
+            return brief(f"call {event['number']} waits for {trigger_words(event['trigger'])}{kept}", 300)
+        case "wake_received":
+            what = f"event {event['event']}" if event["event"] else "wake"
+            more = f" for call {event['call']}" if event["call"] else ""
+            why = f": {event['reason']}" if event["reason"] else ""
+            return brief(f"{what}{more} by {event['by']}, {event['outcome']} {event['data']}{why}", 300)
         case "constraint_lifted":
             why = f": {event['reason']}" if event["reason"] else ""
             return brief(f"constraint {event['constraint']}, by {event['by']}{why}")
@@ -180,6 +190,11 @@ def _summary(event: JSON) -> str:
             return f"{event['outcome']}{cause}: {brief(event['result'])}"
         case _:
             raise KeyError(event["type"])
+
+
+def trigger_words(trigger: JSON) -> str:
+    """What a call waits for, in a few words."""
+    return WAKE_TRIGGER.validate_python(trigger).words
 
 
 def _scope(event: JSON) -> str:

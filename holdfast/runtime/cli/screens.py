@@ -17,6 +17,7 @@ from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.record import EndedThread
 from holdfast.runtime.reading.runs import Retrying
 from holdfast.stores import origin_of
+from holdfast.tools.triggers import WAKE_TRIGGER
 
 TASK_CHARS = 48
 """Characters of a task in a list."""
@@ -88,6 +89,8 @@ def show_screen(
         screen.append("\nPaused ", "bold blue").append(f"by {brief(paused['by'])}{pause_words(paused)}{why}\n")
         if origin is None:
             screen.append(f"  {CLI.command('resume', thread)}\n", "bold")
+    if dormancy := state.get("dormancy"):
+        screen.append(_dormancy_text(thread, dormancy))
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
         if after := blocked.get("after"):
@@ -136,6 +139,20 @@ def show_screen(
 def _stands(constraint: JSON, at: datetime) -> bool:
     """Whether a constraint has not ended by itself."""
     return not constraint["until"] or datetime.fromisoformat(constraint["until"]) > at
+
+
+def _dormancy_text(thread: str, dormancy: JSON) -> Text:
+    """What a run sleeps for, the events that it keeps, and the commands that wake it."""
+    screen = Text()
+    for wait in dormancy["waits"]:
+        words = WAKE_TRIGGER.validate_python(wait).words
+        screen.append("\nDormant ", "bold blue").append(f"call {wait['call']} waits for {brief(words, 400)}\n")
+        event = ("--event", wait["event"], "--data", "JSON") if wait["kind"] == "event" else ()
+        screen.append(f"  {CLI.command('wake', thread, *event)}\n", "bold")
+    if kept := dormancy["buffered"]:
+        names = ", ".join(dict.fromkeys(brief(each["event"]) for each in kept))
+        screen.append("\nKept ", "bold").append(f"{count(len(kept), 'event')} that no call waits for yet: {names}\n")
+    return screen
 
 
 def pause_words(pause: JSON) -> str:
@@ -270,12 +287,14 @@ def tokens_words(usage: JSON) -> str:
 
 def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
     """Threads in columns, the task last and shortened. What is unknown is `?`."""
-    heads = ("THREAD", "STATUS", "STEP", "PENDING", "AGE", "COST", "AGENT", "TASK")
+    asleep = any(row.get("wakes_at") for row in rows)
+    heads = ("THREAD", "STATUS", *(["WAKES"] if asleep else []), "STEP", "PENDING", "AGE", "COST", "AGENT", "TASK")
     at = now or datetime.now(UTC)
     table = [
         (
             visible(row["thread"]),
             row["status"],
+            *([clock(row["wakes_at"]) if row.get("wakes_at") else "–"] if asleep else []),
             str(row["step"]),
             str(row["pending"] or "–"),
             age_words(row["started_at"], now=at),

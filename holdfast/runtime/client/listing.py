@@ -31,6 +31,7 @@ STATUSES: tuple[str, ...] = get_args(Status)
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
+_WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
 # Only the last Temporal run of an agent run: earlier ones were continued as new.
 _RUNS = f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
 _LATEST = (
@@ -86,8 +87,9 @@ async def list_threads(
     """List threads, newest first; with `loops`, loops as well.
 
     Each row has `thread`, `agent`, `status`, `step`, `started_at` (of its latest Temporal run), `pending` (how many
-    requests are open), `task` (in one line), `usage` and `llm`. What is unknown is None: the task of a run that another
-    program started, and tokens that were not reported within a second.
+    requests are open), `wakes_at` (when a dormant run wakes by itself), `task` (in one line), `usage` and `llm`. What
+    is unknown is None: the task of a run that another program started, and tokens that were not reported within a
+    second.
 
     Visibility lags a little, and has the step as of the last change of status: open threads are queried.
 
@@ -159,7 +161,8 @@ async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
     if run.status not in ENDED:
         state = await threads.runs.query(run.id, "state", within=VALUES_SECONDS)
         known = {name: state[name] for name in ("agent", "status", "step", "usage")}
-        return {**known, "llm": state.get("llm"), "pending": len(state["pending"])}
+        until = (state.get("dormancy") or {}).get("until") if state["status"] == "dormant" else None
+        return {**known, "llm": state.get("llm"), "pending": len(state["pending"]), "wakes_at": until}
     if run.status is not WorkflowExecutionStatus.COMPLETED:
         return {}
     closed = threads.runs.client.get_workflow_handle(run.id, run_id=run.run_id, result_type=contracts.RunResult)
@@ -234,6 +237,7 @@ _EXECUTION_STATUSES = {
 
 async def _row(threads: Threads, run: WorkflowExecution) -> JSON:
     known = run.typed_search_attributes
+    wakes_at = known.get(_WAKE_AT)
     return {
         "thread": run.id,
         "agent": known.get(_AGENT),
@@ -241,6 +245,7 @@ async def _row(threads: Threads, run: WorkflowExecution) -> JSON:
         "step": known.get(_STEP) or 0,
         "started_at": run.start_time.isoformat(),
         "pending": 0 if run.status in ENDED else known.get(_PENDING) or 0,
+        "wakes_at": wakes_at.isoformat() if wakes_at and run.status not in ENDED else None,
         "task": await _task(threads, run),
         "usage": None,
         "llm": None,

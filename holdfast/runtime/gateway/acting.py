@@ -1,4 +1,4 @@
-"""The routes that change a run: decisions, messages, delegations, lifts, retries, pauses, cancellations.
+"""The routes that change a run: decisions, messages, delegations, lifts, retries, pauses, events, cancellations.
 
 Each authenticates the caller first, and reads the body only then.
 """
@@ -20,6 +20,7 @@ from holdfast.runtime.gateway.bodies import (
     PauseBody,
     ReasonBody,
     RevocationBody,
+    WakeBody,
     read_body,
 )
 from holdfast.runtime.gateway.callers import Scope
@@ -46,7 +47,7 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
         description: str,
     ) -> None:
         """Add the route that reads a body of this kind and does this with it."""
-        may, optional = Depends(authenticator.for_thread(scope)), kind in (ReasonBody, PauseBody)
+        may, optional = Depends(authenticator.for_thread(scope)), kind in (ReasonBody, PauseBody, WakeBody)
 
         async def route(request: Request, response: Response, access: Annotated[Access, may]) -> Outcome:
             body = read_body(await request.body() or (b"{}" if optional else b""), kind)
@@ -83,6 +84,8 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
     post("pause", "pause_run", "pause", PauseBody, actions.pause, words)
     words = "Resume a paused run. A message that was sent before is read before anything else."
     post("resume", "resume_run", "pause", ReasonBody, actions.resume, words)
+    words = "Send the run an event, or wake it. 202: the event is kept until a call of the agent waits for it."
+    post("wake", "wake_run", "wake", WakeBody, actions.wake, words)
     words = "Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`."
     post("cancellations", "cancel_run", "cancel", ReasonBody, actions.cancel, words)
     return routes

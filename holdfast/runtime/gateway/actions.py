@@ -22,6 +22,7 @@ from holdfast.runtime.client.decisions import (
 from holdfast.runtime.client.messages import REOPENED, say
 from holdfast.runtime.client.pausing import pause, resume
 from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.client.waking import wake
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
 from holdfast.runtime.gateway.answers import Outcome
 from holdfast.runtime.gateway.bodies import (
@@ -32,6 +33,7 @@ from holdfast.runtime.gateway.bodies import (
     PauseBody,
     ReasonBody,
     RevocationBody,
+    WakeBody,
 )
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.reading.runs import ENDED
@@ -39,7 +41,9 @@ from holdfast.runtime.reading.runs import ENDED
 STATUS = {
     "accepted": 200,
     REOPENED: 200,
+    "delivered": 200,
     "waiting_for_quorum": 202,
+    "buffered": 202,
     "queued": 202,
     "interrupting": 202,
     SENT: 202,
@@ -49,6 +53,8 @@ STATUS = {
     "digest_mismatch": 409,
     "wrong_kind": 409,
     "not_paused": 409,
+    "not_waiting": 409,
+    "wrong_event": 409,
     "busy": 409,
     "not_entitled": 403,
     "too_many": 429,
@@ -179,6 +185,16 @@ class Actions:
         """
         await self._check_open(thread)
         return _response(await resume(self._threads, thread, by=by, reason=body.reason), by=by)
+
+    async def wake(self, thread: str, body: WakeBody, *, by: str) -> tuple[int, Outcome]:
+        """Send an event to a run, or wake it, in the name of `by`.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: There is no such thread.
+        """
+        await self._check_open(thread)
+        return _response(await wake(self._threads, thread, by=by, **body.model_dump()), by=by)
 
     async def cancel(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
         """Ask a run to stop; Temporal's history says that `by` has asked.

@@ -12,6 +12,7 @@ from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.llm.messages import MAX_DEPTH, too_deep
 from holdfast.run.pausing import LONGEST_PAUSE
 from holdfast.runtime.gateway.problems import HTTPProblem, in_words
+from holdfast.tools.triggers import EVENT_NAME
 
 NOT_BLANK = r"[^\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """For OpenAPI: a character that `str.strip` keeps. JSON Schema's own `\\S` differs in some characters."""
@@ -110,6 +111,28 @@ class PauseBody(ReasonBody):
     """For how long; null for until somebody resumes it."""
 
 
+def _whole(value: object) -> object:
+    """JSON has one type of number: 3.0 is the integer 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class WakeBody(ReasonBody):
+    """An event for a run, or the reason why it is woken now."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"event": "deploy.finished", "id": "4711", "data": {"service": "web"}}]}
+    )
+
+    event: str = Field(default="", pattern=rf"^({EVENT_NAME})?$", examples=["deploy.finished"])
+    """The event's name; empty to end all waits of the agent now."""
+    id: str = Field(default="", pattern=r"^[!-~]{0,100}$", examples=["4711"])
+    """The sender's id of the event, which counts once; empty for a new one."""
+    data: dict[str, Any] = {}
+    """The event's data: at most 16,384 bytes of JSON. Only with `event`."""
+    call: Annotated[int, BeforeValidator(_whole)] | None = Field(default=None, ge=1, le=1_000_000_000)
+    """The number of the one call that it is for; null for all that wait."""
+
+
 class DelegationBody(ReasonBody):
     """A delegation of the caller's approval authority within the thread."""
 
@@ -141,11 +164,6 @@ class RevocationBody(ReasonBody):
         if len({"remembered", "delegated_to"} & self.model_fields_set) != 1:
             raise ValueError("give `remembered`, or `delegated_to`")
         return self
-
-
-def _whole(value: object) -> object:
-    """JSON has one type of number: 3.0 is the integer 3."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class LiftBody(ReasonBody):

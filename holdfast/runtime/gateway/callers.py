@@ -27,11 +27,23 @@ from holdfast.errors import SettingsError
 from holdfast.runtime.config.policy_file import load_policy
 
 Scope = Literal[
-    "decide", "say", "read", "codec", "start", "list", "transcript", "artifacts", "delegate", "retry", "cancel", "pause"
+    "decide",
+    "say",
+    "read",
+    "codec",
+    "start",
+    "list",
+    "transcript",
+    "artifacts",
+    "delegate",
+    "retry",
+    "cancel",
+    "pause",
+    "wake",
 ]
 """`decide` requests, `say`: send messages, `read` states, results, requests and events, `codec`: decrypt payloads,
 `start` and `list` threads, read `transcript` and `artifacts`, `delegate` authority, `retry`, `cancel` runs,
-`pause` and resume them."""
+`pause` and resume them, `wake` them and send them events."""
 
 APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
 """What the policy's approvers may do with their keys."""

@@ -57,8 +57,8 @@ async def list_threads(
 ) -> int:
     """List threads, newest first: status, step, open requests, cost and task.
 
-    Statuses: running, waiting_approval, waiting_message, paused, dormant (a paused loop), blocked, completed, failed,
-    cancelled.
+    Statuses: running, waiting_approval, waiting_message, paused, dormant (asleep until a time or an event; or a
+    paused loop), blocked, completed, failed, cancelled.
     """
     threads = await session.connect()
     from holdfast.runtime.cli.costs import with_cost

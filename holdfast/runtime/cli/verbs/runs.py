@@ -1,4 +1,4 @@
-"""Verbs that start runs and change them: start, say, retry, pause, resume, compact, cancel."""
+"""Verbs that start runs and change them: start, say, retry, pause, resume, wake, compact, cancel."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from holdfast.authority.statements import parsed
 from holdfast.runtime.cli.exits import FAILED, OK, REFUSED, WAITING
 from holdfast.runtime.cli.options import Blocks, By, Key, Reason, Thread, Verbs, read_content
 from holdfast.runtime.cli.reports import print_state, report_outcome
@@ -212,6 +213,36 @@ async def resume(
     return report_outcome(session, thread, resumed)
 
 
+@verbs.verb(
+    'wake rel-1.2 --reason "the build is done"',
+    'wake rel-1.2 --event deploy.finished --data \'{"service": "web"}\' --id 4711',
+)
+async def wake(
+    session: Session,
+    thread: Thread,
+    by: By = None,
+    reason: Reason = "",
+    event: Annotated[str, typer.Option(metavar="NAME", help="Send this event, instead of waking the run now.")] = "",
+    data: Annotated[str, typer.Option(metavar="JSON", help="The event's data: an object, of at most 16 KB.")] = "",
+    event_id: Annotated[
+        str, typer.Option("--id", metavar="ID", help="The event's id, which counts once. [default: a new one]")
+    ] = "",
+    call: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only for the call of this number.")] = None,
+) -> int:
+    """Wake a dormant run, or send it an event: the agent reads it when a call of it waits for such an event."""
+    value = parsed(data) if data else None
+    if data and not isinstance(value, dict):
+        raise typer.BadParameter('--data: give a JSON object, such as \'{"service": "web"}\'')
+    if (data or event_id) and not event:
+        raise typer.BadParameter("--data and --id belong to an event: add --event NAME")
+    threads = await session.connect(thread)
+    from holdfast.runtime.client.waking import wake
+
+    name = session.person(by)
+    sent = await wake(threads, thread, by=name, event=event, id=event_id, data=value, call=call, reason=reason)
+    return report_outcome(session, thread, sent)
+
+
 @verbs.verb('compact rel-1.2 --reason "a new topic"')
 async def compact(session: Session, thread: Thread, by: By = None, reason: Reason = "") -> int:
     """Compact a run's context: at once while it waits for a message, else at the end of the step."""
@@ -271,17 +302,20 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
     print_state(session, threads, state, found, running=[])
     if state["status"] in _ATTENTION:
         await _show_requests(session, threads, thread, shown)
-        session.output.note(f"It waits for a person. To follow it after that: {CLI.command('watch', thread)}")
+        asleep = state["status"] == "dormant"
+        what = "sleeps, and the run continues by itself" if asleep else "waits for a person"
+        session.output.note(f"It {what}. To follow it after that: {CLI.command('watch', thread)}")
         return WAITING
     return OK if state["status"] in ("completed", "waiting_message") else FAILED
 
 
 _PAUSING = frozenset(
     {"message_awaited", "approval_requested", "reconcile_requested", "run_blocked", "run_paused", "tool_call_finished"}
+    | {"dormancy_began"}
 )
 """The events after which a run may wait for somebody."""
 
-_ATTENTION = ("waiting_approval", "paused", "blocked")
+_ATTENTION = ("waiting_approval", "paused", "dormant", "blocked")
 
 
 async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:

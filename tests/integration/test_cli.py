@@ -93,6 +93,7 @@ CATALOG = Catalog(
     agents=[
         Agent(name="releaser", instructions="Release."),
         Agent(name="walker", instructions="Walk.", limits=Limits(history_events=45)),
+        Agent(name="sleeper", instructions="Wait.", tools=(), dormancy=True),
     ],
     tools=[look, publish, stall, dump, paint],
 )
@@ -106,6 +107,7 @@ def script(conversation: Conversation) -> Reply:
         "stall": [call("stall", version="1.2"), say("Reconciled.")],
         "escapes": [call("publish", version=ESCAPES), say(ESCAPES)],
         "quick": [say("Done.")],
+        "nap": [call("wait_for_event", name="built", until="20d"), say("Built.")],
         "dump": [call("dump"), say("Done.")],
         "paint": [call("paint"), say("Done.")],
         "bad key": [fail(401, "wrong key")],
@@ -379,6 +381,36 @@ def test_a_run_is_paused_shown_and_resumed(shell: Shell) -> None:
     assert "carry on" in lines
     assert shell("resume", "halted", "--say", "too late").code == 5
     assert shell("cancel", "halted").code in (0, 5)
+
+
+def test_a_dormant_run_is_shown_listed_and_woken_by_an_event(shell: Shell) -> None:
+    """`start --wait` returns, `show` and `list` say what it waits for and until when, `wake` says what became of it."""
+    assert shell("start", "nap", "--agent", "sleeper", "--thread", "asleep", "--wait").code == 6
+    wrong, alone, other, state, shown = shell.all(
+        ("wake", "asleep", "--event", "built", "--data", "[1]"),
+        ("wake", "asleep", "--data", "{}"),
+        ("wake", "asleep", "--event", "other", "--id", "1", "--json"),
+        ("show", "asleep", "--json"),
+        ("show", "asleep"),
+    )
+    assert (wrong.code, alone.code) == (2, 2)
+    assert (other.code, other.json["outcome"]) == (0, "buffered")
+    (wait,) = state.json["dormancy"]["waits"]
+    assert (state.json["status"], wait["event"], wait["until"]) == ("dormant", "built", state.json["dormancy"]["until"])
+    assert "waits for event built, until " in shown.out
+    assert "wake asleep --event built --data JSON" in shown.out
+    again, listed = shell.all(("wake", "asleep", "--event", "other", "--id", "1"), ("list", "--json"))
+    assert again.code == 5
+    (row,) = [row for row in listed.lines if row["thread"] == "asleep"]
+    assert row["wakes_at"] == wait["until"]
+    assert "WAKES" in shell("list").out
+    woken = shell("wake", "asleep", "--event", "built", "--data", '{"n": 1}', "--by", "ci", "--json")
+    assert (woken.code, woken.json["outcome"]) == (0, "delivered")
+    shell.until("completed", "asleep")
+    lines = shell("log", "asleep").out
+    assert "call 1 waits for event built, until" in lines
+    assert 'event built by ci, delivered {"n":1}' in lines
+    assert shell("wake", "asleep").code == 5
 
 
 def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
@@ -746,9 +778,9 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     overview = nowhere("--help")
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
-        "init start say retry pause resume compact cancel approve deny respond reconcile delegate-authority revoke "
-        "lift keygen show list log transcript artifact prompt pending watch verify loop remember recall forget trust "
-        "replay prune migrate doctor policy"
+        "init start say retry pause resume wake compact cancel approve deny respond reconcile delegate-authority "
+        "revoke lift keygen show list log transcript artifact prompt pending watch verify loop remember recall forget "
+        "trust replay prune migrate doctor policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands = [(verb,) for verb in verbs if verb != "policy"] + [("policy", "check"), ("policy", "explain")]

@@ -78,16 +78,18 @@ def script(conversation: Conversation) -> Reply:
     if conversation.messages[-1]["role"] == "tool":
         return say("Done.")
     said = conversation.last_user_message.strip()
-    return {"pay": call("pay", amount=7), "read": call("page"), "fetch": call("fetch")}.get(said) or say(
-        f"You said: {said}"
-    )
+    calls = {"pay": call("pay", amount=7), "read": call("page"), "fetch": call("fetch")}
+    return (calls | {"wait": call("wait_for_event", name="built")}).get(said) or say(f"You said: {said}")
 
 
 @asynccontextmanager
 async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator[tuple[httpx2.AsyncClient, Rig]]:
     """Run a worker and a gateway, and yield a client of Alice's and the worker."""
     catalog = Catalog(
-        agents=[Agent(name="clerk", instructions="Work.", policy=POLICY)],
+        agents=[
+            Agent(name="clerk", instructions="Work.", policy=POLICY),
+            Agent(name="sleeper", instructions="Wait.", tools=(), dormancy=True),
+        ],
         tools=[pay, page, fetch],
         artifacts=FolderArtifacts(folder / "artifacts"),
     )
@@ -309,6 +311,37 @@ async def test_a_run_is_paused_and_resumed_in_the_callers_name(rig: StartRig, tm
         assert state["paused"]["until"]
         assert [answer.status_code for answer in forever] == [200, 409]
         assert (resumed.status_code, (await http.get(path)).json()["paused"]) == (200, None)
+
+
+async def test_a_dormant_run_gets_events_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
+    """An early event is kept, one that fits wakes the run, and what changes nothing is a conflict."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread, awake = named(), named()
+        path = f"/threads/{thread}"
+        await http.put(path, json={"task": "wait", "agent": "sleeper"})
+        await http.put(f"/threads/{awake}", json={"task": "pay"})
+        waited = await http.get(f"{path}/result", params={"wait": 5})
+        await settled(http, awake)
+        event = {"event": "other", "id": "1", "data": {"order": 2**60}}
+        kept, again = [await http.post(f"{path}/wake", json=event) for _ in range(2)]
+        wrong = [
+            await http.post(f"{path}/wake", json=body)
+            for body in ({"event": "no spaces"}, {"id": "é"}, {"data": [1]}, {"data": {"a": 1}}, {"call": 0})
+        ]
+        nothing = await http.post(f"/threads/{awake}/wake", json={"event": "built"})
+        state = (await http.get(path)).json()
+        woken = await http.post(f"{path}/wake", json={"event": "built", "data": {"ok": True}})
+        events = await eventually(lambda: http.get(f"{path}/events"), lambda answer: "run_finished" in answer.text)
+
+        assert waited.json()["status"] == "dormant"
+        assert (kept.status_code, kept.json()["outcome"], kept.json()["by"]) == (202, "buffered", "alice")
+        assert (again.status_code, again.json()["outcome"]) == (409, "duplicate")
+        assert {answer.status_code for answer in wrong} == {422}
+        assert (nothing.status_code, nothing.json()["outcome"]) == (409, "not_waiting")
+        assert [wait["event"] for wait in state["dormancy"]["waits"]] == ["built"]
+        assert [each["event"] for each in state["dormancy"]["buffered"]] == ["other"]
+        assert (woken.status_code, woken.json()["outcome"]) == (200, "delivered")
+        assert str(2**60) in events.text
 
 
 async def test_a_run_is_cancelled_and_a_retry_needs_a_blocked_one(rig: StartRig, tmp_path: Any) -> None:

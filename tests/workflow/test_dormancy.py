@@ -1,16 +1,26 @@
 """An agent that puts itself to sleep, on a real server."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from google.protobuf import duration_pb2
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog, Policy, allow
 from holdfast.errors import NotAccepted
 from holdfast.log.events import ToolCallFinished, ToolCallStarted, WakeReceived
 from holdfast.runtime.api.thread import Thread
+from holdfast.runtime.client.connect import ensure_search_attributes
 from holdfast.runtime.client.threads import Threads
+from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, dormant
 from tests.rig import Rig, StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of
@@ -139,3 +149,36 @@ async def test_a_closed_thread_is_reopened_in_the_midst_of_a_wait(rig: StartRig)
         assert (await again.result())["result"] == "done"
         ends = [event for event in await events_of(again) if isinstance(event, ToolCallFinished)]
         assert [end.status for end in ends] == ["cancelled", "ok"]
+
+
+async def test_a_worker_adds_the_search_attributes_that_an_older_installation_lacks(client: Client) -> None:
+    """A namespace with those of 0.1.0 gets the new ones when a worker of this release starts; again changes nothing."""
+    old = {name: SEARCH_ATTRIBUTES[name] for name in ("HoldfastAgent", "HoldfastStatus")}
+    name = f"older-{uuid4().hex[:8]}"
+    retention = duration_pb2.Duration(seconds=86_400)
+    await client.workflow_service.register_namespace(
+        RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=retention)
+    )
+    config = client.config(active_config=True)
+    config["namespace"], config["plugins"] = name, []
+    older = Client(**config)
+
+    async def known() -> dict[str, int]:
+        request = ListSearchAttributesRequest(namespace=name)
+        return dict((await client.operator_service.list_search_attributes(request)).custom_attributes)
+
+    async def add(names: Mapping[str, str]) -> bool:
+        types = dict.fromkeys(names, IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD)
+        request = AddSearchAttributesRequest(namespace=name, search_attributes=types)
+        with suppress(RPCError):  # a new namespace takes a moment to be known everywhere
+            await client.operator_service.add_search_attributes(request)
+            return True
+        return False
+
+    await eventually(lambda: add(old), bool)
+    assert (await known()).keys() == old.keys()
+    for _ in range(2):
+        await ensure_search_attributes(older)
+        found = await known()
+        assert found.keys() == SEARCH_ATTRIBUTES.keys()
+        assert found["HoldfastWakeAt"] == IndexedValueType.INDEXED_VALUE_TYPE_DATETIME

@@ -45,7 +45,7 @@ class Wait(Frozen):
 
     def view(self) -> dict[str, Any]:
         """Return the wait as `show` presents it."""
-        waits = self.trigger.model_dump(mode="json")
+        waits = self.trigger.model_dump(mode="json") | {"until": self.until.isoformat() if self.until else None}
         return {"call": self.number, **waits, "since": self.since.isoformat()}
 
 

@@ -1,12 +1,12 @@
 """Verbs that start runs and change them: start, say, retry, pause, resume, wake, compact, cancel."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from holdfast.authority.statements import parsed
 from holdfast.runtime.cli.exits import FAILED, OK, REFUSED, WAITING
 from holdfast.runtime.cli.options import Blocks, By, Key, Reason, Thread, Verbs, read_content
 from holdfast.runtime.cli.reports import print_state, report_outcome
@@ -230,8 +230,11 @@ async def wake(
     call: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only for the call of this number.")] = None,
 ) -> int:
     """Wake a dormant run, or send it an event: the agent reads it when a call of it waits for such an event."""
-    value = parsed(data) if data else None
-    if data and not isinstance(value, dict):
+    try:
+        value = json.loads(data) if data else {}
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
         raise typer.BadParameter('--data: give a JSON object, such as \'{"service": "web"}\'')
     if (data or event_id) and not event:
         raise typer.BadParameter("--data and --id belong to an event: add --event NAME")

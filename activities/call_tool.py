@@ -105,7 +105,7 @@ class Tools:
                     request,
                 )
                 outcome = await self._execute(guarded, request)
-        if outcome.status != "unknown":
+        if outcome.status != "unknown" and not request.poll:
             self._transcripts.add_result(
                 tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
             )

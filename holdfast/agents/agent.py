@@ -38,6 +38,10 @@ class Limits(Frozen):
     """Seconds that a call of a read-only tool may take as a local activity, which costs half as much as a regular one
     but delays signals. A call that takes longer is repeated as a regular activity, and so are all later calls of that
     tool; 0 to use no local activities."""
+    poll_seconds: float = Field(default=2, ge=0.1, le=86_400)
+    """Seconds between two polls of `check_back` at first, and after news; then the delays grow."""
+    poll_ceiling: float = Field(default=300, ge=0.1, le=604_800)
+    """Maximum number of seconds between two polls of `check_back`."""
     stale_after: float = Field(default=86_400, gt=0)
     """Seconds of inactivity after which the agent's `verify` tools run before anything else."""
     history_events: int = Field(default=4_000, ge=20)
@@ -92,7 +96,8 @@ class Agent(Frozen):
     """Additional fields of the request: `{"temperature": 0}`, `{"reasoning_effort": "low"}`."""
     limits: Limits = Limits()
     dormancy: bool = False
-    """Whether the agent has the tools `sleep_until` and `wait_for_event`, with which it puts itself to sleep."""
+    """Whether the agent has the tools `sleep_until`, `wait_for_event` and `check_back`, with which it puts itself to
+    sleep."""
 
 
 class AgentSpec(Frozen):

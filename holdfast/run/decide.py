@@ -4,7 +4,8 @@
 2. Calls that are allowed start at once; a call that awaits approval holds back no other call.
 3. The next LLM call is made when every call of the step has a result. Before it, the context is compacted if that is
    due, and then the waiting messages are shown.
-4. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
+4. Calls that sleep are polled when it is time (`holdfast.run.polling`).
+5. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
 """
 
 from datetime import datetime
@@ -18,12 +19,14 @@ from holdfast.run.next_actions import (
     Compact,
     Finish,
     LoadAgent,
+    Poll,
     Settle,
     StartCalls,
     TakeMessages,
     Verify,
     Wait,
 )
+from holdfast.run.polling import due_polls
 from holdfast.run.state import RunState
 
 
@@ -36,7 +39,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     """
     if state.pause:
         return Wait()
-    action = _without_looking(state)
+    action = _without_looking(state, at=at)
     if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):
         return Verify(state.spec.verify)
     if state.spec and isinstance(action, Wait) and baseline_due(state):
@@ -44,7 +47,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     return action
 
 
-def _without_looking(state: RunState) -> Action:
+def _without_looking(state: RunState, *, at: datetime) -> Action:
     """What comes next, by what the run has recorded about the world."""
     if state.outcome:
         return Finish()
@@ -52,6 +55,8 @@ def _without_looking(state: RunState) -> Action:
         return Settle(state.calls.orphaned)
     if state.calls.allowed:
         return StartCalls(state.calls.allowed)
+    if polls := due_polls(state, at=at):
+        return Poll(polls)
     if state.blocked or state.calls.waiting:
         return Wait()
     if state.spec is None:

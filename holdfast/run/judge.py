@@ -3,21 +3,39 @@
 1. The policy judges every call, also with arguments that people have changed.
 2. A remembered rule lifts "approval required" and nothing else: what the policy denies stays denied.
 3. A constraint (`holdfast.run.constraints`) refuses a call before it is judged here.
-4. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
+4. A call that polls another is judged together with that: the stricter verdict counts.
+5. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
 """
 
-from holdfast.authority.policy import Terms, ToolUse, Verdict, evaluate
+from collections.abc import Mapping, Sequence
+
+from holdfast.authority.policy import Terms, ToolUse, Verdict, VerdictKind, evaluate
 from holdfast.authority.statements import parsed
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.remembered_rules import rule_for
 from holdfast.run.state import RunState
 from holdfast.tools.numbers import with_floats
+from holdfast.tools.triggers import calls_of, polled_call
 from holdfast.trust import Trust, is_tainted
+
+_STRICTNESS: Mapping[VerdictKind, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 def judge_call(state: RunState, call: ToolCall) -> Verdict:
     """Judge a call of a tool that the agent has: `allow`, `ask` (approval required) or `deny`."""
-    verdict = policy_verdict(state, call)
+    verdict = _lift(state, call, policy_verdict(state, call))
+    if approval_required(verdict) and polled_call(call):
+        return _stricter(call, [_lift(state, each, _verdict(state, each)) for each in calls_of(call)])
+    return verdict
+
+
+def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
+    """Judge a call by the policy alone, without the thread's remembered rules."""
+    return _stricter(call, [_verdict(state, each) for each in calls_of(call)])
+
+
+def _lift(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
+    """The verdict on a call, with the thread's remembered rules."""
     if approval_required(verdict) and (rule := rule_for(state, call, verdict.terms)):
         by = ", ".join(vote.by for vote in rule.votes)
         lifted = f"remembered {rule.rule} (by {by})"
@@ -25,12 +43,29 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
     return verdict
 
 
-def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
-    """Judge a call by the policy alone, without the thread's remembered rules."""
+def _stricter(call: ToolCall, verdicts: Sequence[Verdict]) -> Verdict:
+    """The strictest of the verdicts on a call and on the one that it polls; of two that ask, the one that asks more
+    people, or the one on the polled call.
+    """
+    own, *others = verdicts
+    for verdict in others:
+        stricter = _STRICTNESS[verdict.verdict] > _STRICTNESS[own.verdict]
+        both_ask = verdict.verdict == own.verdict == "ask" and verdict.terms.quorum >= own.terms.quorum
+        both_lifted = verdict.verdict == own.verdict and verdict.remembered and not own.remembered
+        if stricter or both_ask or both_lifted:
+            (_, polled) = calls_of(call)
+            why = f"it calls {polled.name} again and again" + (f": {verdict.reason}" if verdict.reason else "")
+            own = verdict.model_copy(update={"reason": why})
+    return own
+
+
+def _verdict(state: RunState, call: ToolCall) -> Verdict:
+    """The policy's verdict on this very call."""
     spec = state.spec
     assert spec is not None
     tool = spec.tool(call.name)
-    assert tool is not None
+    if tool is None:  # a poll of it is refused before and after this
+        return Verdict(verdict="deny", rule="no such tool")
     trust = state.context.trust
     verdict = evaluate(
         spec.policy,

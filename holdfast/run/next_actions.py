@@ -52,6 +52,13 @@ class StartCalls:
 
 
 @dataclass(frozen=True)
+class Poll:
+    """Make the next poll of these calls that sleep, unless it is under way or cannot be made any more."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Block:
     """Do nothing until a person sends `retry`."""
 
@@ -69,4 +76,4 @@ class Finish:
     """The run is over."""
 
 
-Action = LoadAgent | CallLLM | Compact | TakeMessages | Verify | Settle | StartCalls | Block | Wait | Finish
+Action = LoadAgent | CallLLM | Compact | TakeMessages | Verify | Settle | StartCalls | Poll | Block | Wait | Finish

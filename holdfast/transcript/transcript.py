@@ -201,6 +201,7 @@ class Transcript:
                 | events.CompactionRequested()
                 | events.ConstraintLifted()
                 | events.DormancyBegan()
+                | events.WaitPolled()
                 | events.WakeReceived()
                 | events.VerdictGiven()
                 | events.ToolCallStarted()

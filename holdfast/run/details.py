@@ -21,7 +21,7 @@ from holdfast.base.wrapping import wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
 from holdfast.run.state import Blocked, RunState
-from holdfast.run.substates.dormancy import Dormancy
+from holdfast.run.substates.dormancy import Dormancy, Wait, looks_words
 from holdfast.run.substates.pause import Pause
 
 SHOWN_REQUESTS = 10
@@ -243,12 +243,20 @@ def paused_details(pause: Pause) -> list[str]:
 
 def waits_words(dormancy: Dormancy) -> str:
     """Return what the agent has put itself to sleep for, in a line."""
-    return "; ".join(wait.trigger.words for wait in dormancy.waits)
+    return "; ".join(wait_words(wait) for wait in dormancy.waits)
+
+
+def wait_words(wait: Wait) -> str:
+    """Return what a call waits for, and when it looks again if it polls."""
+    if wait.polls is None:
+        return wait.trigger.words
+    polls = wait.polls
+    return f"{wait.trigger.words}; looks again at {polls.again:%H:%M:%S} UTC ({looks_words(polls.count, polls.result)})"
 
 
 def dormant_details(dormancy: Dormancy) -> list[str]:
     """Return what a dormant run waits for, and the signal that wakes it."""
-    rows = [f"- call {wait.number}: {plain(wait.trigger.words, 1_000)}" for wait in dormancy.waits[:SHOWN_WAITS]]
+    rows = [f"- call {wait.number}: {plain(wait_words(wait), 1_000)}" for wait in dormancy.waits[:SHOWN_WAITS]]
     if (more := len(dormancy.waits) - SHOWN_WAITS) > 0:
         rows += [f"- and {more} more"]
     lines = ["", "### Dormant", "", *rows, ""]

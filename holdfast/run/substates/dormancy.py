@@ -4,6 +4,7 @@ Everything is bounded. Of its polls, a wait keeps what sets the time of the next
 that it ends, never to make room: one that does not fit is refused.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -25,6 +26,22 @@ BUFFERED_BYTES = 200_000
 
 SEEN = 500
 """Ids of the last events that were accepted: one of the same id is refused as a duplicate."""
+
+
+_BROUGHT: Mapping[PollKind, str] = {
+    "news": "a new result",
+    "same": "the same result",
+    "partial": "a part of the result",
+    "timeout": "a time-out",
+    "no_response": "a failure",
+}
+
+
+def looks_words(count: int, result: PollKind | None) -> str:
+    """Return the polls of a wait in a few words: `12 looks so far; the last: the same result`."""
+    if result is None:
+        return "no look so far"
+    return f"{count:,} look{'' if count == 1 else 's'} so far; the last: {_BROUGHT[result]}"
 
 
 class Polls(Frozen):

@@ -17,7 +17,7 @@ from holdfast.authority.statements import parsed
 from holdfast.base.readable_json import readable_json
 from holdfast.errors import EventOutOfPlace
 from holdfast.log.events import EVENTS
-from holdfast.run.details import HARMLESS
+from holdfast.run.details import HARMLESS, waits_words
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.runtime.cli.event_lines import running_calls
@@ -156,8 +156,7 @@ class View:
             words = f"Paused by {state.pause.by}{pause_words(state.pause.view())}{why}"
             yield Text(brief(words, 400), "bold blue")
         if state.dormancy.waits:
-            words = "; ".join(wait.trigger.words for wait in state.dormancy.waits)
-            yield Text(brief(f"Dormant, and waits for {words}", 400), "bold blue")
+            yield Text(brief(f"Dormant, and waits for {waits_words(state.dormancy)}", 400), "bold blue")
         if state.blocked:
             yield Text(f"Blocked: {brief(f'{state.blocked.cause}: {state.blocked.message}', 400)}", "bold red")
             if words := limits_words(state.view()["limits"]):

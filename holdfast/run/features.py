@@ -28,7 +28,8 @@ LEVELS: Mapping[int, str] = {
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
     "call, constraints, and `lift`; `pause` and `resume` by a person; tools that the run carries out (`sleep_until`, "
-    "`wait_for_event`), the status `dormant`, `wake`, and two search attributes of such agents",
+    "`wait_for_event`, `check_back` with its polls), the status `dormant`, `wake`, and two search attributes of such "
+    "agents",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -56,7 +57,7 @@ PAUSE_BY_PERSON = 1
 """The signals and updates `pause` and `resume`."""
 
 DORMANCY = 1
-"""Tools of the kind `runtime`, the signal and update `wake`, and the search attributes `HoldfastWakeAt` and
+"""Tools of the kind `runtime`, polls, the signal and update `wake`, and the search attributes `HoldfastWakeAt` and
 `HoldfastWaitsFor` of agents that have such tools."""
 
 

@@ -20,7 +20,6 @@ from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.tools.decorator import Tool
-from holdfast.tools.triggers import polled_call
 
 MAX_REPLY_BYTES = 900_000
 """A reply that is larger after clipping its text is rejected: Temporal allows 2 MB a payload, and the arguments of its
@@ -170,8 +169,8 @@ def _with_polled(text: str, call: ToolCall, *, spec: AgentSpec, tools: Mapping[s
     Raises:
         ArgumentsInvalid: They do not fit the polled tool.
     """
-    own, polled = spec.tool(call.name), polled_call(call.model_copy(update={"arguments": text}))
-    if own is None or own.kind != "runtime" or polled is None or polled.name not in tools:
+    polled = spec.polled_call(call.model_copy(update={"arguments": text}))
+    if polled is None or polled.name not in tools:
         return text
     try:
         read = tools[polled.name].read(polled.arguments).text

@@ -9,7 +9,9 @@ from pydantic import Field
 from holdfast.authority.policy import Policy
 from holdfast.base.digests import digest
 from holdfast.base.models import Frozen
+from holdfast.llm.blocks import ToolCall
 from holdfast.tools.spec import ToolSpec
+from holdfast.tools.triggers import polled_call
 
 
 class Limits(Frozen):
@@ -138,6 +140,16 @@ class AgentSpec(Frozen):
     def tool(self, name: str) -> ToolSpec | None:
         """Return the tool with this name, if the agent has it."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+    def polled_call(self, call: ToolCall) -> ToolCall | None:
+        """Return the call that this call makes again and again; None if it makes none, or cannot be read."""
+        tool = self.tool(call.name)
+        return polled_call(call) if tool and tool.kind == "runtime" else None
+
+    def calls_of(self, call: ToolCall) -> tuple[ToolCall, ...]:
+        """Return all that a call lets run: itself, and the call that it makes again and again, if any."""
+        polled = self.polled_call(call)
+        return (call, polled) if polled else (call,)
 
 
 _SHARED: WeakValueDictionary[str, AgentSpec] = WeakValueDictionary()

@@ -18,12 +18,12 @@ from holdfast.run.rights import Refusal, policy_of, verify_speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.constraints import Constraint
 from holdfast.tools.effects import PastEffect, words_of
-from holdfast.tools.triggers import calls_of
 
 
 def refusing(state: RunState, call: ToolCall, *, at: datetime) -> Constraint | None:
     """Return a constraint that refuses this call, or the call that it would make again and again; None if none does."""
-    found = (state.constraints.refusing(each, at=at) for each in calls_of(call))
+    calls = state.spec.calls_of(call) if state.spec else (call,)
+    found = (state.constraints.refusing(each, at=at) for each in calls)
     return next(filter(None, found), None)
 
 

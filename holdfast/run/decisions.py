@@ -40,7 +40,6 @@ from holdfast.run.rights import Refusal, Speaker, right_of, verify_speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import CallState
 from holdfast.tools.effects import words_of
-from holdfast.tools.triggers import polled_call
 
 Events = list[AgentEvent]
 
@@ -239,7 +238,7 @@ def _editable(state: RunState, decision: Decision, call: CallState, *, at: datet
     edited = ToolCall(id="", name=call.call.name, arguments=exact_json(decision.arguments))
     if problem := call_problem(state.spec, edited, at=at):
         return Refusal("malformed", problem[:500])
-    if polled := polled_call(edited):
+    if polled := state.spec.polled_call(edited):
         problem = _unfit(state.spec, polled.name, parsed(polled.arguments))
         return Refusal("malformed", f"arguments.{problem}") if problem else None
     return None

@@ -13,7 +13,7 @@ from holdfast.run.substates.context import FOLLOW_UPS_CHARS
 from holdfast.run.substates.dormancy import Polls, Wait
 from holdfast.run.substates.freshness import FindingDigest
 from holdfast.run.substates.inbox import WaitingMessage
-from holdfast.tools.triggers import PollTrigger, polled_call
+from holdfast.tools.triggers import PollTrigger
 from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust, least
 
@@ -86,7 +86,9 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
         line = f"{call.call.name}({call.call.arguments}): {event.text}"
         after = replace(after, context=after.context.add_unresolved_call(line))
     if event.scope:
-        refused = polled_call(call.call) or call.call  # what said so is the tool that was polled
+        refused = (
+            state.spec.polled_call(call.call) if state.spec else None
+        ) or call.call  # what said so is the tool that was polled
         constraints = after.constraints.add(
             event.number, refused, scope=event.scope, reason=event.text, until=event.until, at=event.at
         )

@@ -15,7 +15,6 @@ from holdfast.llm.blocks import ToolCall
 from holdfast.run.remembered_rules import rule_for
 from holdfast.run.state import RunState
 from holdfast.tools.numbers import with_floats
-from holdfast.tools.triggers import calls_of, polled_call
 from holdfast.trust import Trust, is_tainted
 
 _STRICTNESS: Mapping[VerdictKind, int] = {"allow": 0, "ask": 1, "deny": 2}
@@ -24,14 +23,21 @@ _STRICTNESS: Mapping[VerdictKind, int] = {"allow": 0, "ask": 1, "deny": 2}
 def judge_call(state: RunState, call: ToolCall) -> Verdict:
     """Judge a call of a tool that the agent has: `allow`, `ask` (approval required) or `deny`."""
     verdict = _lift(state, call, policy_verdict(state, call))
-    if approval_required(verdict) and polled_call(call):
-        return _stricter(call, [_lift(state, each, _verdict(state, each)) for each in calls_of(call)])
+    calls = _calls(state, call)
+    if approval_required(verdict) and len(calls) > 1:
+        return _stricter(calls, [_lift(state, each, _verdict(state, each)) for each in calls])
     return verdict
 
 
 def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
     """Judge a call by the policy alone, without the thread's remembered rules."""
-    return _stricter(call, [_verdict(state, each) for each in calls_of(call)])
+    calls = _calls(state, call)
+    return _stricter(calls, [_verdict(state, each) for each in calls])
+
+
+def _calls(state: RunState, call: ToolCall) -> tuple[ToolCall, ...]:
+    assert state.spec is not None
+    return state.spec.calls_of(call)
 
 
 def _lift(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
@@ -43,17 +49,16 @@ def _lift(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
     return verdict
 
 
-def _stricter(call: ToolCall, verdicts: Sequence[Verdict]) -> Verdict:
+def _stricter(calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> Verdict:
     """The strictest of the verdicts on a call and on the one that it polls; of two that ask, the one that asks more
     people, or the one on the polled call.
     """
-    own, *others = verdicts
-    for verdict in others:
+    own = verdicts[0]
+    for polled, verdict in zip(calls[1:], verdicts[1:], strict=True):
         stricter = _STRICTNESS[verdict.verdict] > _STRICTNESS[own.verdict]
         both_ask = verdict.verdict == own.verdict == "ask" and verdict.terms.quorum >= own.terms.quorum
         both_lifted = verdict.verdict == own.verdict and verdict.remembered and not own.remembered
         if stricter or both_ask or both_lifted:
-            (_, polled) = calls_of(call)
             why = f"it calls {polled.name} again and again" + (f": {verdict.reason}" if verdict.reason else "")
             own = verdict.model_copy(update={"reason": why})
     return own

@@ -196,7 +196,7 @@ def _name(name: Any) -> str:
 
 
 def polled_call(call: ToolCall) -> ToolCall | None:
-    """Return the call that a call of `check_back` would make again and again; None for any other call."""
+    """Return the call that a call of Holdfast's `check_back` would make again and again; None for any other call."""
     if call.name != "check_back":
         return None
     try:
@@ -204,12 +204,6 @@ def polled_call(call: ToolCall) -> ToolCall | None:
         return _polled(arguments if isinstance(arguments, dict) else {})
     except ValueError:
         return None
-
-
-def calls_of(call: ToolCall) -> tuple[ToolCall, ...]:
-    """Return all that a call lets run: itself, and the call that it makes again and again, if any."""
-    polled = polled_call(call)
-    return (call, polled) if polled else (call,)
 
 
 def _polled(arguments: Mapping[str, Any]) -> ToolCall:

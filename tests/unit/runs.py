@@ -445,9 +445,12 @@ class Thread:
                 assert through_json(command.request) == command.request
                 if isinstance(command.request, LLMRequest):
                     self._send(command.request)
-                elif isinstance(command.request, ToolRequest) and command.number:
-                    if not command.request.settle and not command.request.poll:
-                        self.attempts[command.request.key, command.request.epoch] += 1
+                elif (
+                    isinstance(made := command.request, ToolRequest)
+                    and command.number
+                    and not (made.settle or made.poll)
+                ):
+                    self.attempts[made.key, made.epoch] += 1
         assert len(self.waiting(AgentRequest | LLMRequest | ThreadRequest)) <= 1, (
             "more than one of these calls is in progress"
         )

@@ -20,7 +20,7 @@ from holdfast.tools.decorator import tool
 from holdfast.tools.effects import Effect
 from holdfast.tools.result_conditions import read_condition
 from holdfast.tools.triggers import POLLED_BYTES
-from tests.unit.runs import ADAPTER, Thread, loaded_thread, tool_spec
+from tests.unit.runs import ADAPTER, Thread, agent_spec, loaded_thread, tool_spec
 from tests.unit.test_dormancy import audited, calling, continue_as_new, result, sleeper, wake
 
 POLICY = Policy(rules=(ask("pay"), ask("private"), deny("hidden"), allow()))
@@ -572,3 +572,15 @@ def test_a_tool_with_an_effect_in_the_spec_is_the_only_thing_that_counts() -> No
     spec = sleeper(tool_spec("put", Effect.IDEMPOTENT), policy=Policy(rules=(allow(),)))
     thread = polling(spec, name="put")
     assert (result(thread).status, polls(thread)) == ("invalid", [])
+
+
+@pytest.mark.parametrize("features", [0, 1])
+def test_a_users_own_tool_of_that_name_polls_nothing(features: int) -> None:
+    """Its arguments are its own: they are neither read nor judged as another call."""
+    spec = agent_spec(tools=(tool_spec("check_back"),), policy=Policy(rules=(deny("hidden"), allow())))
+    thread = loaded_thread(spec, features=features)
+    thread.reply(calling(check_back=check("hidden")))
+    assert (thread.running_calls, polls(thread)) == ([1], [])
+    thread.finish(1, "checked")
+    assert result(thread).text == "checked"
+    audited(thread)

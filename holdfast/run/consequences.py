@@ -218,8 +218,9 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         if past:
             before.remove(past)
         events.append(ToolCallRequested(number=number, call=call, past=past.key if past else ""))
-        problem = reply.problems.get(call.id) or _problem(state.spec, call, at=at)
-        if problem:
+        problem = _problem(state.spec, call, at=at)
+        if problem or call.id in reply.problems:
+            problem = reply.problems.get(call.id) or problem
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
             continue
         if cannot := refuse_call(state, number, call, past=past, at=at):

@@ -114,7 +114,7 @@ class Tools:
                     outcome = await self._execute(guarded, request)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
-        if outcome.status != "unknown":
+        if outcome.status != "unknown" and not request.poll:
             self._transcripts.add_result(
                 tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
             )

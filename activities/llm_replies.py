@@ -8,8 +8,11 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from pydantic_core import from_json
+
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.middleware import LLMResult
+from holdfast.base.canonical import exact_json
 from holdfast.errors import HoldfastError
 from holdfast.llm.adapters import Adapter, as_dict, message_of, recordable
 from holdfast.llm.blocks import RefusalBlock, ToolCall, blocks_of
@@ -150,7 +153,7 @@ def _read_calls(
             problems[call.id] = f"there is no tool named {call.name!r}; there are: {known}"
         elif call.name in tools:  # otherwise a worker with another catalog runs the call, and checks it then
             try:
-                read = tools[call.name].read(call.arguments).text
+                read = _with_polled(tools[call.name].read(call.arguments).text, call, spec=spec, tools=tools)
             except ArgumentsInvalid as error:
                 hint = " (the reply was cut off by the length limit)" if cut_off else ""
                 problems[call.id] = f"the arguments do not fit: {error}{hint}"
@@ -158,6 +161,22 @@ def _read_calls(
                 if read != canonical_arguments(call.arguments):
                     arguments[call.id] = read
     return problems, arguments
+
+
+def _with_polled(text: str, call: ToolCall, *, spec: AgentSpec, tools: Mapping[str, Tool]) -> str:
+    """The arguments of a call; those of a call that it polls are as the polled tool reads them, defaults included.
+
+    Raises:
+        ArgumentsInvalid: They do not fit the polled tool.
+    """
+    polled = spec.polled_call(call.model_copy(update={"arguments": text}))
+    if polled is None or polled.name not in tools:
+        return text
+    try:
+        read = tools[polled.name].read(polled.arguments).text
+    except ArgumentsInvalid as error:
+        raise ArgumentsInvalid(f"those of {polled.name}: {error}") from None
+    return exact_json({**from_json(text), "arguments": from_json(read)})
 
 
 def _parse(body: bytes) -> dict[str, Any]:

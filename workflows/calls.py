@@ -25,8 +25,9 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
     """
     if isinstance(command, Sleep):
         waits_for = "until it closes" if state.idle.awaiting else "until something is due about a request"
-        if command.until == state.dormancy.until:
-            waits_for = "until the agent wakes"
+        if command.until == state.dormancy.due():
+            polls = any(wait.polls and wait.due == command.until for wait in state.dormancy.waits)
+            waits_for = "until the agent looks again" if polls else "until the agent wakes"
         return asyncio.create_task(workflow.sleep(command.seconds, summary=waits_for))
     activity = activity_of(command.request)
     if not command.local:

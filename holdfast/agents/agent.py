@@ -10,7 +10,9 @@ from holdfast.authority.policy import Policy
 from holdfast.authority.refinements import REFINE_TOOL
 from holdfast.base.digests import digest
 from holdfast.base.models import Frozen
+from holdfast.llm.blocks import ToolCall
 from holdfast.tools.spec import ToolSpec
+from holdfast.tools.triggers import polled_call
 
 
 class Limits(Frozen):
@@ -47,6 +49,10 @@ class Limits(Frozen):
     """Seconds that a call of a read-only tool may take as a local activity, which costs half as much as a regular one
     but delays signals. A call that takes longer is repeated as a regular activity, and so are all later calls of that
     tool; 0 to use no local activities."""
+    poll_seconds: float = Field(default=2, ge=0.1, le=86_400)
+    """Seconds between two polls of `check_back` at first, and after news; then the delays grow."""
+    poll_ceiling: float = Field(default=300, ge=0.1, le=604_800)
+    """Maximum number of seconds between two polls of `check_back`."""
     stale_after: float = Field(default=86_400, gt=0)
     """Seconds of inactivity after which the agent's `verify` tools run before anything else."""
     history_events: int = Field(default=4_000, ge=20)
@@ -116,7 +122,8 @@ class Agent(Frozen):
     """Additional fields of the request: `{"temperature": 0}`, `{"reasoning_effort": "low"}`."""
     limits: Limits = Limits()
     dormancy: bool = False
-    """Whether the agent has the tools `sleep_until` and `wait_for_event`, with which it puts itself to sleep."""
+    """Whether the agent has the tools `sleep_until`, `wait_for_event` and `check_back`, with which it puts itself to
+    sleep."""
     refines: bool = False
     """Whether the agent has the tool `refine_task`, with which it asks people to change its own task."""
 
@@ -159,6 +166,16 @@ class AgentSpec(Frozen):
     def tool(self, name: str) -> ToolSpec | None:
         """Return the tool with this name, if the agent has it."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+    def polled_call(self, call: ToolCall) -> ToolCall | None:
+        """Return the call that this call makes again and again; None if it makes none, or cannot be read."""
+        tool = self.tool(call.name)
+        return polled_call(call) if tool and tool.kind == "runtime" else None
+
+    def calls_of(self, call: ToolCall) -> tuple[ToolCall, ...]:
+        """Return all that a call lets run: itself, and the call that it makes again and again, if any."""
+        polled = self.polled_call(call)
+        return (call, polled) if polled else (call,)
 
 
 _SHARED: WeakValueDictionary[str, AgentSpec] = WeakValueDictionary()

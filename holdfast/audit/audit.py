@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from holdfast.audit.events import Expected, as_outcome, as_reply, difference, same
+from holdfast.audit.events import Expected, as_outcome, as_poll, as_reply, difference, same
 from holdfast.authority.approvals import COUNTING
 from holdfast.authority.policy import Policy
 from holdfast.log.events import (
@@ -60,6 +60,7 @@ from holdfast.log.events import (
     ToolCallStarted,
     UserMessageReceived,
     VerdictGiven,
+    WaitPolled,
     WakeReceived,
 )
 from holdfast.log.references import artifacts_of
@@ -81,8 +82,9 @@ from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.evolve import evolve
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.run.inputs import on_compact, on_message
-from holdfast.run.next_actions import AskForLearnings, Complete, NoteProgress, StartCalls, TakeMessages
+from holdfast.run.next_actions import AskForLearnings, Complete, NoteProgress, Poll, StartCalls, TakeMessages
 from holdfast.run.pausing import on_pause, on_resume
+from holdfast.run.polling import ends_unfulfilled, on_poll, poll_event, refuse_poll
 from holdfast.run.refining import on_refinement
 from holdfast.run.repeats import noted
 from holdfast.run.resets import on_reset
@@ -274,6 +276,8 @@ class Audit:
                 yield [event]
             case CompactionRequested():
                 yield on_compact(state, {"by": event.by, "reason": event.reason})[2]
+            case WaitPolled():
+                yield from self._polls(event, events)
             case WakeReceived():
                 yield on_wake(state, wake_payload(event), at=at)[2]
             case RunPaused():
@@ -345,6 +349,8 @@ class Audit:
             yield [on_start(state, number, at=event.at)]  # refused, by a constraint
         if isinstance(event, RunFinished) and isinstance(action, Complete):
             yield [on_complete(state)]
+        if isinstance(action, Poll) and (wait := state.dormancy.find(number)):
+            yield [refused] if (refused := refuse_poll(state, wait, at=event.at)) else []
         if reopened := on_reopen(state):
             yield [*reopened, RunStarted]
         if not isinstance(event, RunFinished) or event.outcome == "cancelled":
@@ -353,6 +359,20 @@ class Audit:
             if event.outcome == "failed" and (state.spec is None or on_loaded(state)):
                 yield [event]
             yield on_time(state, at=event.at)
+
+    def _polls(self, event: WaitPolled, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
+        """A poll: the time of the next one, and whether the wait ends with it. A result that does not end it is not in
+        the log, only its digest.
+        """
+        state, wait = self.state, self.state.dormancy.find(event.number)
+        if wait is None or wait.polls is None or event.poll != wait.polls.count + 1 or wait.polls.again > event.at:
+            return
+        ended = events[1] if len(events) > 1 and event.again is None else None
+        if isinstance(ended, ToolCallFinished) and ended.number == event.number:
+            outcome = as_poll(event, ended, note=state.calls.get(event.number).edit_note)
+            yield on_poll(state, event.number, outcome, poll=event.poll, at=event.at)
+        elif not ends_unfulfilled(wait, event.status, at=event.at):
+            yield [poll_event(state, wait, event.status, seen=event.seen, duration_ms=event.duration_ms, at=event.at)]
 
     def _check_start(self, event: RunStarted) -> None:
         if event.thread != self._thread:

@@ -22,8 +22,10 @@ from holdfast.log.events import (
     ToolCallFinished,
     ToolCallRequested,
     VerdictGiven,
+    WaitPolled,
 )
 from holdfast.run.contracts import LLMReply, ToolOutcome
+from holdfast.run.polling import without_heading
 
 _STAMPS = ("position", "at", "digest", "schema_version")
 _PROSE = {
@@ -69,6 +71,20 @@ def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> To
         why = event.request.why
         return ToolOutcome(status="unknown", content=why, cause=event.cause, failures=event.failures)
     return ToolOutcome(status="unknown", content="")
+
+
+def as_poll(event: WaitPolled, ended: ToolCallFinished, *, note: str) -> ToolOutcome:
+    """Return what a polled tool returned, read back from the events of a poll that ended its wait.
+
+    Args:
+        event: The poll.
+        ended: The end of the call that slept.
+        note: What its result says about arguments that a person changed.
+    """
+    headed = event.status not in ("cannot", "invalid")
+    content = without_heading(ended.content, note) if headed else ended.content
+    known = {"status": event.status, "content": content, "duration_ms": event.duration_ms}
+    return as_outcome(ended).model_copy(update=known)
 
 
 def same(expected: Expected, event: AgentEvent) -> bool:

@@ -691,6 +691,33 @@ class DormancyBegan(Event):
     """The `wake_received` that ends the wait at once; 0 where none does."""
 
 
+PollKind = Literal["news", "same", "partial", "timeout", "no_response"]
+"""What a poll brought: another result than the one before · the same one, or one that changes too often to count as
+news · a part · nothing in time · no result."""
+
+
+class WaitPolled(Event):
+    """The run has called the tool that a sleeping call polls, and has its result. The LLM reads the last one only, with
+    `tool_call_finished`. Recorded from feature level 1 on.
+
+    Followed by: `tool_call_finished` where the poll ends the wait, else another poll.
+    Correlate: `number` is the call's that sleeps; `poll` counts its polls from 1.
+    """
+
+    type: Literal["wait_polled"] = "wait_polled"
+    number: int
+    poll: int
+    status: ToolStatus
+    """How the tool's call ended."""
+    result: PollKind
+    """What sets the time of the next poll."""
+    seen: str
+    """Digest of the result."""
+    duration_ms: int = 0
+    again: datetime | None = None
+    """When the next poll is due; None where this one ends the wait."""
+
+
 class WakeReceived(Event):
     """An event arrived from outside, or somebody woke the run. What was sent is a claim. Recorded from feature level 1
     on.
@@ -872,6 +899,7 @@ AgentEvent = Annotated[
     | ToolCallStarted
     | ToolCallFinished
     | DormancyBegan
+    | WaitPolled
     | WakeReceived
     | ConstraintLifted
     | RunBlocked

@@ -24,6 +24,7 @@ from holdfast.run.next_actions import (
     Finish,
     LoadAgent,
     NoteProgress,
+    Poll,
     Settle,
     StartCalls,
     TakeMessages,
@@ -31,12 +32,13 @@ from holdfast.run.next_actions import (
     Wait,
 )
 from holdfast.run.open_calls import OpenCalls
+from holdfast.run.polling import refuse_poll
 from holdfast.run.recorder import Recorder
-from holdfast.run.requests import agent_request, origin_of, tool_request, verify_request
+from holdfast.run.requests import agent_request, origin_of, poll_request, tool_request, verify_request
 from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.verification import Verification
 
-STARTS = Verify | Settle | StartCalls | LoadAgent | CallLLM | Compact
+STARTS = Verify | Settle | StartCalls | Poll | LoadAgent | CallLLM | Compact
 """Actions that start something: a run that is about to continue as new leaves them to the next Temporal run."""
 
 
@@ -85,6 +87,8 @@ class Actions:
                 self._run.record(on_learning_due(self._run.state))
             case Complete():
                 self._run.record(on_complete(self._run.state))
+            case Poll(numbers=numbers):
+                return self._poll_all(numbers)
             case Block(cause=cause, message=message):
                 self._run.record(RunBlocked(cause=cause, message=message))
             case Verify(tools=tools, baseline=baseline):
@@ -117,7 +121,8 @@ class Actions:
 
     def _start_call(self, number: int) -> None:
         before, position = self._run.state, self._run.log.length
-        call, origin = before.calls.get(number), origin_of(before, number, position=position)
+        call = before.calls.get(number)
+        origin = origin_of(before, number, call.call.name, position=position)
         started = on_start(before, number, at=self._run.at)
         self._run.record(started)
         if isinstance(started, ToolCallFinished):
@@ -128,6 +133,20 @@ class Actions:
         state = self._run.state
         request = tool_request(state, call.call, number=number, epoch=call.epoch, undo=call.undo, origin=origin)
         self._calls.call(request, state, number=number)
+
+    def _poll_all(self, numbers: tuple[int, ...]) -> bool:
+        """Make the polls that are due and not under way; return whether a wait has ended instead."""
+        under_way = {call.number for call in self._calls.under_way(ToolRequest)}
+        ended = False
+        for wait in [wait for wait in self._run.state.dormancy.waits if wait.number in numbers]:
+            state = self._run.state
+            if refused := refuse_poll(state, wait, at=self._run.at):
+                self._run.record(refused)
+                ended = True
+            elif wait.number not in under_way:
+                request = poll_request(state, wait, position=self._run.log.length)
+                self._calls.call(request, state, number=wait.number)
+        return ended
 
     def _settle_all(self, numbers: tuple[int, ...]) -> bool:
         under_way = {call.number for call in self._calls.under_way(ToolRequest)}

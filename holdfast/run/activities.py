@@ -117,10 +117,13 @@ def _tool(request: ToolRequest, state: RunState) -> ToolSpec:
 
 
 def _tool_summary(request: ToolRequest, _: RunState) -> str:
-    return ("undo " if request.undo else "settle " if request.settle else "") + describe_call(request.call)
+    poll = f"poll {request.poll}: " if request.poll else ""
+    return (poll or ("undo " if request.undo else "settle " if request.settle else "")) + describe_call(request.call)
 
 
 def _tool_local(request: ToolRequest, state: RunState) -> float:
+    if request.poll:
+        return 0  # it must not hold up what wakes the run
     reads = not request.settle and not request.undo and _tool(request, state).effect is Effect.READ
     return _limits(state).local_seconds if reads else 0
 

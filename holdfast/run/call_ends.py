@@ -35,6 +35,7 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.lookback import Lookback
 from holdfast.run.open_calls import OpenCalls
+from holdfast.run.polling import on_poll
 from holdfast.run.recorder import Recorder
 from holdfast.run.requests import effect_of
 from holdfast.run.verification import Verification
@@ -155,6 +156,9 @@ class CallEnds:
 
     def _on_outcome(self, call: Call, request: ToolRequest, outcome: ToolOutcome) -> None:
         run = self._run
+        if request.poll:
+            run.record(*on_poll(run.state, call.number, outcome, poll=request.poll, at=run.at))
+            return
         if call.number:
             run.record(*on_outcome(run.state, call.number, outcome, at=run.at))
             return

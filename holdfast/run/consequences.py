@@ -5,6 +5,7 @@ Pure functions: state and fact in, events out. The fact is recorded first, then 
 
 from datetime import datetime
 
+from holdfast.agents.agent import AgentSpec
 from holdfast.authority.policy import Terms, Verdict
 from holdfast.base.names import person_name
 from holdfast.llm.blocks import Content, ToolCall, text_of, with_heading
@@ -28,7 +29,7 @@ from holdfast.log.events import (
 )
 from holdfast.run.approval_requests import new_request
 from holdfast.run.compaction import summary_message
-from holdfast.run.constraints import refuse_call, refused
+from holdfast.run.constraints import refuse_call, refused, refusing
 from holdfast.run.contracts import (
     CONTEXT_TOO_LONG,
     NAME_INVALID,
@@ -43,6 +44,7 @@ from holdfast.run.decisions import on_due
 from holdfast.run.ending import on_learning_time, refuse_other_tool
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.run.judge import denial_of, judge_call
+from holdfast.run.polling import call_problem
 from holdfast.run.repeats import delay_of
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import CallState, Phase
@@ -221,10 +223,9 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         if past:
             before.remove(past)
         events.append(ToolCallRequested(number=number, call=call, past=past.key if past else ""))
-        tool = state.spec.tool(call.name)
-        problem = reply.problems.get(call.id) or refuse_other_tool(state, call)
-        if tool is None or problem:
-            problem = problem or f"there is no tool named {call.name!r}"
+        problem = refuse_other_tool(state, call) or _problem(state.spec, call, at=at)
+        if problem or call.id in reply.problems:
+            problem = reply.problems.get(call.id) or problem
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
             continue
         if cannot := refuse_call(state, number, call, past=past, at=at):
@@ -247,13 +248,18 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     return events
 
 
+def _problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
+    """Why a call can never run; empty if it can."""
+    return call_problem(spec, call, at=at) if spec.tool(call.name) else f"there is no tool named {call.name!r}"
+
+
 def on_start(state: RunState, number: int, *, at: datetime) -> ToolCallStarted | ToolCallFinished:
     """Return the event that starts an allowed call: its intent, with the key of its one effect.
 
     Where a constraint has come to refuse the call since it was allowed, the event ends it.
     """
     call = state.calls.get(number)
-    if not call.undo and (constraint := state.constraints.refusing(call.call, at=at)):
+    if not call.undo and (constraint := refusing(state, call.call, at=at)):
         return refused(number, constraint, call.past)
     key = state.effect_key(number, call.call)
     return ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)

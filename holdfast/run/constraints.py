@@ -6,6 +6,7 @@
    precedence over the policy, over approvals and over remembered rules, and gives no permission when it ends: the call
    is judged as any other.
 3. Undoing an effect is not refused.
+4. A constraint on a call refuses polls of that call, too (`holdfast.run.polling`).
 """
 
 from datetime import datetime
@@ -17,6 +18,13 @@ from holdfast.run.rights import Refusal, policy_of, verify_speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.constraints import Constraint
 from holdfast.tools.effects import PastEffect, words_of
+
+
+def refusing(state: RunState, call: ToolCall, *, at: datetime) -> Constraint | None:
+    """Return a constraint that refuses this call, or the call that it would make again and again; None if none does."""
+    calls = state.spec.calls_of(call) if state.spec else (call,)
+    found = (state.constraints.refusing(each, at=at) for each in calls)
+    return next(filter(None, found), None)
 
 
 def refuse_call(
@@ -31,7 +39,7 @@ def refuse_call(
         past: The effect that the call had before the run was reset.
         at: Now.
     """
-    constraint = state.constraints.refusing(call, at=at)
+    constraint = refusing(state, call, at=at)
     if constraint is None:
         return []
     verdict = VerdictGiven(number=number, verdict="deny", rule=f"constraint {constraint.number}")
@@ -46,7 +54,7 @@ def refused(number: int, constraint: Constraint, past: PastEffect | None) -> Too
 
 def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal | None:
     """Return why people cannot let this call run now; None if they can."""
-    constraint = state.constraints.refusing(call, at=at)
+    constraint = refusing(state, call, at=at)
     if constraint is None:
         return None
     why = f"it cannot be done: {constraint.line}"

@@ -216,6 +216,8 @@ class ToolRequest(Order):
     """Find out what became of the effect, and cause nothing."""
     origin: Origin | None = None
     """Where the call comes from, for tools that ask for it."""
+    poll: int = 0
+    """The number of the poll that this is, of a call that sleeps and that `number` names; 0 for any other call."""
     cannot: bool = False
     """The run takes the status `cannot`; one of a lower feature level takes `failed` in its place."""
     names_artifacts: bool = False

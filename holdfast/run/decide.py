@@ -5,8 +5,9 @@
    awaits approval holds back no other call.
 3. The next LLM call is made when every call of the step has a result. Before it, the context is compacted if that is
    due, and then the waiting messages are shown.
-4. Between the LLM's answer and the end of the run, closing work may come (`holdfast.run.ending`).
-5. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
+4. Calls that sleep are polled when it is time (`holdfast.run.polling`).
+5. Between the LLM's answer and the end of the run, closing work may come (`holdfast.run.ending`).
+6. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
 """
 
 from datetime import datetime
@@ -24,12 +25,14 @@ from holdfast.run.next_actions import (
     Finish,
     LoadAgent,
     NoteProgress,
+    Poll,
     Settle,
     StartCalls,
     TakeMessages,
     Verify,
     Wait,
 )
+from holdfast.run.polling import due_polls
 from holdfast.run.repeats import refusals_block
 from holdfast.run.state import RunState
 
@@ -59,6 +62,8 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return Settle(state.calls.orphaned)
     if startable := state.calls.startable(at):
         return StartCalls(startable)
+    if polls := due_polls(state, at=at):
+        return Poll(polls)
     if not state.calls.waiting and progress_due(state, at=at):
         return NoteProgress()
     if state.blocked or state.calls.waiting:

@@ -9,13 +9,16 @@
 """
 
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 from temporalio import workflow
 
+from holdfast.agents.agent import AgentSpec
 from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
-from holdfast.authority.statements import Decision
+from holdfast.authority.statements import Decision, parsed
 from holdfast.authority.votes import Vote, agreeing, cast
+from holdfast.base.canonical import exact_json
+from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import (
     AgentEvent,
     ApprovalEscalated,
@@ -31,6 +34,7 @@ from holdfast.run.constraints import refuse_approval
 from holdfast.run.dormancy import on_sleep_due
 from holdfast.run.judge import judge_call
 from holdfast.run.pausing import on_pause_due
+from holdfast.run.polling import call_problem
 from holdfast.run.remembered_rules import rule_made_by
 from holdfast.run.rights import Refusal, Speaker, right_of, verify_speaker
 from holdfast.run.state import RunState
@@ -203,7 +207,7 @@ def _check(state: RunState, decision: Decision, request: ApprovalRequest | None,
         return right
     if decision.decision == "respond" and not decision.result:
         return Refusal("malformed", "give the answer as `result`")
-    if refusal := _editable(state, decision, state.calls.get(request.number)):
+    if refusal := _editable(state, decision, state.calls.get(request.number), at=at):
         return refusal
     if decision.decision in ("approve", "absent"):
         asked = request.call(request.edit(decision.arguments))
@@ -222,22 +226,36 @@ def _without_request(state: RunState, decision: Decision) -> Refusal:
     return Refusal("unknown_request", f"no request {decision.request}; open: {still_open}")
 
 
-def _editable(state: RunState, decision: Decision, call: CallState) -> Refusal | None:
+def _editable(state: RunState, decision: Decision, call: CallState, *, at: datetime) -> Refusal | None:
     """Why the tool cannot take the arguments that a person gives; None if it can."""
     if decision.arguments is None:
         return None
     if decision.decision != "approve":
         return Refusal("malformed", f"arguments go with approve, not with {decision.decision}")
-    tool = state.spec.tool(call.call.name) if state.spec else None
+    assert state.spec is not None
+    if problem := _unfit(state.spec, call.call.name, decision.arguments):
+        return Refusal("malformed", problem)
+    edited = ToolCall(id="", name=call.call.name, arguments=exact_json(decision.arguments))
+    if problem := call_problem(state.spec, edited, at=at):
+        return Refusal("malformed", problem[:500])
+    if polled := state.spec.polled_call(edited):
+        problem = _unfit(state.spec, polled.name, parsed(polled.arguments))
+        return Refusal("malformed", f"arguments.{problem}") if problem else None
+    return None
+
+
+def _unfit(spec: AgentSpec, name: str, arguments: dict[str, Any]) -> str:
+    """Why the tool of that name cannot take these arguments; empty if it can."""
+    tool = spec.tool(name)
     assert tool is not None
     with workflow.unsafe.imports_passed_through():
         import jsonschema  # here, because few processes ever need it
     try:
-        jsonschema.validate(decision.arguments, tool.parameters)
+        jsonschema.validate(arguments, tool.parameters)
     except jsonschema.ValidationError as error:
         place = ".".join(str(part) for part in error.absolute_path)
-        return Refusal("malformed", f"arguments{'.' if place else ''}{place}: {error.message}"[:500])
-    if missing := tool.defaults.keys() - decision.arguments.keys():
+        return f"arguments{'.' if place else ''}{place}: {error.message}"[:500]
+    if missing := tool.defaults.keys() - arguments.keys():
         # All that runs has to be judged; a default would be filled in after the verdict.
-        return Refusal("malformed", f"arguments: give every parameter, also {', '.join(sorted(missing))}")
-    return None
+        return f"arguments: give every parameter, also {', '.join(sorted(missing))}"
+    return ""

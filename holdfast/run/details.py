@@ -273,7 +273,7 @@ def paused_details(pause: Pause) -> list[str]:
 
 def dormant_details(dormancy: Dormancy) -> list[str]:
     """Return what a dormant run waits for, and the signal that wakes it."""
-    rows = [f"- call {wait.number}: {plain(wait.trigger.words, 1_000)}" for wait in dormancy.waits[:SHOWN_WAITS]]
+    rows = [f"- call {wait.number}: {plain(wait.words, 1_000)}" for wait in dormancy.waits[:SHOWN_WAITS]]
     if (more := len(dormancy.waits) - SHOWN_WAITS) > 0:
         rows += [f"- and {more} more"]
     lines = ["", "### Dormant", "", *rows, ""]

@@ -2,9 +2,9 @@
 
 1. The run itself carries out a call of a tool of the kind `runtime`: no activity runs, and nothing of it is in the
    ledger. It is judged and approved like any other call.
-2. A wait ends once: by its time, by the first event that it waits for, by a person's message, by `wake` without an
-   event, or with the run. One event ends every open wait that it fits; only where it ends none is it kept, for the
-   first call that will wait for it.
+2. A wait ends once: by its time, by the first event that it waits for, by a poll (`holdfast.run.polling`), by a
+   person's message, by `wake` without an event, or with the run. One event ends every open wait that it fits; only
+   where it ends none is it kept, for the first call that will wait for it.
 3. An event is a claim by anybody who reaches the run: its data counts as content of the web, and lets nothing run.
 4. A pause by a person holds the run: waits end meanwhile, and nothing follows before it resumes.
 """
@@ -23,6 +23,7 @@ from holdfast.base.text import one_line, visible_json
 from holdfast.errors import NotPortable
 from holdfast.llm.messages import too_deep
 from holdfast.log.events import AgentEvent, DormancyBegan, SignalRejected, ToolCallFinished, WakeReceived
+from holdfast.run.polling import poll_problem
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import claimed
 from holdfast.run.state import RunState
@@ -67,6 +68,8 @@ def on_sleep(state: RunState, number: int, *, at: datetime) -> list[AgentEvent]:
     call = state.calls.get(number)
     arguments = parsed(call.call.arguments)
     trigger = read_trigger(call.call.name, arguments if isinstance(arguments, dict) else {}, at=at)
+    if state.spec and (problem := poll_problem(state.spec, trigger)):
+        trigger = problem
     if isinstance(trigger, str):
         return [_finished(state, number, f"You did not sleep: {trigger}. {_now(at)}", status="failed", trust="agent")]
     if state.inbox.waiting:
@@ -88,11 +91,11 @@ def on_sleep(state: RunState, number: int, *, at: datetime) -> list[AgentEvent]:
 
 
 def on_sleep_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
-    """Return the events that end the waits whose time is over; none where none is."""
+    """Return the events that end the waits whose time is over; none where none is. Those that poll end with a poll."""
     return [
         _finished(state, wait.number, _time_is_over(wait, at))
         for wait in state.dormancy.waits
-        if wait.until and wait.until <= at
+        if wait.until and wait.until <= at and not wait.polls
     ]
 
 

@@ -54,6 +54,7 @@ from holdfast.log.events import (
     ToolCallStarted,
     UserMessageReceived,
     VerdictGiven,
+    WaitPolled,
     WakeReceived,
 )
 from holdfast.run.evolve_context import (
@@ -192,6 +193,8 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return finish_call(state, event)
         case DormancyBegan():
             return begin_wait(state, event)
+        case WaitPolled():
+            return replace(state, dormancy=state.dormancy.polled(event))
         case WakeReceived():
             dormancy = state.dormancy.note(event.id)
             kept = event.outcome == "buffered"

@@ -22,11 +22,12 @@ from holdfast.run.features import COMPACTION_MUST_HELP
 from holdfast.run.repeats import counted
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
-from holdfast.run.substates.dormancy import Wait
+from holdfast.run.substates.dormancy import Polls, Wait
 from holdfast.run.substates.freshness import FindingDigest
 from holdfast.run.substates.inbox import WaitingMessage
 from holdfast.run.substates.refinements import TaskRefinement
 from holdfast.run.substates.repeats import Repeats
+from holdfast.tools.triggers import PollTrigger
 from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust, least
 
@@ -120,7 +121,8 @@ def begin_wait(state: RunState, event: DormancyBegan) -> RunState:
     """
     if all(call.number != event.number for call in state.running_calls):
         raise EventOutOfPlace(f"call {event.number} has not started, or sleeps already")
-    wait = Wait(number=event.number, trigger=event.trigger, since=event.at)
+    polls = Polls(again=event.at) if isinstance(event.trigger, PollTrigger) else None
+    wait = Wait(number=event.number, trigger=event.trigger, since=event.at, polls=polls)
     return replace(state, dormancy=state.dormancy.began(wait, wake=event.wake))
 
 
@@ -151,8 +153,11 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
         line = f"{call.call.name}({call.call.arguments}): {event.text}"
         after = replace(after, context=after.context.add_unresolved_call(line))
     if event.scope:
+        refused = (
+            state.spec.polled_call(call.call) if state.spec else None
+        ) or call.call  # what said so is the tool that was polled
         constraints = after.constraints.add(
-            event.number, call.call, scope=event.scope, reason=event.text, until=event.until, at=event.at
+            event.number, refused, scope=event.scope, reason=event.text, until=event.until, at=event.at
         )
         after = replace(after, constraints=constraints)
     tool = state.spec.tool(call.call.name) if state.spec else None

@@ -29,11 +29,11 @@ LEVELS: Mapping[int, str] = {
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
     "call, constraints, and `lift`; `pause` and `resume` by a person; `refine`, a refinement of the task by a person; "
-    "a start names the schedule that made it; tools that the run carries out (`sleep_until`, `wait_for_event`), the "
-    "status `dormant`, `wake`, and two search attributes of such agents; a result names the artifacts of what was left "
-    "out of it; `own` calls of a run, which keep progress.txt, and `learning_requested` before its end; the loop "
-    "guard, which delays repeated calls, tells the LLM, and asks people; why a tool call failed, and which attempts at "
-    "it did; a loop's log, and its pause like a run's",
+    "a start names the schedule that made it; tools that the run carries out (`sleep_until`, `wait_for_event`, "
+    "`check_back` with its polls, `refine_task`), the status `dormant`, `wake`, and two search attributes of such "
+    "agents; a result names the artifacts of what was left out of it; `own` calls of a run, which keep progress.txt, "
+    "and `learning_requested` before its end; the loop guard, which delays repeated calls, tells the LLM, and asks "
+    "people; why a tool call failed, and which attempts at it did; a loop's log, and its pause like a run's",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -67,7 +67,7 @@ SCHEDULED = 1
 """A start by a schedule names the schedule."""
 
 DORMANCY = 1
-"""Tools of the kind `runtime`, the signal and update `wake`, and the search attributes `HoldfastWakeAt` and
+"""Tools of the kind `runtime`, polls, the signal and update `wake`, and the search attributes `HoldfastWakeAt` and
 `HoldfastWaitsFor` of agents that have such tools."""
 
 RESULT_NAMES_ARTIFACTS = 1

@@ -5,11 +5,14 @@
 3. A constraint (`holdfast.run.constraints`) refuses a call before it is judged here.
 4. What the LLM has learnt waits for its approval no longer than the end of a run may take. Where the LLM has read
    results that cannot be trusted, it always requires approval (`holdfast.run.ending`).
-5. Where a call repeats itself, the loop guard has the last word (`holdfast.run.repeats`).
-6. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
+5. A call that polls another is judged together with that: the stricter verdict counts.
+6. Where a call repeats itself, the loop guard has the last word (`holdfast.run.repeats`).
+7. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
 """
 
-from holdfast.authority.policy import Terms, ToolUse, Verdict, evaluate
+from collections.abc import Mapping, Sequence
+
+from holdfast.authority.policy import Terms, ToolUse, Verdict, VerdictKind, evaluate
 from holdfast.authority.refinements import REFINE_TOOL
 from holdfast.authority.statements import parsed
 from holdfast.llm.blocks import ToolCall
@@ -20,14 +23,15 @@ from holdfast.run.substates.ending import LEARNING_SECONDS, LEARNING_TOOLS
 from holdfast.tools.numbers import with_floats
 from holdfast.trust import Trust, is_tainted
 
+_STRICTNESS: Mapping[VerdictKind, int] = {"allow": 0, "ask": 1, "deny": 2}
+
 
 def judge_call(state: RunState, call: ToolCall) -> Verdict:
     """Judge a call of a tool that the agent has: `allow`, `ask` (approval required) or `deny`."""
-    verdict = policy_verdict(state, call)
-    if approval_required(verdict) and (rule := rule_for(state, call, verdict.terms)):
-        by = ", ".join(vote.by for vote in rule.votes)
-        lifted = f"remembered {rule.rule} (by {by})"
-        verdict = Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
+    verdict = _lift(state, call, policy_verdict(state, call))
+    calls = _calls(state, call)
+    if approval_required(verdict) and len(calls) > 1:
+        verdict = _stricter(calls, [_lift(state, each, _verdict(state, each)) for each in calls])
     if call.name == REFINE_TOOL and state.carries_out_tool(call.name) and verdict.verdict != "deny":
         verdict = _require_approval_of_refinement(verdict)
     return guarded(state, call, verdict)
@@ -35,10 +39,46 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
 
 def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
     """Judge a call by the policy alone, without the thread's remembered rules."""
+    calls = _calls(state, call)
+    return _stricter(calls, [_verdict(state, each) for each in calls])
+
+
+def _calls(state: RunState, call: ToolCall) -> tuple[ToolCall, ...]:
+    assert state.spec is not None
+    return state.spec.calls_of(call)
+
+
+def _lift(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
+    """The verdict on a call, with the thread's remembered rules."""
+    if approval_required(verdict) and (rule := rule_for(state, call, verdict.terms)):
+        by = ", ".join(vote.by for vote in rule.votes)
+        lifted = f"remembered {rule.rule} (by {by})"
+        return Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
+    return verdict
+
+
+def _stricter(calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> Verdict:
+    """The strictest of the verdicts on a call and on the one that it polls; of two that ask, the one that asks more
+    people, or the one on the polled call.
+    """
+    own = verdicts[0]
+    for polled, verdict in zip(calls[1:], verdicts[1:], strict=True):
+        stricter = _STRICTNESS[verdict.verdict] > _STRICTNESS[own.verdict]
+        both_ask = verdict.verdict == own.verdict == "ask" and verdict.terms.quorum >= own.terms.quorum
+        both_lifted = verdict.verdict == own.verdict and verdict.remembered and not own.remembered
+        if stricter or both_ask or both_lifted:
+            why = f"it calls {polled.name} again and again" + (f": {verdict.reason}" if verdict.reason else "")
+            own = verdict.model_copy(update={"reason": why})
+    return own
+
+
+def _verdict(state: RunState, call: ToolCall) -> Verdict:
+    """The policy's verdict on this very call."""
     spec = state.spec
     assert spec is not None
     tool = spec.tool(call.name)
-    assert tool is not None
+    if tool is None:  # a poll of it is refused before and after this
+        return Verdict(verdict="deny", rule="no such tool")
     trust = state.context.trust
     verdict = evaluate(
         spec.policy,

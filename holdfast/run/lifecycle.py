@@ -41,6 +41,7 @@ from holdfast.run.next_actions import (
     Finish,
     LoadAgent,
     NoteProgress,
+    Poll,
     Settle,
     StartCalls,
     TakeMessages,
@@ -70,7 +71,7 @@ PHASES: Mapping[Kind, Phase] = {
 def kind_of(action: Action) -> Kind:
     """Return the kind of an action."""
     match action:
-        case LoadAgent() | CallLLM() | Compact() | StartCalls() | NoteProgress() | AskForLearnings():
+        case LoadAgent() | CallLLM() | Compact() | StartCalls() | NoteProgress() | AskForLearnings() | Poll():
             return "execution"
         case TakeMessages():
             return "mutation"
@@ -94,6 +95,8 @@ def phase_of(state: RunState) -> Phase:
             return "evaluating"
         case Verify(baseline=True):
             return "executing"
+        case Poll():
+            return "dormant"
         case Wait() if state.running_calls:
             return "executing"
         case Wait() if _has_call(state, "requested"):

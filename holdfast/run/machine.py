@@ -314,12 +314,14 @@ class AgentRun:
             pass
         if not self.over and self._recorder.loaded and not self._lookback.under_way:
             self._archiving.write_at_pause()
-            due = self.state.wake_at, self.state.next_start(self._recorder.at)
-            self._calls.wake_at(min(filter(None, due), default=None), now=self._recorder.at)
+            at = self._recorder.at
+            due = self.state.due(after=at), self.state.next_start(at)
+            self._calls.wake_at(min(filter(None, due), default=None), now=at)
 
     def _advance(self) -> bool:
         """Take one action; return False where nothing follows until something arrives."""
         calls, rollover = self._calls, self._rollover
+        calls.give_up_polls(but=[wait.number for wait in self.state.dormancy.waits])
         if self._stopping and not self.state.outcome:
             if calls.under_way(ToolRequest):
                 return False

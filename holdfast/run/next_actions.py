@@ -52,6 +52,13 @@ class StartCalls:
 
 
 @dataclass(frozen=True)
+class Poll:
+    """Make the next poll of these calls that sleep, unless it is under way or cannot be made any more."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Block:
     """Do nothing until a person sends `retry`."""
 
@@ -92,6 +99,7 @@ Action = (
     | Verify
     | Settle
     | StartCalls
+    | Poll
     | NoteProgress
     | AskForLearnings
     | Complete

@@ -58,6 +58,7 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.CompactionRequested()
             | events.ConstraintLifted()
             | events.DormancyBegan()
+            | events.WaitPolled()
             | events.WakeReceived()
             | events.ContextCompacted()
             | events.ToolCallRequested()

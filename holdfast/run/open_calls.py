@@ -2,11 +2,11 @@
 
 1. Each call and sleep has an id, counted through the whole chain of Temporal runs: it names the call's request.
 2. The result of a call that was given up is ignored. A tool call is never given up: its effect may have
-   happened, so a stopped one is still waited for.
+   happened, so a stopped one is still waited for. A poll has no effect, and is given up when its wait has ended.
 3. A call that fails as a local activity is made again as an ordinary one, unless it failed for good.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from holdfast.run.activities import activity_of
@@ -116,6 +116,12 @@ class OpenCalls:
         """Give up the LLM call under way, unless it is for a context compaction."""
         for call in self.under_way(LLMRequest):
             if isinstance(call.request, LLMRequest) and not call.request.compacting:
+                self.give_up(call.id)
+
+    def give_up_polls(self, *, but: Collection[int]) -> None:
+        """Give up the polls of all calls but these."""
+        for call in self.under_way(ToolRequest):
+            if isinstance(call.request, ToolRequest) and call.request.poll and call.number not in but:
                 self.give_up(call.id)
 
     def cancel(self) -> None:

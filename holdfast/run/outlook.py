@@ -24,6 +24,7 @@ from holdfast.run.next_actions import (
     Finish,
     LoadAgent,
     NoteProgress,
+    Poll,
     Settle,
     StartCalls,
     TakeMessages,
@@ -89,7 +90,7 @@ def doing(state: RunState) -> str:
             return "ends with the answer that the LLM has given"
         case Block(cause=cause):
             return f"stops because of {cause}"
-        case Wait() | Finish():
+        case Poll() | Wait() | Finish():
             return _waiting(state)
         case _:
             assert_never(action)
@@ -151,7 +152,7 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
         case Wait() if state.awaits_message:
             ends = (Following(when=f"none comes before {_time(state.idle.until)}", then="it completes"),)
             return (Following(when="a message comes", then=calls_llm), *(ends if state.idle.until else ()))
-        case StartCalls() | Settle() | Verify() | Wait():
+        case StartCalls() | Settle() | Verify() | Poll() | Wait():
             asked = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
             asked += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
             return (*asked, Following(when="every call of the step has its result", then=calls_llm))

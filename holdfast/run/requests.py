@@ -5,7 +5,9 @@ from holdfast.llm.blocks import ToolCall
 from holdfast.run.contracts import AgentRequest, RunInput, ToolRequest
 from holdfast.run.features import CONSTRAINTS, FAILED_ATTEMPTS, RESULT_NAMES_ARTIFACTS
 from holdfast.run.state import RunState
+from holdfast.run.substates.dormancy import Wait
 from holdfast.tools.effects import Effect
+from holdfast.tools.triggers import PollTrigger
 from holdfast.trust import Origin
 
 
@@ -36,6 +38,7 @@ def tool_request(
     epoch: int = 0,
     undo: bool = False,
     settle: bool = False,
+    poll: int = 0,
     origin: Origin | None = None,
 ) -> ToolRequest:
     """Return the request to run a tool call, to undo its effect, or to find out what became of that (`settle`).
@@ -47,6 +50,7 @@ def tool_request(
         epoch: How often a person has said that the effect did not happen.
         undo: Undo the effect instead.
         settle: Find out what became of the effect, and cause none.
+        poll: The number of the poll; 0 for any other call.
         origin: Where the call comes from, for tools that ask for it.
     """
     assert state.spec is not None
@@ -62,6 +66,7 @@ def tool_request(
         max_worker_deaths=state.spec.limits.max_worker_deaths,
         undo=undo,
         settle=settle,
+        poll=poll,
         origin=origin,
         cannot=number > 0 and state.features >= CONSTRAINTS,
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
@@ -76,16 +81,32 @@ def verify_request(state: RunState, tool: str) -> ToolRequest:
     return tool_request(state, ToolCall(id=f"verify_{tool}", name=tool, arguments=arguments))
 
 
-def origin_of(state: RunState, number: int, *, position: int) -> Origin | None:
+def poll_request(state: RunState, wait: Wait, *, position: int) -> ToolRequest:
+    """Return the request to make the next poll of a wait that polls.
+
+    Args:
+        state: The run's state.
+        wait: The wait.
+        position: How many events the thread has.
+    """
+    assert isinstance(wait.trigger, PollTrigger)
+    assert wait.polls is not None
+    call = ToolCall(id="", name=wait.trigger.tool, arguments=wait.trigger.arguments)
+    origin = origin_of(state, wait.number, call.name, position=position)
+    return tool_request(state, call, number=wait.number, poll=wait.polls.count + 1, origin=origin)
+
+
+def origin_of(state: RunState, number: int, name: str, *, position: int) -> Origin | None:
     """Return where a call that is about to start comes from; None for a tool that does not ask for it.
 
     Args:
         state: The state before the start.
         number: The call's number.
+        name: The tool's name.
         position: How many events the thread has.
     """
     call, spec = state.calls.get(number), state.spec
-    tool = spec.tool(call.call.name) if spec else None
+    tool = spec.tool(name) if spec else None
     if spec is None or tool is None or not tool.wants_origin:
         return None
     user, trust = state.origin.proven_user, state.context.trust

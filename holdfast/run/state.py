@@ -158,13 +158,21 @@ class RunState:
     @property
     def wake_at(self) -> datetime | None:
         """When something is due though nothing arrives; None for never."""
+        return self.due()
+
+    def due(self, *, after: datetime | None = None) -> datetime | None:
+        """Return when something is due though nothing arrives; None for never.
+
+        Args:
+            after: Leave out the polls that are due by then: they are under way, or something holds the run.
+        """
         if self.outcome:
             return None
         if self.awaits_message and not self.pause and not self.ends_at(self.updated_at):
             return None if self.compacts_now else self.idle.until
         due = [request.due_at for request in self.authority.requests]
         due += [self.pause.until] if self.pause else []
-        due += [self.dormancy.until, self.ending.until]
+        due += [self.dormancy.due(after=after), self.ending.until]
         return min((time for time in due if time), default=None)
 
     def next_start(self, at: datetime) -> datetime | None:

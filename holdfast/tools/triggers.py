@@ -12,10 +12,13 @@ from typing import Annotated, Any, Literal, assert_never
 from pydantic import Field, TypeAdapter
 from pydantic_core import from_json
 
-from holdfast.base.canonical import canonical, exact_json
+from holdfast.base.canonical import exact_json
 from holdfast.base.durations import read_seconds
 from holdfast.base.models import Frozen
+from holdfast.base.text import one_line
 from holdfast.errors import NotPortable
+from holdfast.llm.blocks import ToolCall
+from holdfast.tools.result_conditions import Matched, ResultCondition, matches, read_condition, read_match
 
 LONGEST_SLEEP = 10 * 365 * 86_400
 """Maximum number of seconds until a wait ends by itself. Dates end with the year 9999."""
@@ -23,16 +26,10 @@ LONGEST_SLEEP = 10 * 365 * 86_400
 EVENT_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,99}"
 """The names of events: safe in a query of Temporal's visibility store, and on a command line."""
 
-MATCH_FIELDS = 20
-"""Fields that a wait for an event may compare."""
+POLLED_BYTES = 4_000
+"""Bytes of the arguments of a call that is polled, as JSON: a run that sleeps carries them along."""
 
-MATCH_BYTES = 2_000
-"""Bytes of them with their values, as JSON."""
-
-Matched = str | int | float | bool | None
-"""A value that a field of an event's data can be compared with."""
-
-RUNTIME_TOOLS = ("sleep_until", "wait_for_event")
+RUNTIME_TOOLS = ("sleep_until", "wait_for_event", "check_back")
 """The tools that the run itself carries out. A catalog with an agent that has them has no other tool of these names."""
 
 # Not all that Python's parser takes: that differs between versions, and a replay has to read what the run did.
@@ -79,12 +76,29 @@ class EventTrigger(Frozen):
         """
         if event != self.event:
             return False
-        given = from_json(data) if self.match else {}
-        # As canonical JSON: `true` is not 1, but 1.0 is.
-        return all(name in given and exact_json(given[name]) == exact_json(self.match[name]) for name in self.match)
+        return matches(self.match, from_json(data) if self.match else {})
 
 
-WakeTrigger = Annotated[TimeTrigger | EventTrigger, Field(discriminator="kind")]
+class PollTrigger(Frozen):
+    """The result of a read-only call fulfils a condition, or a time comes."""
+
+    kind: Literal["poll"]
+    tool: str
+    """The tool that is called again and again."""
+    arguments: str
+    """Its arguments, as canonical JSON."""
+    condition: ResultCondition
+    until: datetime | None = None
+    """When the last poll is made; None for no end."""
+
+    @property
+    def words(self) -> str:
+        """What is waited for, in a few words."""
+        end = f", until {clock(self.until)}" if self.until else ""
+        return f"a result of {self.tool}({one_line(self.arguments, 200)}) that {self.condition.words}{end}"
+
+
+WakeTrigger = Annotated[TimeTrigger | EventTrigger | PollTrigger, Field(discriminator="kind")]
 """What ends a wait. Its `kind` has no default: encodings leave defaults out."""
 
 WAKE_TRIGGER: TypeAdapter[WakeTrigger] = TypeAdapter(WakeTrigger)
@@ -94,7 +108,7 @@ WAKE_TRIGGER: TypeAdapter[WakeTrigger] = TypeAdapter(WakeTrigger)
 def deadline(trigger: WakeTrigger) -> datetime | None:
     """Return when a wait ends though nothing arrives; None for never."""
     match trigger:
-        case TimeTrigger() | EventTrigger():
+        case TimeTrigger() | EventTrigger() | PollTrigger():
             return trigger.until
         case _:
             assert_never(trigger)
@@ -117,7 +131,17 @@ def read_trigger(tool: str, arguments: Mapping[str, Any], *, at: datetime) -> Wa
                 return EventTrigger(
                     kind="event",
                     event=_name(arguments.get("name")),
-                    match=_match(arguments.get("match")),
+                    match=read_match(arguments.get("match"), name="match"),
+                    until=None if until is None else _time(until, at=at),
+                )
+            case "check_back":
+                until = arguments.get("until")
+                polled = _polled(arguments)
+                return PollTrigger(
+                    kind="poll",
+                    tool=polled.name,
+                    arguments=polled.arguments,
+                    condition=read_condition(arguments.get("condition")),
                     until=None if until is None else _time(until, at=at),
                 )
             case _:
@@ -171,18 +195,27 @@ def _name(name: Any) -> str:
     return name
 
 
-def _match(match: Any) -> dict[str, Matched]:
-    if match is None:
-        return {}
-    if not isinstance(match, dict) or any(isinstance(each, dict | list) for each in match.values()):
-        raise ValueError("match: give an object of field → value; a value is text, a number, true, false or null")
-    if len(match) > MATCH_FIELDS:
-        raise ValueError(f"match: it has {len(match)} fields; {MATCH_FIELDS} are the most")
+def polled_call(call: ToolCall) -> ToolCall | None:
+    """Return the call that a call of Holdfast's `check_back` would make again and again; None for any other call."""
+    if call.name != "check_back":
+        return None
     try:
-        text = canonical(match)
-    except NotPortable as error:
-        raise ValueError(f"match: it holds {error}") from None
-    if len(text) > MATCH_BYTES:
-        raise ValueError(f"match: it has {len(text):,} bytes as JSON; {MATCH_BYTES:,} are the most")
-    read: dict[str, Matched] = from_json(text)  # as a later Temporal run will read it
-    return read
+        arguments = from_json(call.arguments)
+        return _polled(arguments if isinstance(arguments, dict) else {})
+    except ValueError:
+        return None
+
+
+def _polled(arguments: Mapping[str, Any]) -> ToolCall:
+    tool, given = arguments.get("tool"), arguments.get("arguments")
+    if not isinstance(tool, str):
+        raise ValueError("tool: give the name of one of your read-only tools")
+    if not isinstance(given, dict | None):
+        raise ValueError(f"arguments: give an object with the arguments of {tool[:64]}")
+    try:
+        text = exact_json(given or {})
+    except (NotPortable, RecursionError) as error:
+        raise ValueError(f"arguments: they hold {error}") from None
+    if len(text.encode()) > POLLED_BYTES:
+        raise ValueError(f"arguments: they have {len(text.encode()):,} bytes as JSON; {POLLED_BYTES:,} are the most")
+    return ToolCall(id="", name=tool, arguments=text)

@@ -212,6 +212,7 @@ class Transcript:
                 | events.CompactionRequested()
                 | events.ConstraintLifted()
                 | events.DormancyBegan()
+                | events.WaitPolled()
                 | events.WakeReceived()
                 | events.VerdictGiven()
                 | events.ToolCallStarted()

@@ -119,6 +119,18 @@ def lender() -> Agent:
     return Agent(name="lender", instructions="Work.", policy=policy)
 
 
+def poller() -> Agent:
+    """Return an agent that polls once, and again at the end of its time."""
+    return Agent(
+        name="poller",
+        instructions="Work.",
+        tools=("look", "fetch", "wipe"),
+        policy=Policy(rules=(deny("wipe"), allow())),
+        limits=Limits(poll_seconds=30),
+        dormancy=True,
+    )
+
+
 def keeper() -> Agent:
     """Return an agent that is shown its memory, and may do anything."""
     memory = Memory(files=500, standing=300, semantic=True)
@@ -144,6 +156,7 @@ CATALOG = Catalog(
         Agent(name="refiner", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)), refines=True),
         archivist(),
         clerk("looper", max_steps=100, repeats_slowed=3, repeats_told=3, repeats_asked=4),
+        poller(),
     ],
     tools=[look, glance, pay, wipe, stall, fetch],
 )
@@ -437,6 +450,36 @@ async def dormant(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+def polling(conversation: Conversation) -> Reply:
+    """Poll for what is there, for what never changes, for what cannot be done, and for what may not be polled."""
+
+    def look(at: str, condition: Any, **more: Any) -> Reply:
+        return call("check_back", tool="look", arguments={"at": at}, condition=condition, **more)
+
+    return [
+        together(call("check_back", tool="wipe", condition={"changes": True}), look("a", {"contains": "a"})),
+        look("b", {"changes": True}, until="2s"),
+        call("check_back", tool="fetch", arguments={"id": "12"}, condition={"changes": True}),
+        look("c", {"equals": {"never": True}}),
+        say("done"),
+    ][conversation.replies]
+
+
+async def polled(run: Handle, rig: Rig) -> None:
+    """Pause and resume the run while it polls for what never comes, and wake it by a message."""
+
+    def looked(state: Any) -> Any:
+        asleep = state["step"] == 4 and state["status"] == "dormant"
+        return asleep and state["dormancy"]["waits"][0]["polls"]["count"]
+
+    await eventually(lambda: run.query("state"), looked)
+    await answer_of(run.execute_update("pause", {"by": "alice"}))
+    await eventually(lambda: run.query("state"), lambda state: state["status"] == "paused")
+    await answer_of(run.execute_update("resume", {"by": "alice"}))
+    await answer_of(run.execute_update("say", {"message": "still there?", "by": "alice"}))
+    await run.result()
+
+
 def too_long(conversation: Conversation) -> Reply:
     """Look at two long things, of which one fits a request."""
     if conversation.last_user_message == INSTRUCTION:
@@ -502,6 +545,7 @@ SCENARIOS: dict[str, Scenario] = {
         {"agent": "refiner"},
     ),
     "pictured": (steps([call("look", at="a picture"), say("done")]), plain, {}),
+    "polled": (polling, polled, {"agent": "poller"}),
     "overflowed": (too_long, plain, {}),
     "said": (until_stopped, said, {}),
     "idle": (lambda conversation: say(f"answer {conversation.replies + 1}"), idle, {"idle_limit": 1.0}),

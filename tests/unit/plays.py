@@ -366,6 +366,14 @@ class Play:
         numbers = [constraint.number for constraint in thread.state.constraints.kept]
         thread.signal("lift", {"by": by, "constraint": chance.choice([*numbers, 9])})
 
+    def _polls(self, chance: random.Random, step: int) -> tuple[ToolCall, ...]:
+        """Return a call that polls, or that should."""
+        tool = chance.choice(["look", "look", "keep", "pay"])
+        condition = chance.choice(['{"contains": "fine"}', '{"changes": true}', '{"lacks": "result"}', "{}"])
+        until = chance.choice(["null", '"20m"', '"2h"'])
+        text = f'{{"tool": "{tool}", "arguments": {{"n": 1}}, "condition": {condition}, "until": {until}}}'
+        return (ToolCall(id=f"p{step}", name="check_back", arguments=text),) if chance.random() < 0.4 else ()
+
     def _sleeps(self, chance: random.Random, step: int) -> tuple[ToolCall, ...]:
         """Return calls that sleep, or that should."""
         waits = (f'{{"name": "{chance.choice("abc!")}"}}', '{"name": "a", "match": {"n": 1}, "until": "20m"}')
@@ -374,7 +382,8 @@ class Play:
             + [("wait_for_event", each) for each in waits],
             k=chance.choice([0, 0, 1, 2]),
         )
-        return tuple(ToolCall(id=f"s{step}.{n}", name=name, arguments=text) for n, (name, text) in enumerate(made))
+        sleeping = (ToolCall(id=f"s{step}.{n}", name=name, arguments=text) for n, (name, text) in enumerate(made))
+        return (*sleeping, *self._polls(chance, step))
 
     def _wake(self, chance: random.Random) -> None:
         """Send an event, or wake the run."""

@@ -441,7 +441,7 @@ class Thread:
         for command in self.run.commands():
             if isinstance(command, Stop):
                 call = self.in_progress.get(command.id)
-                if call and not (isinstance(call, Call) and isinstance(call.request, ToolRequest)):
+                if call and not (isinstance(call, Call) and self._still_waited_for(call)):
                     del self.in_progress[command.id]
                 continue
             self.in_progress[command.id] = command
@@ -449,8 +449,12 @@ class Thread:
                 assert through_json(command.request) == command.request
                 if isinstance(command.request, LLMRequest):
                     self._send(command.request)
-                elif isinstance(command.request, ToolRequest) and command.number and not command.request.settle:
-                    self.attempts[command.request.key, command.request.epoch] += 1
+                elif (
+                    isinstance(made := command.request, ToolRequest)
+                    and command.number
+                    and not (made.settle or made.poll)
+                ):
+                    self.attempts[made.key, made.epoch] += 1
         assert len(self.waiting(AgentRequest | LLMRequest | ThreadRequest)) <= 1, (
             "more than one of these calls is in progress"
         )
@@ -463,6 +467,12 @@ class Thread:
             self._continue(end.next)
         elif end:
             self.events = self.log
+
+    def _still_waited_for(self, call: Call) -> bool:
+        """Return whether the run waits for the end of a call that it has stopped."""
+        if not isinstance(call.request, ToolRequest):
+            return False
+        return not call.request.poll or self.state.dormancy.waits_of(call.number)
 
     def _send(self, request: LLMRequest) -> None:
         ref: TranscriptRef = request.transcript

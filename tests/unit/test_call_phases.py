@@ -59,6 +59,7 @@ from holdfast.log.events import (
     ToolStatus,
     UserMessageReceived,
     VerdictGiven,
+    WaitPolled,
     WakeReceived,
 )
 from holdfast.run.evolve import evolve
@@ -197,6 +198,7 @@ REFUSED: list[AgentEvent] = [
     ToolCallStarted(number=77, key="k"),
     finished("ok", 77),
     DormancyBegan(number=77, trigger=TIMED),
+    WaitPolled(number=1, poll=1, status="ok", result="news", seen="0"),
     MessageTaken(message=77),
 ]
 """Events about a call, a request, a rule or a message that does not exist: refused in every phase."""

@@ -32,6 +32,7 @@ INVALID = "tool_call_requested tool_call_finished "
 RAN = "tool_call_started tool_call_finished "
 STEP = "llm_replied " + ALLOWED + RAN
 SLEPT = ALLOWED + "tool_call_started dormancy_began "
+POLLED = "wait_polled tool_call_finished "
 DONE = "llm_replied run_finished"
 EXPECTED = {
     "scheduled": LOADED + STEP + DONE,
@@ -104,6 +105,12 @@ EXPECTED = {
     + ("llm_replied " + SLEPT + "user_message_received tool_call_finished message_taken ")
     + ("llm_replied " + SLEPT + "wake_received tool_call_finished " + DONE),
     "pictured": LOADED + STEP + DONE,
+    "polled": LOADED
+    + ("llm_replied tool_call_requested tool_call_finished " + SLEPT + POLLED)
+    + ("llm_replied " + SLEPT + "wait_polled " + POLLED)
+    + ("llm_replied " + SLEPT + POLLED)
+    + ("llm_replied " + SLEPT + "wait_polled run_paused run_resumed ")
+    + ("user_message_received tool_call_finished message_taken " + DONE),
     "overflowed": LOADED + 2 * STEP + "context_exceeded context_compacted " + DONE,
     "said": LOADED + "user_message_received signal_rejected user_message_received message_taken message_taken " + DONE,
     "idle": LOADED

@@ -143,15 +143,33 @@ class ThreadLimits(Frozen):
     """At how many people are asked, or the run is blocked; 0 for never."""
 
 
+class ThreadPolls(Frozen):
+    """How often a call that sleeps has looked, and when it looks again."""
+
+    count: int
+    again: datetime
+    result: Literal["news", "same", "partial", "timeout", "no_response"] | None
+    """What the last look brought; None before the first."""
+
+
 class ThreadWait(Frozen):
     """A call that sleeps."""
 
     call: int
-    kind: Literal["time", "event"]
+    kind: Literal["time", "event", "poll"]
     event: str = ""
-    """The name of the event that it waits for; empty for a time."""
+    """The name of the event that it waits for; empty for anything else."""
     match: dict[str, Any] = {}
     """Fields that the event's data has to have, with these values."""
+    tool: str = ""
+    """The tool that it polls; empty for anything else."""
+    arguments: str = ""
+    """The arguments of the polled call, as JSON."""
+    condition: dict[str, Any] = {}
+    """What the result of the polled call has to be like: the one of `contains`, `lacks`, `equals` and `changes` that is
+    not empty."""
+    polls: ThreadPolls | None = None
+    """Its polls so far; None where it does not poll."""
     until: datetime | None = None
     """When it ends by itself; None for never."""
     since: datetime

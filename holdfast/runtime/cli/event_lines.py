@@ -179,6 +179,10 @@ def _summary(event: JSON) -> str:
         case "dormancy_began":
             kept = f", ended at once by event {event['wake']}" if event["wake"] else ""
             return brief(f"call {event['number']} waits for {trigger_words(event['trigger'])}{kept}", 300)
+        case "wait_polled":
+            took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
+            again = f", looks again at {clock(event['again'])}" if event["again"] else ""
+            return f"call {event['number']}, look {event['poll']:,}: {event['status']}, {event['result']}{took}{again}"
         case "wake_received":
             what = f"event {event['event']}" if event["event"] else "wake"
             more = f" for call {event['call']}" if event["call"] else ""

@@ -156,8 +156,7 @@ class View:
             words = f"Paused by {state.pause.by}{pause_words(state.pause.view())}{why}"
             yield Text(brief(words, 400), "bold blue")
         if state.dormancy.waits:
-            words = "; ".join(wait.trigger.words for wait in state.dormancy.waits)
-            yield Text(brief(f"Dormant, and waits for {words}", 400), "bold blue")
+            yield Text(brief(f"Dormant, and waits for {state.dormancy.words}", 400), "bold blue")
         if state.blocked:
             yield Text(f"Blocked: {brief(f'{state.blocked.cause}: {state.blocked.message}', 400)}", "bold red")
             if words := limits_words(state.view()["limits"]):

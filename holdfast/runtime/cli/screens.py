@@ -10,6 +10,7 @@ from rich.text import Text
 from holdfast.authority.approvals import ANSWERS
 from holdfast.base.readable_json import readable_json
 from holdfast.run.details import votes_words
+from holdfast.run.substates.dormancy import looks_words
 from holdfast.runtime.audit.verify import Verification
 from holdfast.runtime.cli.costs import cost_words
 from holdfast.runtime.cli.outlook_rows import outlook_rows
@@ -165,6 +166,9 @@ def _dormancy_text(thread: str, dormancy: JSON) -> Text:
     for wait in dormancy["waits"]:
         words = WAKE_TRIGGER.validate_python(wait).words
         screen.append("\nDormant ", "bold blue").append(f"call {wait['call']} waits for {brief(words, 400)}\n")
+        if polls := wait.get("polls"):
+            looks = looks_words(polls["count"], polls["result"])
+            screen.append(f"  looks again at {clock(polls['again'])} ({looks})\n")
         event = ("--event", wait["event"], "--data", "JSON") if wait["kind"] == "event" else ()
         screen.append(f"  {CLI.command('wake', thread, *event)}\n", "bold")
     if kept := dormancy["buffered"]:

@@ -42,12 +42,17 @@ def attempt(pool: AsyncConnectionPool, database_url: str, tmp_path: Path) -> Cal
         )
         call = ToolCall(id="c", name=tool.spec.name, arguments="{}")
         request = ToolRequest(call=call, key=key, first_run_id="run", epoch=epoch, workspace=str(tmp_path), clip=1000)
-        environment = ActivityEnvironment()
-        environment.payload_converter = data_converter.payload_converter
-        outcome: ToolOutcome = await environment.run(tools.call_tool, request)
+        outcome: ToolOutcome = await environment().run(tools.call_tool, request)
         return outcome
 
     return run
+
+
+def environment() -> ActivityEnvironment:
+    """Return an environment that encodes heartbeats as a worker does."""
+    made = ActivityEnvironment()
+    made.payload_converter = data_converter.payload_converter
+    return made
 
 
 def leave_line(context: ToolContext) -> None:
@@ -212,7 +217,7 @@ async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
         call = ToolCall(id="c", name="act", arguments="{}")
         request = ToolRequest(call=call, key="k", first_run_id="run", workspace=str(tmp_path), clip=1000)
         with pytest.raises(ApplicationError, match="no connection to the database; act waits for one") as error:
-            await ActivityEnvironment().run(tools.call_tool, request)
+            await environment().run(tools.call_tool, request)
         assert not error.value.non_retryable
         assert effects(tmp_path) == 0
     finally:

@@ -534,10 +534,10 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "compacted": (at_length, plain, {"agent": "folder"}),
     "compacted_on_request": (when_asked, asked, {"idle_limit": 3.0}),
-    "constrained": (meeting_constraints, constrained, {"agent": "folder", "idle_limit": 1.0}),
+    "constrained": (meeting_constraints, constrained, {"agent": "folder", "idle_limit": 10.0}),
     "repeated": (looks_again, repeated, {"agent": "looper"}),
     "paused": (first_looks, paused, {"idle_limit": 1.0}),
-    "refined": (first_looks, refined, {"idle_limit": 1.0}),
+    "refined": (first_looks, refined, {"idle_limit": 10.0}),
     "dormant": (sleepy, dormant, {"agent": "sleeper"}),
     "refined_by_agent": (
         steps([call("refine_task", kind="narrow", text="only a"), say("done")]),

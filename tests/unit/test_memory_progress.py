@@ -207,6 +207,6 @@ def test_a_status_leaves_the_lines_of_people(text: str, fields: str, mine: bool)
 )
 def test_a_large_log_takes_little_time(text: str) -> None:
     """Megabytes, even of the worst kind, are handled in seconds."""
-    began = time.monotonic()
+    began = time.process_time()
     add_entry(text, ENTRY)
-    assert time.monotonic() - began < 8
+    assert time.process_time() - began < 8

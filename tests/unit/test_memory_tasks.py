@@ -283,9 +283,9 @@ def test_adding_leaves_every_line_as_it_was(text: str, under: str | None) -> Non
 )
 def test_hostile_text_is_parsed_quickly(text: str) -> None:
     """Nesting and long lines neither fail nor take longer than their size warrants."""
-    began = time.monotonic()
+    began = time.process_time()
     parse_tasks(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_hostile_text_is_parsed_quickly(text: str) -> None:
 )
 def test_too_deep_nesting_is_refused(text: str) -> None:
     """No task is skipped silently: where the parser stops, TASKS.md is unreadable, with the line."""
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(TasksInvalid, match=r"TASKS.md, line \d+: it is nested too deeply"):
         parse_tasks(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5

@@ -177,6 +177,6 @@ def test_everything_else_stays_byte_for_byte(text: str, number: int, to: Section
 )
 def test_a_hostile_file_is_changed_quickly(text: str) -> None:
     """Thousands of sections or of equal tasks neither fail nor take longer than their size warrants."""
-    began = time.monotonic()
+    began = time.process_time()
     done(text, "a")
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10

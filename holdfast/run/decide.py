@@ -59,10 +59,12 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return Settle(state.calls.orphaned)
     if startable := state.calls.startable(at):
         return StartCalls(startable)
-    if not state.calls.waiting and progress_due(state, at=at):
-        return NoteProgress()
-    if state.blocked or state.calls.waiting:
+    if state.calls.waiting:
         return Wait()
+    if progress_due(state, at=at):
+        return NoteProgress()
+    if state.blocked:
+        return Complete() if state.ends_at(at) else Wait()
     if state.spec is None:
         return LoadAgent()
     limits, steps = state.spec.limits, state.steps

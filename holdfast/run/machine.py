@@ -314,8 +314,9 @@ class AgentRun:
             pass
         if not self.over and self._recorder.loaded and not self._lookback.under_way:
             self._archiving.write_at_pause()
-            due = self.state.wake_at, self.state.next_start(self._recorder.at)
-            self._calls.wake_at(min(filter(None, due), default=None), now=self._recorder.at)
+            at = self._recorder.at
+            due = self.state.wake_at(at), self.state.next_start(at)
+            self._calls.wake_at(min(filter(None, due), default=None), now=at)
 
     def _advance(self) -> bool:
         """Take one action; return False where nothing follows until something arrives."""

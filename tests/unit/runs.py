@@ -300,8 +300,12 @@ class Thread:
         """Fire the timer."""
         (call,) = self.waiting(Sleep)
         assert isinstance(call, Sleep)
-        self.at = max(self.at, call.until)
+        self.at, before = max(self.at, call.until), (self.run, self.run.log.length)
         self.end(call)
+        again = [sleep for sleep in self.waiting(Sleep) if isinstance(sleep, Sleep) and sleep.until <= self.at]
+        assert not again or (self.run, self.run.log.length) != before, (
+            "a timer that changes nothing fires at once again"
+        )
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Send a signal."""

@@ -64,10 +64,12 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return StartCalls(startable)
     if polls := due_polls(state, at=at):
         return Poll(polls)
-    if not state.calls.waiting and progress_due(state, at=at):
-        return NoteProgress()
-    if state.blocked or state.calls.waiting:
+    if state.calls.waiting:
         return Wait()
+    if progress_due(state, at=at):
+        return NoteProgress()
+    if state.blocked:
+        return Complete() if state.ends_at(at) else Wait()
     if state.spec is None:
         return LoadAgent()
     limits, steps = state.spec.limits, state.steps

@@ -10,11 +10,12 @@
 
 from datetime import datetime
 from typing import Any, assert_never
+from typing import cast as cast_type
 
 from temporalio import workflow
 
 from holdfast.agents.agent import AgentSpec
-from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
+from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome, MandateOutcome
 from holdfast.authority.statements import Decision, parsed
 from holdfast.authority.votes import Vote, agreeing, cast
 from holdfast.base.canonical import exact_json
@@ -93,7 +94,7 @@ def _no_room(state: RunState, decision: Decision) -> Refusal | None:
 
 
 def _received(
-    decision: Decision, outcome: DecisionOutcome, explanation: str, speaker: Speaker, *, rule: str = ""
+    decision: Decision, outcome: MandateOutcome, explanation: str, speaker: Speaker, *, rule: str = ""
 ) -> DecisionReceived:
     if outcome == "duplicate":
         speaker = Speaker()  # a decision that does not count proves nothing
@@ -102,7 +103,7 @@ def _received(
         decision=decision.decision,
         by=decision.by,
         reason=decision.reason,
-        outcome=outcome,
+        outcome=cast_type(DecisionOutcome, outcome),  # never `busy`: no request is open before the agent is loaded
         explanation=explanation,
         digest_given=decision.digest or "",
         arguments=decision.arguments,

@@ -41,10 +41,13 @@ def progress_due(state: RunState, *, at: datetime) -> str:
     spec, ending = state.spec, state.ending
     if spec is None or not spec.memory.progress or state.features < KEEPS_PROGRESS or spec.tool(PROGRESS_TOOL) is None:
         return ""
-    if state.blocked:
+    if state.ends_at(at):
+        asks = not state.blocked and (ending.learning == "asked" or learning_due(state))
+        due = "" if asks else "completed"
+    elif state.blocked:
         due = f"blocked after step {state.steps.count}"
     elif state.awaits_message:
-        due = "completed" if state.ends_at(at) and not learning_due(state) and ending.learning != "asked" else ""
+        due = ""
     else:
         due = "in progress" if ending.noted in ("", "completed") else ""
     return due if due != ending.noted else ""
@@ -108,7 +111,7 @@ def on_progress_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
 def _arguments(state: RunState, due: str) -> str:
     tool = state.spec.tool(PROGRESS_TOOL) if state.spec else None
     assert tool is not None
-    why = f" ({state.blocked.cause})" if state.blocked else ""
+    why = f" ({state.blocked.cause})" if state.blocked and due.startswith("blocked") else ""
     goal = " ".join(state.task[: 2 * GOAL_CHARS].split())[:GOAL_CHARS]
     last_step = f"{state.steps.count}, {due.partition(' after')[0]}{why}"
     return exact_json({**tool.defaults, "goal": goal, "last_step": last_step})

@@ -121,7 +121,9 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             pause = Pause(by=event.by, reason=event.reason, since=since, until=event.until)
             return replace(state, pause=pause, pauses=state.pauses + 1)
         case RunResumed():
-            idle = state.idle.begin(event.at) if state.idle.awaiting else state.idle
+            # Where the LLM has been asked what it has learnt, the wait for a message is over.
+            restarts = state.idle.awaiting and not state.ending.learning
+            idle = state.idle.begin(event.at) if restarts else state.idle
             return replace(state, pause=None, idle=idle)
         case RunFinished():
             return replace(

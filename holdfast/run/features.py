@@ -27,13 +27,14 @@ from holdfast.version import __version__
 LEVELS: Mapping[int, str] = {
     0: "the first release, 0.1.0",
     1: "0.2.0: a run's result names its LLM; an interrupting message says which tools it waits for; `compact`, a "
-    "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of a "
-    "call, constraints, and `lift`; `pause` and `resume` by a person; `refine`, a refinement of the task by a person; "
-    "a start names the schedule that made it; tools that the run carries out (`sleep_until`, `wait_for_event`, "
-    "`check_back` with its polls, `refine_task`), the status `dormant`, `wake`, and two search attributes of such "
-    "agents; a result names the artifacts of what was left out of it; `own` calls of a run, which keep progress.txt, "
-    "and `learning_requested` before its end; the loop guard, which delays repeated calls, tells the LLM, and asks "
-    "people; why a tool call failed, and which attempts at it did; a loop's log, and its pause like a run's",
+    "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of "
+    "a call, constraints, and `lift`; `pause` and `resume` by a person; no delegation, revocation or lift before the "
+    "agent is loaded; `refine`, a refinement of the task by a person; a start names the schedule that made it; tools "
+    "that the run carries out (`sleep_until`, `wait_for_event`, `check_back` with its polls, `refine_task`), the "
+    "status `dormant`, `wake`, and two search attributes of such agents; a result names the artifacts of what was left "
+    "out of it; `own` calls of a run, which keep progress.txt, and `learning_requested` before its end; the loop "
+    "guard, which delays repeated calls, tells the LLM, and asks people; why a tool call failed, and which attempts at "
+    "it did; a loop's log, and its pause like a run's",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -59,6 +60,10 @@ CONSTRAINTS = 1
 
 PAUSE_BY_PERSON = 1
 """The signals and updates `pause` and `resume`."""
+
+MANDATES_NEED_AGENT = 1
+"""Delegations, revocations and lifts are refused before the agent is loaded. Below it, anybody who reaches a reopened
+run can revoke the thread's rules and delegations until then, although the policy requires signatures."""
 
 REFINE_TASK = 1
 """The signal and update `refine`."""

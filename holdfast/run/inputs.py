@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
 
-from holdfast.authority.approvals import DecisionOutcome
+from holdfast.authority.approvals import MandateOutcome
 from holdfast.authority.follow_ups import Message, MessageOutcome, read_message
 from holdfast.authority.statements import (
     AuthorityDelegation,
@@ -130,7 +130,7 @@ def on_payload(
     return bounded([received, *consequences], payload)
 
 
-def on_mandate(state: RunState, name: str, payload: Any, *, at: datetime) -> tuple[DecisionOutcome, str, Events]:
+def on_mandate(state: RunState, name: str, payload: Any, *, at: datetime) -> tuple[MandateOutcome, str, Events]:
     """Return the outcome, explanation and events of what `MANDATES` names."""
     given = read_signed(payload, MANDATES[name])
     if isinstance(given, str):

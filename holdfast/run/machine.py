@@ -315,7 +315,7 @@ class AgentRun:
         if not self.over and self._recorder.loaded and not self._lookback.under_way:
             self._archiving.write_at_pause()
             at = self._recorder.at
-            due = self.state.due(after=at), self.state.next_start(at)
+            due = self.state.wake_at(at), self.state.next_start(at)
             self._calls.wake_at(min(filter(None, due), default=None), now=at)
 
     def _advance(self) -> bool:

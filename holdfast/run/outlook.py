@@ -110,7 +110,7 @@ def _awaited(state: RunState) -> str:
         return f"waits{until} for a person to resume it"
     if state.blocked:
         return f"waits for a person to fix the cause ({one_line(state.blocked.cause, 60)})"
-    if state.awaits_message:
+    if state.status == "waiting_message":
         return "waits for a message" + (f", until {_time(state.idle.until)}" if state.idle.until else "")
     ids, sleeps = [request.id for request in state.authority.requests], one_line(state.dormancy.words, 300)
     decisions = f"a decision on request {ids[0]}" if len(ids) == 1 else f"{len(ids)} decisions" if ids else ""
@@ -135,6 +135,7 @@ def following(state: RunState) -> tuple[Following, ...]:
 
 def _after(state: RunState, action: Action) -> tuple[Following, ...]:
     calls_llm = f"it calls the LLM for step {state.steps.count + 1}"
+    end = "the run ends" if state.ends_at(state.updated_at) else ""
     match action:
         case LoadAgent():
             return (Following(when="its agent is loaded", then=calls_llm),)
@@ -143,22 +144,22 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
             then = f"the calls in the reply are judged; a reply without calls is {last}"
             return (Following(when="the LLM has replied", then=then),)
         case Compact():
-            waits = f"it {_awaited(state)}" if state.awaits_message else calls_llm
-            return (Following(when="its context is compacted", then=waits),)
+            waits = f"it {_awaited(state)}" if state.status == "waiting_message" else ""
+            return (Following(when="its context is compacted", then=end or waits or calls_llm),)
         case TakeMessages():
             return (Following(when="the messages are shown", then=calls_llm),)
         case Verify(baseline=False):
             return (Following(when="it has looked", then="what was due before the pause follows"),)
-        case Wait() if state.awaits_message:
+        case Wait() if state.status == "waiting_message":
             ends = (Following(when=f"none comes before {_time(state.idle.until)}", then="it completes"),)
             return (Following(when="a message comes", then=calls_llm), *(ends if state.idle.until else ()))
         case StartCalls() | Settle() | Verify() | Poll() | Wait():
             asked = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
             asked += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
-            return (*asked, Following(when="every call of the step has its result", then=calls_llm))
+            return (*asked, Following(when="every call of the step has its result", then=end or calls_llm))
         case NoteProgress():
-            stops = state.awaits_message or state.blocked is not None
-            return (Following(when="that is noted", then=f"it {_waiting(state)}" if stops else calls_llm),)
+            blocked = f"it {_waiting(state)}" if state.blocked else ""
+            return (Following(when="that is noted", then=end or blocked or calls_llm),)
         case AskForLearnings():
             return (Following(when="the LLM has replied", then="its notes are judged, and the run ends"),)
         case Complete():

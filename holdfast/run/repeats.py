@@ -49,6 +49,8 @@ def counted(state: RunState, event: ToolCallFinished) -> Repeats:
     if state.features < LOOP_GUARD or call.own or not (refused or event.status in (*_RAN, "cannot")):
         return state.repeats
     content = event.content if isinstance(event.content, str) else [block.model_dump() for block in event.content]
+    if state.carries_out(event.number) and not state.dormancy.waits_of(event.number):
+        content = ""  # the call did not sleep, and its result tells the time: nothing new
     result = digest(["result/1", event.status, content])
     return state.repeats.add(call.call.digest, result, refused=refused)
 

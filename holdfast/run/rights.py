@@ -5,16 +5,19 @@
 2. Approval authority is a person's own, or was delegated to them; a delegation counts while its signature does.
 3. A signed statement has its effect once, however often it is sent, until it expires.
 4. Where requesters may not decide, and it is not known who asked, nobody decides.
+5. Before the agent is loaded, no policy is in force that says who may: nobody delegates, revokes or lifts anything. A
+   run that was reopened has rules, delegations and constraints by then.
 """
 
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
+from holdfast.authority.approvals import ApprovalRequest, MandateOutcome
 from holdfast.authority.policy import Policy, Terms
 from holdfast.authority.signatures import is_signed
 from holdfast.authority.statements import LONGEST_DELEGATION, AuthorityDelegation, Decision, Proof, Revocation, Signed
 from holdfast.log.events import AgentEvent, AuthorityDelegated, DelegationRevoked, RuleRevoked, SignalRejected
+from holdfast.run.features import MANDATES_NEED_AGENT
 from holdfast.run.state import RunState
 
 STATEMENTS = 1_000
@@ -40,7 +43,7 @@ class Speaker(NamedTuple):
 class Refusal(NamedTuple):
     """Why something does not count."""
 
-    outcome: DecisionOutcome
+    outcome: MandateOutcome
     explanation: str
 
 
@@ -52,12 +55,14 @@ def claimed(payload: Any) -> tuple[str, str]:
 
 
 def policy_of(state: RunState) -> Policy:
-    """Return the policy in force."""
+    """Return the policy in force; before the agent is loaded, one that names nobody and requires nothing."""
     return state.spec.policy if state.spec else Policy()
 
 
 def verify_speaker(state: RunState, statement: Signed) -> Speaker | Refusal:
     """Verify who says this, by the keys of the policy in force."""
+    if state.spec is None and state.features >= MANDATES_NEED_AGENT:
+        return Refusal("busy", "the agent is not loaded yet, and its policy says who may: send it again in a moment")
     policy = policy_of(state)
     if not statement.signature:
         if policy.signatures == "required":

@@ -155,24 +155,20 @@ class RunState:
         until = self.idle.until
         return self.awaits_message and self.closing_work and until is not None and until <= at
 
-    @property
-    def wake_at(self) -> datetime | None:
-        """When something is due though nothing arrives; None for never."""
-        return self.due()
-
-    def due(self, *, after: datetime | None = None) -> datetime | None:
+    def wake_at(self, at: datetime) -> datetime | None:
         """Return when something is due though nothing arrives; None for never.
 
-        Args:
-            after: Leave out the polls that are due by then: they are under way, or something holds the run.
+        Not when the wait for a message ends, once that time has come: a timer could only fire over and over, where the
+        end of the run waits for something else. The same holds for polls that are due by now: they are under way, or
+        something holds the run.
         """
         if self.outcome:
             return None
-        if self.awaits_message and not self.pause and not self.ends_at(self.updated_at):
+        if self.awaits_message and not self.pause and not self.ends_at(at):
             return None if self.compacts_now else self.idle.until
         due = [request.due_at for request in self.authority.requests]
         due += [self.pause.until] if self.pause else []
-        due += [self.dormancy.due(after=after), self.ending.until]
+        due += [self.dormancy.due(after=at), self.ending.until]
         return min((time for time in due if time), default=None)
 
     def next_start(self, at: datetime) -> datetime | None:

@@ -4,7 +4,11 @@ import json
 import re
 from typing import Any
 
-from holdfast import Agent, Cannot, Catalog, Policy, allow, tool
+import pytest
+
+from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
+from holdfast.audit.audit import Audit
+from holdfast.authority.statements import Decision
 from holdfast.base.text import invisible
 from holdfast.log.events import ConstraintLifted
 from holdfast.run.compaction import summary_message
@@ -14,8 +18,8 @@ from holdfast.run.snapshot import MAX_BYTES, RunSnapshot
 from holdfast.runtime.cli.screens import show_screen
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, check_thread, status_of
-from tests.security.people import KEYS, PEOPLE, answer, lift, revocation
-from tests.unit.runs import loaded_thread
+from tests.security.people import KEYS, PEOPLE, answer, delegation, lift, revocation, signed
+from tests.unit.runs import agent_spec, calls, loaded_thread, says
 from tests.unit.test_constraints import cannot, reply
 
 LOCKED: list[int] = []
@@ -102,3 +106,51 @@ def test_a_flood_of_constraints_is_bounded() -> None:
     assert 0 < len(state.constraints.kept) <= 100
     assert len(RunSnapshot(state=state).model_dump_json(exclude_defaults=True).encode()) < MAX_BYTES / 5
     assert len(current_details(state)) < 100_000
+
+
+@pytest.mark.parametrize("features", [0, 1])
+def test_nobody_lifts_or_revokes_before_the_policy_of_a_reopened_thread_is_known(features: int) -> None:
+    """Not by signal or update, unsigned or signed; a forged log in which somebody did is refused. At level 0, whose
+    histories have to replay, a rule can be revoked as it could then.
+    """
+    policy = Policy(rules=(allow("look"), ask("pay")), approvers=PEOPLE, signatures="required")
+    thread = loaded_thread(agent_spec(policy=policy), features=features)
+    if features:
+        thread.reply(reply(("look", "{}")))
+        cannot(thread, 1, why="locked")
+    thread.reply(calls("pay"))
+    (request,) = thread.state.authority.requests
+    remember = {"decision": "approve", "request": request.id, "digest": request.digest, "by": "alice", "remember": True}
+    assert thread.update("decide", signed(Decision, "t", **remember))["outcome"] == "accepted"
+    thread.finish(thread.state.calls.count)
+    thread.reply(says("done"))
+    while not thread.closed:
+        thread.archive()
+    thread.reopen()
+    thread.signal("lift", {"constraint": 1, "by": "alice"})  # held until the thread is loaded
+    thread.load_thread()
+    before = thread.state
+    (rule,) = before.authority.rules
+    attempts: list[tuple[str, dict[str, Any]]] = [
+        ("lift", {"constraint": 1, "by": "alice"}),
+        ("lift", lift("t", "alice", 1)),
+        ("delegate_authority", delegation("t", "alice", "bob")),
+        ("revoke", {"remembered": rule.rule, "by": "alice"}),
+        ("revoke", {"remembered": rule.rule, "by": "mallory"}),
+    ]
+    if not features:
+        assert thread.update("revoke", {"remembered": rule.rule, "by": "mallory"})["outcome"] == "accepted"
+        return
+    for name, payload in attempts:
+        assert thread.update(name, payload)["outcome"] == "busy"
+        thread.signal(name, payload)
+    assert (thread.state.constraints, thread.state.authority) == (before.constraints, before.authority)
+    lifted = ConstraintLifted(constraint=1, by="alice", position=len(thread.log), at=thread.at)
+    audit = Audit("t")
+    audit.take([*thread.log, lifted])
+    assert audit.fault is not None
+    assert audit.fault.position == lifted.position
+    thread.load(features)
+    assert thread.update("lift", {"constraint": 1, "by": "alice"})["outcome"] == "unsigned"
+    assert thread.update("lift", lift("t", "alice", 1))["outcome"] == "accepted"
+    thread.check_consistent()

@@ -63,6 +63,10 @@ UNGUARDED: dict[str, Any] = {"repeats_slowed": 0, "repeats_told": 0, "repeats_as
 """The limits of an agent that may repeat calls as it likes."""
 
 
+WAITING = ("waiting_approval", "waiting_message", "paused", "dormant", "blocked")
+"""Statuses of a run that may have nothing in progress: people, or events, lead on."""
+
+
 def tool_spec(name: str, effect: Effect = Effect.READ, **more: Any) -> ToolSpec:
     """Return a tool that takes any arguments."""
     values: dict[str, Any] = {"parameters": {"type": "object"}, "timeout": 5, **more}
@@ -300,8 +304,12 @@ class Thread:
         """Fire the timer."""
         (call,) = self.waiting(Sleep)
         assert isinstance(call, Sleep)
-        self.at = max(self.at, call.until)
+        self.at, before = max(self.at, call.until), (self.run, self.run.log.length)
         self.end(call)
+        again = [sleep for sleep in self.waiting(Sleep) if isinstance(sleep, Sleep) and sleep.until <= self.at]
+        assert not again or (self.run, self.run.log.length) != before, (
+            "a timer that changes nothing fires at once again"
+        )
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Send a signal."""
@@ -459,6 +467,7 @@ class Thread:
             "more than one of these calls is in progress"
         )
         end = self.run.end
+        assert end or self.in_progress or self.state.status in WAITING, "the run waits for nothing"
         if end and end.next:
             assert not self.waiting(Call) or not self.waiting(LLMRequest | ToolRequest | AgentRequest)
             carried = end.next.model_dump_json(exclude_defaults=True)

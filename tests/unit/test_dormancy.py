@@ -84,7 +84,7 @@ def test_a_run_sleeps_until_a_time_without_an_activity() -> None:
     """Nothing is under way but one timer; when it fires, the LLM reads how long it slept and what time it is."""
     thread = thread_that(sleep_until={"until": "3h"})
     assert (thread.state.status, thread.running_calls, thread.calling_llm()) == ("dormant", [], False)
-    assert thread.state.wake_at == thread.at + timedelta(hours=3)
+    assert thread.state.wake_at(thread.at) == thread.at + timedelta(hours=3)
     thread.wake()
     assert result(thread).text == f"You slept for 3h. It is now {thread.at:%Y-%m-%dT%H:%M:%SZ}."
     assert (result(thread).status, thread.calling_llm()) == ("ok", True)
@@ -161,7 +161,7 @@ def test_a_duration_counts_from_the_start_of_the_call() -> None:
 def test_an_event_wakes_the_call_that_waits_for_it() -> None:
     """The result has the event's data, its sender and the time; it counts as content of the web."""
     thread = thread_that(wait_for_event={"name": "deploy.finished", "match": {"service": "web"}})
-    assert (thread.state.status, thread.state.wake_at) == ("dormant", None)
+    assert (thread.state.status, thread.state.wake_at(thread.at)) == ("dormant", None)
     thread.advance(hours=2)
     assert wake(thread, event="deploy.finished", id="7", data={"service": "web", "ok": True}, by="ci") == "delivered"
     text, line = result(thread).text.split("\n")
@@ -411,7 +411,7 @@ def test_a_wait_survives_continue_as_new() -> None:
     assert wake(thread, event="f", data={"n": 2**70}) == "buffered"
     before = thread.state.dormancy
     continue_as_new(thread)
-    assert (thread.state.dormancy, thread.state.wake_at, thread.state.status) == (before, until, "dormant")
+    assert (thread.state.dormancy, thread.state.wake_at(thread.at), thread.state.status) == (before, until, "dormant")
     assert wake(thread, event="e", data={"a": 1.5, "b": True}) == "delivered"
     audited(thread)
 

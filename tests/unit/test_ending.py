@@ -12,8 +12,10 @@ from holdfast.authority.policy import Policy, Terms, allow, ask, deny
 from holdfast.llm.blocks import TextBlock, ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import LearningRequested, LearningSkipped, ToolCallFinished, ToolCallRequested, VerdictGiven
+from holdfast.run.commands import Sleep
 from holdfast.run.contracts import ArchiveRequest, LLMReply, ToolRequest
 from holdfast.run.features import FEATURES
+from holdfast.run.outlook import doing, following
 from holdfast.run.substates.ending import LEARNING_SECONDS
 from holdfast.tools.effects import Effect
 from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
@@ -264,7 +266,7 @@ def test_an_open_run_learns_when_its_wait_is_over() -> None:
     """A run that waits for messages is asked once, at the end of the wait, and not after each answer."""
     thread = begun(idle_limit=60)
     thread.reply(says("first"))
-    assert thread.state.wake_at == thread.at + timedelta(seconds=60)
+    assert thread.state.wake_at(thread.at) == thread.at + timedelta(seconds=60)
     thread.archive()
     thread.say("and?")
     thread.reply(says(ANSWER))
@@ -371,3 +373,70 @@ def test_a_forged_end_is_found(alter: str) -> None:
     audit = Audit("t")
     audit.take(forged)
     assert audit.fault is not None
+
+
+def test_a_blocked_run_ends_when_its_wait_for_a_message_is_over() -> None:
+    """As without closing work; it notes that it ends, and asks the LLM nothing, which may be what blocks it."""
+    thread = begun(idle_limit=60)
+    thread.reply(says(ANSWER))
+    thread.archive()
+    thread.signal("compact", {"by": "bob"})
+    thread.refuse("LLMRejected")
+    finish_notes(thread)
+    assert thread.state.status == "blocked"
+    thread.advance(seconds=61)
+    finish_notes(thread)
+    assert (thread.closed, thread.state.result) == (True, ANSWER)
+    assert "learning_requested" not in thread.types()
+    assert [note["last_step"] for note in notes(thread)][1:] == ["1, blocked (LLMRejected)", "1, completed"]
+    check_audit(thread)
+
+
+def test_a_pause_in_the_learning_step_delays_no_expiry() -> None:
+    """Where the run resumes, it does not wait for a message again: its requests expire when they are due."""
+    thread = learning_after_a_wait(keeper(ask("remember")))
+    thread.reply(calls("remember"))
+    (request,) = thread.state.authority.requests
+    assert doing(thread.state) == "waits for a decision on request 1"
+    assert following(thread.state)[-1].then == "the run ends"
+    thread.signal("pause", {"by": "bob"})
+    thread.signal("resume", {"by": "bob"})
+    assert thread.state.status == "waiting_approval"
+    assert thread.state.wake_at(thread.at) == request.expires_at
+    thread.advance(hours=2)
+    finish_notes(thread)
+    assert (thread.closed, thread.state.result) == (True, ANSWER)
+    check_audit(thread)
+
+
+@pytest.mark.parametrize("outage", ["RunContinues", "RecordRefuses"])
+def test_no_timer_fires_over_and_over_where_the_end_waits_for_something_else(outage: str) -> None:
+    """The end of the wait for a message comes while the record is written, or an LLM call is under way: one timer."""
+    thread = begun(idle_limit=60)
+    thread.reply(says(ANSWER))
+    if outage == "RunContinues":
+        thread.continue_suggested = True
+    else:
+        thread.signal("compact", {"by": "bob"})
+        thread.archive_refused("RecordConflict")
+    thread.advance(seconds=61)
+    assert not thread.closed
+    assert not thread.waiting(Sleep)
+
+
+def learning_after_a_wait(spec: AgentSpec) -> Thread:
+    """Return a thread that has waited for a message in vain, and whose LLM is asked what it has learnt."""
+    thread = begun(spec, idle_limit=60)
+    thread.reply(says(ANSWER))
+    thread.advance(seconds=61)
+    finish_notes(thread)
+    assert thread.state.ending.learning == "asked"
+    return thread
+
+
+def check_audit(thread: Thread) -> None:
+    """Check that the log is accepted."""
+    thread.check_consistent()
+    audit = Audit("t")
+    audit.take(thread.log)
+    assert audit.fault is None

@@ -83,7 +83,7 @@ def test_the_first_poll_is_made_at_once_and_the_llm_is_not_called_until_the_cond
     assert (thread.state.status, thread.calling_llm()) == ("dormant", False)
     bring(thread)
     assert (polls(thread), thread.calling_llm()) == ([], False)
-    assert thread.state.wake_at == thread.at + timedelta(seconds=2)
+    assert thread.state.wake_at(thread.at) == thread.at + timedelta(seconds=2)
     bring(thread)
     bring(thread, "all done")
     head, text = result(thread).text.split("\n")
@@ -183,8 +183,9 @@ def test_the_last_poll_is_made_when_the_time_is_over() -> None:
         end = thread.at + timedelta(seconds=10)
         for _ in range(4):
             bring(thread, "no")
-        assert thread.state.wake_at is not None
-        assert abs(thread.state.wake_at - end) < timedelta(seconds=1)
+        wakes = thread.state.wake_at(thread.at)
+        assert wakes is not None
+        assert abs(wakes - end) < timedelta(seconds=1)
         bring(thread, content)
         assert result(thread).text.startswith(head), result(thread).text
         assert (result(thread).status, result(thread).text.endswith(f"\n{content}")) == ("ok", True)

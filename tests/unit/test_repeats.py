@@ -32,6 +32,7 @@ from holdfast.run.substates.repeats import MAX_COUNT, WINDOW, Repeats
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import NOW, Thread, agent_spec, loaded_thread, says
 from tests.unit.test_audit import fault
+from tests.unit.test_dormancy import sleeper
 
 ALLOWED = Policy(rules=(allow(),))
 
@@ -545,3 +546,18 @@ def test_delays_double() -> None:
     thread.reply(says("done"))
     assert thread.state.status == "completed"
     assert thread.at > NOW
+
+
+def test_a_sleep_that_is_refused_again_and_again_is_a_repeated_call() -> None:
+    """Its result tells the time, and is nothing new for that. What has slept, has waited for something: that is new."""
+    thread = loaded_thread(sleeper(limits=Limits(max_steps=1_000)), features=1)
+    while thread.state.status != "waiting_approval":
+        step(thread, "sleep_until", '{"until":"2020-01-01T00:00:00Z"}')
+    assert repeats(thread) == [0, 0, 0, 0, 5, 6, 7, 8, 9, 10]
+    assert fault(thread.log) is None
+    thread = loaded_thread(sleeper(limits=Limits(max_steps=1_000)), features=1)
+    for _ in range(12):
+        thread.reply(asks_for(("sleep_until", '{"until":"1h"}'), step=thread.state.steps.count))
+        thread.advance(hours=1)
+    assert not any(repeats(thread))
+    assert thread.calling_llm()

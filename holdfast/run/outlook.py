@@ -109,18 +109,13 @@ def _awaited(state: RunState) -> str:
         return f"waits{until} for a person to resume it"
     if state.blocked:
         return f"waits for a person to fix the cause ({one_line(state.blocked.cause, 60)})"
-    if _listens(state):
+    if state.status == "waiting_message":
         return "waits for a message" + (f", until {_time(state.idle.until)}" if state.idle.until else "")
     ids, sleeps = [request.id for request in state.authority.requests], one_line(state.dormancy.words, 300)
     decisions = f"a decision on request {ids[0]}" if len(ids) == 1 else f"{len(ids)} decisions" if ids else ""
     repeats = " and ".join(f"{_time(call.starts_at)}, to repeat {call.call.name}" for call in state.calls.delayed)
     awaited = " and for ".join(filter(None, (decisions, sleeps, repeats)))
     return f"waits for {awaited}" if awaited else ""
-
-
-def _listens(state: RunState) -> bool:
-    """Whether the run waits for a message, and not for the closing work between the answer and its end."""
-    return state.awaits_message and not state.ends_at(state.updated_at)
 
 
 def following(state: RunState) -> tuple[Following, ...]:
@@ -139,6 +134,7 @@ def following(state: RunState) -> tuple[Following, ...]:
 
 def _after(state: RunState, action: Action) -> tuple[Following, ...]:
     calls_llm = f"it calls the LLM for step {state.steps.count + 1}"
+    end = "the run ends" if state.ends_at(state.updated_at) else ""
     match action:
         case LoadAgent():
             return (Following(when="its agent is loaded", then=calls_llm),)
@@ -153,18 +149,16 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
             return (Following(when="the messages are shown", then=calls_llm),)
         case Verify(baseline=False):
             return (Following(when="it has looked", then="what was due before the pause follows"),)
-        case Wait() if _listens(state):
+        case Wait() if state.status == "waiting_message":
             ends = (Following(when=f"none comes before {_time(state.idle.until)}", then="it completes"),)
             return (Following(when="a message comes", then=calls_llm), *(ends if state.idle.until else ()))
         case StartCalls() | Settle() | Verify() | Wait():
             asked = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
             asked += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
-            then = "it completes" if state.awaits_message else calls_llm
-            return (*asked, Following(when="every call of the step has its result", then=then))
+            return (*asked, Following(when="every call of the step has its result", then=end or calls_llm))
         case NoteProgress():
-            blocked = f"it {_waiting(state)}" if state.blocked else calls_llm
-            then = "it completes" if state.awaits_message else blocked
-            return (Following(when="that is noted", then=then),)
+            blocked = f"it {_waiting(state)}" if state.blocked else ""
+            return (Following(when="that is noted", then=end or blocked or calls_llm),)
         case AskForLearnings():
             return (Following(when="the LLM has replied", then="its notes are judged, and the run ends"),)
         case Complete():

@@ -243,7 +243,7 @@ def test_a_run_that_ends_says_what_it_waits_for() -> None:
     assert doing(thread.state) == "waits for a decision on request 1"
     asked, expires, last = following(thread.state)
     assert (asked.when, asked.then) == ("request 1 is approved", "remember runs")
-    assert (expires.then, last.then) == ("it is denied", "it completes")
+    assert (expires.then, last.then) == ("it is denied", "the run ends")
     shown = show_screen({**run_view(thread.state), "continue": None}, retrying=[], ui=None).plain
     assert f"Result\n  {ANSWER}" in shown
     thread.archive()

@@ -28,6 +28,7 @@ from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.calls import CallState
 from holdfast.run.substates.dormancy import Dormancy
 from holdfast.run.substates.pause import Pause
+from holdfast.tools.triggers import EventTrigger
 
 SHOWN_REQUESTS = 10
 """Open requests that are shown in full."""
@@ -181,7 +182,7 @@ def _constraints(state: RunState) -> list[str]:
     if state.spec and state.spec.policy.signatures == "required":
         return [*lines, f"Only a signed lift counts: `{code(f'holdfast lift {state.thread} CONSTRAINT')}`", ""]
     payload = json.dumps({"constraint": shown[-1].number, "by": "your name", "reason": "why"}, indent=1)
-    return [*lines, f"To lift one, press {WHERE}: `lift`", "", f"```json\n{payload}\n```", ""]
+    return [*lines, f"To lift one, press {_named('lift')}", "", f"```json\n{payload}\n```", ""]
 
 
 def _refinements(state: RunState) -> list[str]:
@@ -199,8 +200,13 @@ def _refinements(state: RunState) -> list[str]:
             f"Only a signed refinement counts: `{code(f'holdfast refine {state.thread} --narrow TEXT')}`",
         ]
     payload = json.dumps({"kind": "narrow", "text": "what to do from now on", "by": "your name"}, indent=1)
-    what = f"To refine it (`narrow`, `rescope` or `correct`), press {WHERE}: `refine`"
+    what = f"To refine it (`narrow`, `rescope` or `correct`), press {_named('refine')}"
     return [*lines, "", what, "", f"```json\n{payload}\n```"]
+
+
+def _named(signal: str) -> str:
+    """Where to send a signal that the Web UI does not list: it has no handler of its own (`holdfast.run.inputs`)."""
+    return f"{WHERE}. Choose **Custom**, enter the name `{signal}`, and send"
 
 
 def _refusal(event: AgentEvent) -> str:
@@ -268,7 +274,7 @@ def delay_words(call: CallState) -> str:
 def paused_details(pause: Pause) -> list[str]:
     """Return what a pause means, and the signal that ends it."""
     since = f"Since {pause.since:%Y-%m-%d %H:%M} UTC, nothing starts; decisions and messages count when it resumes."
-    return ["", "### Paused", "", since, "", f"To resume it, press {WHERE}: the signal `resume` with", "", WHO, ""]
+    return ["", "### Paused", "", since, "", f"To resume it, press {_named('resume')}", "", WHO, ""]
 
 
 def dormant_details(dormancy: Dormancy) -> list[str]:
@@ -279,11 +285,12 @@ def dormant_details(dormancy: Dormancy) -> list[str]:
     lines = ["", "### Dormant", "", *rows, ""]
     if dormancy.buffered:
         lines += [f"Events that no call has waited for yet: {len(dormancy.buffered)}", ""]
-    if dormancy.events:
-        payload = json.dumps({"event": dormancy.events[0], "id": "", "data": {}, "by": "your name"}, indent=1)
-        lines += [f"To send an event, press {WHERE}: the signal `wake` with", "", f"```json\n{payload}\n```", ""]
+    if trigger := next((each.trigger for each in dormancy.waits if isinstance(each.trigger, EventTrigger)), None):
+        event = {"event": trigger.event, "id": "", "data": trigger.match, "by": "your name"}
+        payload = json.dumps(event, indent=1)
+        lines += [f"To send an event, press {_named('wake')}", "", f"```json\n{payload}\n```", ""]
     payload = json.dumps({"by": "your name", "reason": "why"}, indent=1)
-    return [*lines, f"To wake it now, press {WHERE}: the signal `wake` with", "", f"```json\n{payload}\n```", ""]
+    return [*lines, f"To wake it now, press {_named('wake')}", "", f"```json\n{payload}\n```", ""]
 
 
 def blocked_details(blocked: Blocked) -> list[str]:

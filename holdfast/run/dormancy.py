@@ -9,11 +9,13 @@
 4. A pause by a person holds the run: waits end meanwhile, and nothing follows before it resumes.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from holdfast.authority.statements import parsed, validation_message
 from holdfast.base.canonical import exact_json
@@ -28,7 +30,7 @@ from holdfast.run.refusals import bounded
 from holdfast.run.rights import claimed
 from holdfast.run.state import RunState
 from holdfast.run.substates.dormancy import BUFFERED, BUFFERED_BYTES, WAITS, BufferedEvent, Wait
-from holdfast.tools.triggers import EVENT_NAME, TimeTrigger, clock, deadline, read_trigger
+from holdfast.tools.triggers import EVENT_NAME, NAME_RULE, TimeTrigger, clock, deadline, read_trigger
 from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust
 
@@ -49,12 +51,19 @@ REASON_CHARS = 500
 class Wake(Frozen):
     """An event, or a request to wake the run."""
 
-    event: str = Field(default="", pattern=rf"^({EVENT_NAME})?$")
+    event: str = ""
     id: str = Field(default="", pattern=r"^[!-~]{0,100}$")
     data: dict[str, Any] = {}
     call: int | None = Field(default=None, ge=1, le=10**9)
     keep: bool = True
     """Keep an event for which nothing waits yet. One that was published is for those who wait for it then."""
+
+    @field_validator("event")
+    @classmethod
+    def _named(cls, event: str) -> str:
+        if event and not re.fullmatch(EVENT_NAME, event, re.ASCII):
+            raise PydanticCustomError("event_name", "{rule}", {"rule": NAME_RULE})
+        return event
 
 
 def on_sleep(state: RunState, number: int, *, at: datetime) -> list[AgentEvent]:

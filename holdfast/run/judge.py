@@ -93,11 +93,11 @@ def _verdict(state: RunState, call: ToolCall) -> Verdict:
         ),
     )
     learnt = bool(state.ending.learning) and call.name in LEARNING_TOOLS
-    if learnt:
-        wait = min(verdict.terms.expires_after or LEARNING_SECONDS, LEARNING_SECONDS)
-        verdict = verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"expires_after": wait})})
     if (tool.trusted_only or learnt) and is_tainted(trust):
         verdict = _require_approval_of_tainted(verdict, trust, spec.policy.terms)
+    if learnt:  # last, for the terms above replace the rule's
+        wait = min(verdict.terms.expires_after or LEARNING_SECONDS, LEARNING_SECONDS)
+        verdict = verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"expires_after": wait})})
     return verdict
 
 

@@ -26,6 +26,9 @@ LONGEST_SLEEP = 10 * 365 * 86_400
 EVENT_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,99}"
 """The names of events: safe in a query of Temporal's visibility store, and on a command line."""
 
+NAME_RULE = "an event's name begins with a letter or digit, and has up to 100 letters, digits and _ . : / -"
+"""The same in words."""
+
 POLLED_BYTES = 4_000
 """Bytes of the arguments of a call that is polled, as JSON: a run that sleeps carries them along."""
 
@@ -189,9 +192,7 @@ def _time(text: Any, *, at: datetime) -> datetime:
 
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not re.fullmatch(EVENT_NAME, name, re.ASCII):
-        raise ValueError(
-            "name: an event's name begins with a letter or digit, and has up to 100 letters, digits and _ . : / -"
-        )
+        raise ValueError(f"name: {NAME_RULE}")
     return name
 
 

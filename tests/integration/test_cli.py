@@ -433,7 +433,7 @@ def test_a_dormant_run_is_shown_listed_and_woken_by_an_event(shell: Shell) -> No
     (wait,) = state.json["dormancy"]["waits"]
     assert (state.json["status"], wait["event"], wait["until"]) == ("dormant", "built", state.json["dormancy"]["until"])
     assert "waits for event built, until " in shown.out
-    assert "wake asleep --event built --data JSON" in shown.out
+    assert "wake asleep --event built" in shown.out
     again, listed = shell.all(("wake", "asleep", "--event", "other", "--id", "1"), ("list", "--json"))
     assert again.code == 5
     (row,) = [row for row in listed.lines if row["thread"] == "asleep"]

@@ -1,6 +1,8 @@
 """An agent that puts itself to sleep: it is woken once, by what it waits for, and nothing that is sent is lost."""
 
 import json
+import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,10 +18,13 @@ from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import DormancyBegan, RunFinished, ToolCallFinished, WakeReceived
 from holdfast.run.contracts import LLMReply
+from holdfast.run.details import current_details
 from holdfast.run.dormancy import DATA_BYTES
 from holdfast.run.evolve import evolve
+from holdfast.run.outlook import run_view
 from holdfast.run.refusals import RECORDED
 from holdfast.run.substates.dormancy import BUFFERED, SEEN, WAITS
+from holdfast.runtime.cli.screens import show_screen
 from holdfast.tools.decorator import tool
 from holdfast.tools.effects import Effect
 from holdfast.tools.triggers import LONGEST_SLEEP, RUNTIME_TOOLS, TimeTrigger, read_trigger
@@ -275,6 +280,30 @@ def test_an_event_sent_to_one_call_wakes_that_call_only() -> None:
     assert wake(thread, call=3, reason="now") == "delivered"
     assert [wait.number for wait in thread.state.dormancy.waits] == [1]
     audited(thread)
+
+
+def test_a_bad_name_of_an_event_is_explained_in_words() -> None:
+    """Who mistypes a name reads the rule, and no regular expression."""
+    refused = thread_that(sleep_until={"until": "3h"}).update("wake", {"event": "two words"})
+    assert refused["outcome"] == "malformed"
+    assert refused["explanation"].startswith("event: an event's name begins with a letter or digit, and has")
+
+
+def test_what_is_shown_to_be_sent_is_what_the_run_waits_for() -> None:
+    """The command of `show` and the JSON in the Web UI have the fields of `match`, and nothing forms another line."""
+    match = {"service": "it's ``` \x1b[2J\u202e\n```", "build": 5}
+    thread = thread_that(wait_for_event={"name": "deploy.finished", "match": match})
+    details = current_details(thread.state)
+    blocks = [json.loads(block) for block in re.findall(r"^```json\n(.*?)\n```$", details, re.MULTILINE | re.DOTALL)]
+    payload = next(block for block in blocks if "event" in block)
+    assert payload == {"event": "deploy.finished", "id": "", "data": match, "by": "your name"}
+    shown = show_screen({**run_view(thread.state), "continue": None}, retrying=[], ui=None).plain
+    assert not {"\x1b", "\u202e"} & set(shown)
+    (command,) = [line for line in shown.splitlines() if "--event" in line]
+    words = shlex.split(command)
+    assert words[-4:-1] == ["--event", "deploy.finished", "--data"]
+    assert json.loads(words[-1]) == match
+    assert wake(thread, **payload) == "delivered"
 
 
 def test_somebody_wakes_a_run_without_an_event() -> None:

@@ -15,8 +15,9 @@ from holdfast.log.events import LearningRequested, LearningSkipped, ToolCallFini
 from holdfast.run.commands import Sleep
 from holdfast.run.contracts import ArchiveRequest, LLMReply, ToolRequest
 from holdfast.run.features import FEATURES
-from holdfast.run.outlook import doing, following
+from holdfast.run.outlook import doing, following, run_view
 from holdfast.run.substates.ending import LEARNING_SECONDS
+from holdfast.runtime.cli.screens import show_screen
 from holdfast.tools.effects import Effect
 from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
@@ -217,6 +218,40 @@ def test_a_learning_that_nobody_decides_on_expires(terms: Terms) -> None:
     finish_notes(thread)
     assert thread.closed
     assert thread.state.outcome == "completed"
+
+
+def test_what_a_tainted_llm_has_learnt_expires() -> None:
+    """The limit holds, too, where the policy allows the call and asks only because of what the LLM has read."""
+    thread = begun()
+    thread.reply(calls("web"))
+    thread.finish(2)
+    thread.reply(says(ANSWER))
+    thread.reply(calls("remember", first=10))
+    (request,) = thread.state.authority.requests
+    assert request.expires_at == request.asked_at + timedelta(seconds=LEARNING_SECONDS)
+    assert request.terms.on_expiry == "deny"
+    thread.archive()
+    thread.advance(seconds=LEARNING_SECONDS + 1)
+    finish_notes(thread)
+    assert thread.closed
+    assert thread.state.result == ANSWER
+
+
+def test_a_run_that_ends_says_what_it_waits_for() -> None:
+    """Between the answer and the end, `show` names the open request and its own call, and no wait for a message."""
+    thread = learning(keeper(ask("remember")))
+    thread.reply(calls("remember"))
+    assert doing(thread.state) == "waits for a decision on request 1"
+    asked, expires, last = following(thread.state)
+    assert (asked.when, asked.then) == ("request 1 is approved", "remember runs")
+    assert (expires.then, last.then) == ("it is denied", "the run ends")
+    shown = show_screen({**run_view(thread.state), "continue": None}, retrying=[], ui=None).plain
+    assert f"Result\n  {ANSWER}" in shown
+    thread.archive()
+    thread.decide("1", "deny")
+    assert doing(thread.state) == "runs update_progress"
+    finish_notes(thread)
+    assert thread.closed
 
 
 @pytest.mark.parametrize("status", ["failed", "unknown", "cancelled"])

@@ -74,9 +74,9 @@ def test_the_shortest_gap_spans_midnight(text: str, seconds: int) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({}, "either --cron"),
-        ({"cron": "0 7 * * *", "every": 60.0}, "either --cron"),
-        ({"cron": "0 7"}, "--cron '0 7' has 2 fields"),
+        ({}, "either `cron`"),
+        ({"cron": "0 7 * * *", "every": 60.0}, "either `cron`"),
+        ({"cron": "0 7"}, "`cron` '0 7' has 2 fields"),
         ({"every": 5.0}, "from 1m to 366d"),
         ({"every": float("nan")}, "from 1m to 366d"),
         ({"every": 3_600.0, "tz": "Europe/Berlin"}, "an interval has no time zone"),
@@ -84,10 +84,10 @@ def test_the_shortest_gap_spans_midnight(text: str, seconds: int) -> None:
         ({"cron": "0 7 * * *", "tz": "../../etc/passwd"}, "no such time zone"),
         ({"cron": "0 7 * * *", "until": datetime(2020, 1, 1, tzinfo=UTC)}, "this is over"),
         ({"cron": "0 7 * * *", "until": datetime(2099, 1, 1)}, "no time zone"),  # noqa: DTZ001  # that is the case
-        ({"cron": "0 7 * * *", "catchup": 1.0}, "--catchup: it is from 10s to 30d"),
+        ({"cron": "0 7 * * *", "catchup": 1.0}, "`catchup`: it is from 10s to 30d"),
         ({"cron": "* * * * *", "catchup": 3_600.0, "overlap": "allow"}, "every missed run at once"),
         ({"cron": "* * * * *", "overlap": "all"}, "it is one of skip, queue, cancel, allow"),
-        ({"cron": "0 7 * * *", "reason": "x" * 2_001}, "--reason"),
+        ({"cron": "0 7 * * *", "reason": "x" * 2_001}, "`reason`"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:

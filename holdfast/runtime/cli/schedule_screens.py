@@ -1,6 +1,7 @@
 """Screens of schedules, for people."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from rich.text import Text
 
@@ -46,7 +47,7 @@ def schedule_screen(state: JSON) -> Text:
         ("Until", clock(state["until"]) if state["until"] else ""),
         ("Overlap", state["overlap"]),
         ("Catch-up", f"at most {late} late" if late else ""),
-        ("Next", ", ".join(map(clock, state["next"][:3]))),
+        ("Next", ", ".join(map(_in_zone, state["next"][:3]))),
         ("So far", _so_far(state)),
     ]
     screen = Text.assemble((visible(name), "bold"), "\n\n")
@@ -69,6 +70,11 @@ def schedule_screen(state: JSON) -> Text:
         screen.append("\n" + (f"      {brief(run['why'], 300)}\n" if run["why"] else ""))
     screen.rstrip()
     return screen
+
+
+def _in_zone(at: str) -> str:
+    """A time on this machine's clock, with the clock's zone: the schedule's own may be another."""
+    return f"{clock(at)} {datetime.fromisoformat(at).astimezone().tzname()}"
 
 
 def _so_far(state: JSON) -> str:

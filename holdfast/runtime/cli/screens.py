@@ -1,5 +1,6 @@
 """Screens for people: one thread, a list of threads, open requests."""
 
+import json
 import math
 import shlex
 from collections.abc import Sequence
@@ -138,7 +139,7 @@ def show_screen(
         asked = request_screen if origin is None else _request_text
         screen.append("\n").append(asked({"thread": thread, **request}))
     if state["result"]:
-        title = "Result" if status in ("completed", "waiting_message") else "Why"
+        title = "Why" if status in ("failed", "cancelled") else "Result"
         screen.append(f"\n{title}\n", "bold").append(indented(visible(state["result"])) + "\n")
     if origin:
         screen.append(f"\nThis is what a reset of {visible(origin)} has left behind: nothing continues it\n", "bold")
@@ -169,7 +170,8 @@ def _dormancy_text(thread: str, dormancy: JSON) -> Text:
         if polls := wait.get("polls"):
             looks = looks_words(polls["count"], polls["result"])
             screen.append(f"  looks again at {clock(polls['again'])} ({looks})\n")
-        event = ("--event", wait["event"], "--data", "JSON") if wait["kind"] == "event" else ()
+        data = ("--data", json.dumps(wait["match"])) if wait.get("match") else ()  # in ASCII: an LLM's words
+        event = ("--event", wait["event"], *data) if wait["kind"] == "event" else ()
         screen.append(f"  {CLI.command('wake', thread, *event)}\n", "bold")
     if kept := dormancy["buffered"]:
         names = ", ".join(dict.fromkeys(brief(each["event"]) for each in kept))

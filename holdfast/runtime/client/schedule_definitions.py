@@ -99,22 +99,22 @@ def checked(given: Definition) -> Definition:
         TaskInvalid: The task is empty, too long, or neither text nor content blocks.
     """
     if (given.cron is None) == (given.every is None):
-        raise ScheduleInvalid("say when: either --cron, such as '0 7 * * 1-5', or --every, such as 6h")
+        raise ScheduleInvalid("say when: either `cron`, such as '0 7 * * 1-5', or `every`, an interval")
     if given.overlap not in get_args(Overlap):
-        raise ScheduleInvalid(f"--overlap {one_line(given.overlap, 30)!r}: it is one of {', '.join(get_args(Overlap))}")
+        raise ScheduleInvalid(f"`overlap` {one_line(given.overlap, 30)!r}: it is one of {', '.join(get_args(Overlap))}")
     if len(given.reason) > REASON_CHARS:
-        raise ScheduleInvalid(f"--reason: it has at most {REASON_CHARS:,} characters")
+        raise ScheduleInvalid(f"`reason`: it has at most {REASON_CHARS:,} characters")
     if given.until and given.until.tzinfo is None:
-        raise ScheduleInvalid(f"--until {given.until.isoformat()}: it has no time zone")
+        raise ScheduleInvalid(f"`until` {given.until.isoformat()}: it has no time zone")
     if given.until and given.until <= datetime.now(UTC):
-        raise ScheduleInvalid(f"--until {given.until.isoformat()}: this is over")
+        raise ScheduleInvalid(f"`until` {given.until.isoformat()}: this is over")
     gap = _gap(given)
     catchup = gap if given.catchup is None else given.catchup
     if not 10 <= catchup <= LONGEST_CATCHUP:
-        raise ScheduleInvalid(f"--catchup: it is from 10s to {span_text(LONGEST_CATCHUP)}")
+        raise ScheduleInvalid(f"`catchup`: it is from 10s to {span_text(LONGEST_CATCHUP)}")
     if catchup > gap and given.overlap in ("cancel", "allow"):
         raise ScheduleInvalid(
-            f"--catchup {span_text(catchup)} with --overlap {given.overlap} would start every missed run at once; use "
+            f"`catchup` {span_text(catchup)} with `overlap` {given.overlap} would start every missed run at once; use "
             f"skip or queue, or at most {span_text(gap)}"
         )
     text = None if given.cron is None else read_cron(given.cron).text
@@ -127,23 +127,23 @@ def _gap(given: Definition) -> float:
         try:
             return read_cron(given.cron).shortest_gap
         except ValueError as error:
-            raise ScheduleInvalid(f"--cron {error}") from None
+            raise ScheduleInvalid(f"`cron` {error}") from None
     assert given.every is not None
     if not SHORTEST_INTERVAL <= given.every <= LONGEST_INTERVAL:
         limits = f"from {span_text(SHORTEST_INTERVAL)} to {span_text(LONGEST_INTERVAL)}"
-        raise ScheduleInvalid(f"--every {span_text(given.every)}: an interval is {limits}")
+        raise ScheduleInvalid(f"`every` {span_text(given.every)}: an interval is {limits}")
     return given.every
 
 
 def _zone(given: Definition) -> str:
     zone = given.tz or "UTC"
     if given.cron is None and zone != "UTC":
-        raise ScheduleInvalid("--tz: an interval has no time zone; leave this out, or use --cron")
+        raise ScheduleInvalid("`tz`: an interval has no time zone; leave this out, or use `cron`")
     try:
         ZoneInfo(zone)
     except (ValueError, OSError, KeyError):  # KeyError: ZoneInfoNotFoundError
         raise ScheduleInvalid(
-            f"--tz {one_line(zone, 40)!r}: there is no such time zone; write it as Europe/Berlin"
+            f"`tz` {one_line(zone, 40)!r}: there is no such time zone; write it as Europe/Berlin"
         ) from None
     return zone
 

@@ -36,6 +36,12 @@ BOUNDARIES = tuple(f"{moment} {place}" for place in PLACES for moment in ("befor
 - before `effect`: the intent is in the ledger. After: the tool has returned, and the ledger has no result yet.
 """
 
+INTERVENTIONS = ("run_paused", "run_resumed", "dormancy_began", "wake_received", "task_refined", "message_taken")
+"""Events of a run that sleeps, and on which people act (`KillMatrix.survive(intervene=True)`)."""
+
+INTERVENTION_BOUNDARIES = tuple(f"{moment} {place}" for place in INTERVENTIONS for moment in ("before", "after"))
+"""Boundaries that only such a run reaches."""
+
 
 class Plan(Frozen):
     """Where a worker stops."""

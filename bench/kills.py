@@ -1,8 +1,8 @@
 """`python -m bench.kills`: kills workers at random, again and again, while all their runs are active.
 
-A quarter of the kills each hits a random moment, a recorded boundary (`holdfast.testing.kill_matrix.matrix`), an effect
-in progress, and a request or decision. At the end, the logs are compared with an HTTP server that counts, a file that
-grows and a PostgreSQL table.
+A fifth of the kills each hits a random moment, a recorded boundary (`holdfast.testing.kill_matrix.matrix`), an effect
+in progress, a request or decision, and a pause, sleep, event or refinement. At the end, the logs are compared with what
+was sent, an HTTP server that counts, a file that grows and a PostgreSQL table.
 """
 
 import asyncio
@@ -21,22 +21,35 @@ import typer
 
 from bench import document
 from bench.environment import open_stack
-from bench.scenario import Figures, Scenario
-from holdfast.log.events import AgentEvent, DecisionReceived, RunFinished, ToolCallFinished
+from bench.scenario import PUBLISHED, Figures, Scenario
+from holdfast.log.events import AgentEvent, DecisionReceived, RunFinished, ToolCallFinished, WakeReceived
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, together
 from holdfast.testing.kill_matrix.audit import audit
+from holdfast.testing.kill_matrix.audit_interventions import audit_sent
 from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.outside import Api, Outside
 
-TURNS = (("charge", "look"), ("mail",), ("transfer",), ("ship",), ("charge", "mail", "transfer", "ship"))
-"""The tools that the LLM calls, repeatedly, until all kills are done."""
+TURNS: tuple[tuple[str | tuple[str, str], ...], ...] = (
+    ("charge", "look"),
+    ("mail", ("wait_for_event", "paid")),
+    ("transfer",),
+    (("sleep_until", "2h"),),
+    ("ship", ("sleep_until", "1s")),
+    (("wait_for_event", "paid"), ("wait_for_event", PUBLISHED)),
+    ("charge", "mail", "transfer", "ship"),
+)
+"""The tools that the LLM calls, repeatedly, until all kills are done. Of two, the run sleeps until then, or waits for
+an event of that name."""
 ABOUT = (
-    "A kill is a SIGKILL of a worker's process with all its runs open: a quarter each at a random moment, a recorded "
-    "boundary, during an effect, at a request or a decision. The runs ask for effects of all classes until the kills "
-    "are done. Then each call in each log is compared with an HTTP server that counts, a file that grows and a "
-    "PostgreSQL table: every effect in the log happened exactly once, and every decision that was sent is in the log."
+    "A kill is a SIGKILL of a worker's process with all its runs open: a fifth each at a random moment, a recorded "
+    "boundary, during an effect, at a request or a decision, at a pause, sleep, event or refinement. The runs ask for "
+    "effects of all classes and sleep until the kills are done; meanwhile they are paused, resumed and refined, and "
+    "events are sent and published to them, some before they wait and some twice. Then each call in each log is "
+    "compared with an HTTP server that counts, a file that grows and a PostgreSQL table: every effect in the log "
+    "happened exactly once; every decision, event and refinement that was sent is in the log, no id twice; every wait "
+    "ended once; nothing started during a pause."
 )
 PATIENCE = 900.0
 """Seconds for all runs to end after the last kill."""
@@ -51,7 +64,7 @@ class Result:
     workers: int
     seconds: float
     wrong: list[str]
-    """Problems: duplicate or lost effects, lost decisions, runs that did not complete."""
+    """Problems: duplicate or lost effects, lost decisions, runs that did not complete, and so on."""
     lines: list[str]
 
 
@@ -66,7 +79,7 @@ async def measure(
         if spent:
             return say("served")
         order = str(conversation.replies)
-        return together(*(call(name, order=order) for name in TURNS[conversation.replies % len(TURNS)]))
+        return together(*(_called(each, order) for each in TURNS[conversation.replies % len(TURNS)]))
 
     figures, doomed = Figures(), []
     with ScriptedLLM(script) as llm:
@@ -98,6 +111,13 @@ async def measure(
     )
 
 
+def _called(each: str | tuple[str, str], order: str) -> Reply:
+    if isinstance(each, str):
+        return call(each, order=order)
+    tool, what = each
+    return call(tool, **{"until" if tool == "sleep_until" else "name": what})
+
+
 def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outside: Outside) -> KillableWorker:
     """Return a worker with its own task queue."""
     environ = {
@@ -117,6 +137,9 @@ def judge(scenarios: Sequence[Scenario], outside: Outside) -> list[str]:
         for log in scenario.logs:
             sent = scenario.people[log.thread].sent
             wrong += [f"{log.thread}: {what}" for what in audit(log.events, effects=effects, sent=sent)]
+            others = scenario.others[log.thread]
+            lost = audit_sent(log.events, ids=others.events, refinements=others.refinements)
+            wrong += [f"{log.thread}: {what}" for what in lost]
             keys |= set(log.keys.values())
     return wrong + [f"effect {key} belongs to no call of any run" for key in effects if key not in keys]
 
@@ -137,6 +160,9 @@ def summarize(scenarios: Sequence[Scenario], outside: Outside, figures: Figures)
     finished = [event for event in events if isinstance(event, ToolCallFinished)]
     accepted = sum(isinstance(event, DecisionReceived) and event.outcome == "accepted" for event in events)
     completed = sum(isinstance(event, RunFinished) and event.outcome == "completed" for event in events)
+    wakes = Counter(event.outcome for event in events if isinstance(event, WakeReceived))
+    events_sent = sum(len(others.events) for scenario in scenarios for others in scenario.others.values())
+    refined = sum(len(others.refinements) for scenario in scenarios for others in scenario.others.values())
     twice = sum(count > 1 for count in effects.values())
     return [
         f"- {completed} of {len(logs)} runs completed, over {sum(log.moves for log in logs) + len(logs)} Temporal runs;"
@@ -148,6 +174,10 @@ def summarize(scenarios: Sequence[Scenario], outside: Outside, figures: Figures)
         f" answer; {kinds['reconcile_requested']:,} times a person was asked whether an effect had happened",
         f"- {sent:,} decisions were sent ({figures.frozen:,} to a worker that was frozen and then killed;"
         f" {figures.updates:,} as updates that were answered), {accepted:,} are in the logs",
+        f"- {kinds['dormancy_began']:,} waits; {wakes['delivered']:,} events and requests to wake ended one,"
+        f" {wakes['buffered']:,} events were kept first; {events_sent:,} events were sent, twice or before the wait;"
+        f" {figures.published:,} deliveries of published events",
+        f"- {kinds['run_paused']:,} pauses, {kinds['task_refined']:,} refinements of {refined:,} that were sent",
         "- where the kills hit: " + ", ".join(f"{what} {count}" for what, count in figures.boundaries.most_common()),
     ]
 
@@ -167,7 +197,7 @@ def main(
     summary = (
         f"- {result.kills} SIGKILLs of {result.workers} workers, {result.runs // result.workers} active runs on each"
         f" ({result.kills // result.workers} kills a run), in {result.seconds / 60:.0f} min:"
-        f" **{len(result.wrong)} duplicates, lost effects, lost decisions or stuck runs**"
+        f" **{len(result.wrong)} duplicates, lost effects, decisions or events, or stuck runs**"
     )
     lines = [summary, *result.lines, *(f"- WRONG: {what}" for what in result.wrong)]
     print("\n".join(lines))

@@ -12,11 +12,18 @@ from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateR
 from temporalio.service import RPCError
 
 from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client.publishing import publish
+from holdfast.runtime.client.threads import Threads
+from holdfast.testing import INTERVENTION_BOUNDARIES
 from holdfast.testing.kill_matrix.audit import RecordedLog
+from holdfast.testing.kill_matrix.interventions import Interventions
 from holdfast.testing.kill_matrix.person import Person
 from holdfast.testing.kill_matrix.plan import Plan
 from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.outside import Outside
+
+PUBLISHED = "market.opened"
+"""An event that is published to every run that waits for it; others are sent to one run."""
 
 WHERE: tuple[tuple[tuple[str, ...] | None, int], ...] = (
     (None, 0),
@@ -31,9 +38,10 @@ WHERE: tuple[tuple[tuple[str, ...] | None, int], ...] = (
         ),
         4,
     ),
+    (INTERVENTION_BOUNDARIES, 6),
 )
-"""Where kills hit, with equal probability: any moment, any boundary, an effect, a decision. Each with the most such
-boundaries that the worker passes first."""
+"""Where kills hit, with equal probability: any moment, any boundary, an effect, a decision, a pause or sleep. Each with
+the most such boundaries that the worker passes first."""
 
 
 @dataclass
@@ -46,6 +54,8 @@ class Figures:
     """Decisions sent to a frozen worker just before it was killed."""
     updates: int = 0
     """Decisions sent by the update `decide` that were answered."""
+    published: int = 0
+    """Deliveries of published events to runs that waited."""
 
 
 class Scenario:
@@ -73,7 +83,9 @@ class Scenario:
         self._name, self._client, self._worker, self._outside = name, client, worker, outside
         self._chance, self._figures = chance, figures
         self._updates: set[asyncio.Task[None]] = set()
+        self._publishing: asyncio.Task[None] | None = None
         self.people: dict[str, Person] = {}
+        self.others: dict[str, Interventions] = {}
         self.logs: list[RecordedLog] = []
 
     async def start(self, runs: int) -> None:
@@ -84,6 +96,7 @@ class Scenario:
             log = RecordedLog(self._client, thread, str(run.first_execution_run_id))
             self.logs.append(log)
             self.people[thread] = Person(self._client, log, self._outside.effects)
+            self.others[thread] = Interventions(self._client, log, published={PUBLISHED})
 
     async def kill(self, times: int) -> None:
         """Kill the worker that many times."""
@@ -105,6 +118,7 @@ class Scenario:
                 await person.log.refresh()
                 before = len(person.sent)
                 await person.decide()
+                await self.others[person.log.thread].act()
                 self._figures.frozen += len(person.sent) - before
             self._worker.kill()
             self._figures.boundaries[stop.boundary] += 1
@@ -112,6 +126,8 @@ class Scenario:
     async def end(self) -> None:
         """Wait until every run has ended."""
         self._worker.set_plan(None)
+        for others in self.others.values():
+            others.ending = True
         while not all(log.closed for log in self.logs):
             await self._decide()
             for log in self.logs:
@@ -121,8 +137,9 @@ class Scenario:
                         await log.refresh()
 
     async def _decide(self) -> None:
-        """Decide the open requests of the waiting runs."""
+        """Decide the open requests of the waiting runs, end what others wait for, and pause and refine them."""
         self._worker.check()
+        await self._intervene()
         query = f"TaskQueue = '{self._name}' AND HoldfastStatus = 'waiting_approval' AND ExecutionStatus = 'Running'"
         async for waiting in self._client.list_workflows(query):
             person = self.people[waiting.id]
@@ -134,6 +151,26 @@ class Scenario:
                 task.add_done_callback(self._updates.discard)
             await person.decide()
         await asyncio.sleep(0.1)
+
+    async def _intervene(self) -> None:
+        """Act on the runs that sleep or are paused, and on one other."""
+        if self._publishing is None or self._publishing.done():
+            self._publishing = asyncio.create_task(self._publish())
+        query = (
+            f"TaskQueue = '{self._name}' AND HoldfastStatus IN ('dormant', 'paused') AND ExecutionStatus = 'Running'"
+        )
+        acting = {run.id async for run in self._client.list_workflows(query)}
+        for thread in sorted(acting | {self._chance.choice(sorted(self.others))}):
+            with suppress(RPCError):
+                await self.people[thread].log.refresh()
+                await self.others[thread].act()
+
+    async def _publish(self) -> None:
+        """Publish an event to the runs that wait for it."""
+        await asyncio.sleep(self._chance.uniform(0, 2))
+        threads = Threads(self._client, task_queue=self._name)
+        publication = await publish(threads, PUBLISHED, by="exchange", prefixes=[f"{self._name}-"])
+        self._figures.published += len(publication.sent)
 
     async def _update(self, thread: str, answer: dict[str, str]) -> None:
         """Send a decision by update and wait for its outcome; without one, send it by signal."""

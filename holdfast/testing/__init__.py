@@ -28,12 +28,13 @@ from holdfast.runtime.llm.scripted_server import Request, ScriptedLLM
 from holdfast.testing.call_records import CallRecord
 from holdfast.testing.conformance import ArtifactStoreConformance, ThreadStoreConformance
 from holdfast.testing.kill_matrix.matrix import KillMatrix, Survival
-from holdfast.testing.kill_matrix.plan import BOUNDARIES
+from holdfast.testing.kill_matrix.plan import BOUNDARIES, INTERVENTION_BOUNDARIES
 from holdfast.testing.memory_conformance import MemoryStoreConformance
 from holdfast.testing.scripted_run import ScriptedRun, agent
 
 __all__ = [
     "BOUNDARIES",
+    "INTERVENTION_BOUNDARIES",
     "ArtifactStoreConformance",
     "CallRecord",
     "Conversation",

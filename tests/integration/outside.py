@@ -183,6 +183,7 @@ catalog = Catalog(
             name="shop",
             instructions="Serve the order.",
             policy=Policy(rules=(ask("ship", reason="it leaves the house"), allow())),
+            dormancy=True,
             limits=Limits(history_events=40, max_steps=100_000, repeats_slowed=0, repeats_told=0, repeats_asked=0),
         )
     ],

@@ -3,17 +3,14 @@
 The default tests run a sample; `make kill-matrix` runs all of it, and the random kills of `bench/kills.py`.
 """
 
-import asyncio
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from temporalio.client import Client
 
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.testing import BOUNDARIES, KillMatrix, call, say, steps, together
+from holdfast.testing import BOUNDARIES, INTERVENTION_BOUNDARIES, KillMatrix, call, say, steps, together
 from holdfast.testing.kill_matrix.matrix import Victim
 from tests.integration.outside import Api, Outside
-from tests.rig import eventually
 
 SCRIPT = steps(
     [
@@ -22,6 +19,20 @@ SCRIPT = steps(
         say("served"),
     ]
 )
+SLEEPER = steps(
+    [
+        call("look", order="7"),
+        call("wait_for_event", name="paid"),
+        call("charge", order="7"),
+        call("wait_for_event", name="paid"),  # the next event of that name may have arrived already
+        together(call("sleep_until", until="1s"), call("transfer", order="7")),
+        call("sleep_until", until="2h"),
+        together(call("sleep_until", until="3h"), call("wait_for_event", name="sent"), call("mail", order="7")),
+        call("sleep_until", until="4h"),
+        say("served"),
+    ]
+)
+"""A run that sleeps."""
 
 
 @pytest.fixture(scope="module")
@@ -74,27 +85,34 @@ async def test_a_server_is_killed(matrix: KillMatrix, victim: Victim, boundary: 
     assert len(survival.stops) == 1
 
 
-async def pause_for_a_while(matrix: KillMatrix) -> None:
-    """Pause the run that the matrix starts, once it has asked somebody; it resumes by itself."""
-    client = await connect_stack(matrix.stack)
-    query = "WorkflowId STARTS_WITH 'kill-' AND ExecutionStatus = 'Running' AND HoldfastPending > 0"
-    (run,) = await eventually(lambda: listed(client, query), bool)
-    await client.get_workflow_handle(run).signal("pause", {"by": "alice", "seconds": 1})
+@pytest.fixture
+def sleeper(matrix: KillMatrix) -> Iterator[KillMatrix]:
+    """The matrix, with runs that sleep."""
+    matrix.llm.script = SLEEPER
+    yield matrix
+    matrix.llm.script = SCRIPT
 
 
-async def listed(client: Client, query: str) -> list[str]:
-    """Return the ids of the workflows that match."""
-    return [each.id async for each in client.list_workflows(query)]
+@pytest.mark.timeout(120)
+async def test_a_sample_of_interventions(sleeper: KillMatrix) -> None:
+    """Killed when an event was received and when the run was paused: each counts once, and the pause holds."""
+    boundaries = ("after wake_received", "before task_refined", "after run_paused")
+    survival = await sleeper.survive(*boundaries, most=3, intervene=True)
+    assert len(survival.stops) == 3
+    assert {stop.boundary for stop in survival.stops} <= set(boundaries)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
-async def test_a_pause_survives_the_worker(matrix: KillMatrix) -> None:
-    """Killed when the run was paused, and before its pause ends: it stays paused, resumes, and each effect is there."""
-    pausing = asyncio.create_task(pause_for_a_while(matrix))
-    survival = await matrix.survive("after run_paused", "before run_resumed", most=2)
-    await pausing
-    assert [stop.boundary for stop in survival.stops] == ["after run_paused", "before run_resumed"]
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("boundary", INTERVENTION_BOUNDARIES)
+async def test_interventions(sleeper: KillMatrix, boundary: str) -> None:
+    """Wherever the worker is killed, each event, refinement and pause counts once, and each wait ends once."""
+    survival = await sleeper.survive(boundary, intervene=True)
+    assert boundary in {stop.boundary for stop in survival.stops}
+    kinds = Counter(event.type for event in survival.events)
+    assert kinds["run_paused"] == kinds["run_resumed"] >= 2
+    assert kinds["dormancy_began"] == 7
+    assert kinds["task_refined"] >= 1
 
 
 @pytest.mark.slow

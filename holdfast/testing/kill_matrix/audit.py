@@ -18,6 +18,7 @@ from holdfast.log.events import (
     ToolCallStarted,
 )
 from holdfast.temporal.history_reader import read_events
+from holdfast.testing.kill_matrix.audit_interventions import audit_pauses, audit_waits
 from holdfast.testing.kill_matrix.plan import Stop
 from holdfast.tools.effects import Effect
 
@@ -92,7 +93,8 @@ def audit(events: Sequence[AgentEvent], *, effects: Effects, sent: Iterable[str]
 
     Returns:
         A sentence for each fault, empty if there is none: an effect that happened twice, or never although the log
-        says so; a call without a result; a lost decision; an altered log; a run that did not complete.
+        says so; a call without a result; a lost decision; a wait that ended twice or by nothing; something that
+        started while the run was paused; an altered log; a run that did not complete.
     """
     faults = []
     if (altered := first_altered(list(events))) is not None:
@@ -118,7 +120,7 @@ def audit(events: Sequence[AgentEvent], *, effects: Effects, sent: Iterable[str]
             faults.append(f"{what} happened {count} times")
         if end and end.status == "ok" and not count and tool and tool.effect is not Effect.READ:
             faults.append(f"{what} is lost: the log says that it happened, but it did not")
-    return faults
+    return faults + audit_waits(events) + audit_pauses(events)
 
 
 def misplaced(log: RecordedLog, stop: Stop) -> list[str]:

@@ -14,13 +14,14 @@
 1. A boundary is a point between two actions of a worker process. The worker is frozen there and killed with SIGKILL
    from outside, so that none of its code runs on. A server can be killed instead, while the worker is frozen.
 2. Each run is killed once at each place of the boundary: three effects, three kills.
-3. A simulated person approves every request, and answers truthfully whether an effect happened.
+3. A simulated person approves every request, and answers truthfully whether an effect happened. With
+   `intervene=True`, the run is also paused, resumed and refined, and what it sleeps for is sent to it.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ from holdfast.runtime.devstack.ports import Ports, is_free
 from holdfast.runtime.llm.script import Script
 from holdfast.runtime.llm.scripted_server import ScriptedLLM
 from holdfast.testing.kill_matrix.audit import Effects, RecordedLog, audit, misplaced
+from holdfast.testing.kill_matrix.audit_interventions import audit_sent
+from holdfast.testing.kill_matrix.interventions import Interventions
 from holdfast.testing.kill_matrix.person import Person
 from holdfast.testing.kill_matrix.plan import Plan, Stop
 from holdfast.testing.kill_matrix.process import KillableWorker
@@ -132,21 +135,28 @@ class KillMatrix:
     def __exit__(self, *_: object) -> None:
         self._cleanup.close()
 
-    async def survive(self, *boundaries: str, victim: Victim = "worker", most: int | None = None) -> Survival:
+    async def survive(
+        self, *boundaries: str, victim: Victim = "worker", most: int | None = None, intervene: bool = False
+    ) -> Survival:
         """Start a run, kill it at each place of the boundaries, and check its log and its effects when it has ended.
 
         Args:
-            boundaries: Some of `BOUNDARIES`, or others of that form. `reconcile_requested` occurs only after an
-                interrupted effect, so if it is among them, the run is also killed after its effects.
+            boundaries: Some of `BOUNDARIES` or `INTERVENTION_BOUNDARIES`, or others of that form.
+                `reconcile_requested` occurs only after an interrupted effect, so if it is among them, the run is also
+                killed after its effects.
             victim: What to kill while the worker is at the boundary; a server is started again.
             most: The maximum number of kills; None for no limit.
+            intervene: Pause, resume and refine the run, and end what it sleeps for: with events, some early and all
+                twice, with messages, and with requests to wake it.
 
         Returns:
             Where the run was killed, and its events.
 
         Raises:
-            AssertionError: An effect happened twice or is lost, a decision is lost, the run did not complete, its log
-                is altered, or the worker was not stopped at the boundary. The message names each fault.
+            AssertionError: An effect happened twice or is lost, a decision, event or refinement is lost or counted
+                twice, a wait ended twice or by nothing, something started while the run was paused, the run did not
+                complete, its log is altered, or the worker was not stopped at the boundary. The message names each
+                fault.
         """
         assert self._worker, "use it in a `with` statement"
         if any(boundary.endswith(" reconcile_requested") for boundary in boundaries):
@@ -159,16 +169,21 @@ class KillMatrix:
         handle = await client.start_workflow(WORKFLOW, self._run, id=thread, task_queue=self._queue)
         log = RecordedLog(client, thread, str(handle.first_execution_run_id))
         person = Person(client, log, self._effects)
-        stops, faults = await self._run_to_end(log, person, victim)
+        others = Interventions(client, log)
+        acts = [person.decide, others.act] if intervene else [person.decide]
+        stops, faults = await self._run_to_end(log, acts, victim)
         effects = await asyncio.to_thread(self._effects)
         faults += audit(log.events, effects=effects, sent=person.sent)
+        faults += audit_sent(log.events, ids=others.events, refinements=others.refinements)
         expected = {*before.items(), *((key, effects.get(key, 0)) for key in log.keys.values())}
         faults += [f"effect {key} belongs to no call" for key, count in effects.items() if (key, count) not in expected]
         assert not faults, f"{thread}, {victim} killed {', '.join(boundaries)}: " + "; ".join(faults)
         return Survival(tuple(stops), tuple(log.events), len(person.sent))
 
-    async def _run_to_end(self, log: RecordedLog, person: Person, victim: Victim) -> tuple[list[Stop], list[str]]:
-        """Kill the victim and decide requests until the run has ended; return the stops, and the faults found."""
+    async def _run_to_end(
+        self, log: RecordedLog, acts: Sequence[Callable[[], Awaitable[None]]], victim: Victim
+    ) -> tuple[list[Stop], list[str]]:
+        """Kill the victim, and act on the run, until it has ended; return the stops, and the faults found."""
         assert self._worker
         stops: list[Stop] = []
         faults: list[str] = []
@@ -182,7 +197,8 @@ class KillMatrix:
                         await asyncio.to_thread(self._kill, victim)
                     self._worker.check()
                     await _refresh(log)
-                    await person.decide()
+                    for act in acts:
+                        await act()
                     await asyncio.sleep(0.05)
         except TimeoutError:
             last = f"its last event is {log.events[-1]!r}" if log.events else "it has no event"

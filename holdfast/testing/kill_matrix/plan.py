@@ -36,6 +36,12 @@ BOUNDARIES = tuple(f"{moment} {place}" for place in PLACES for moment in ("befor
 - before `effect`: the intent is in the ledger. After: the tool has returned, and the ledger has no result yet.
 """
 
+INTERVENTIONS = ("run_paused", "run_resumed", "dormancy_began", "wake_received", "task_refined", "message_taken")
+"""Events of a run that sleeps, and on which people act (`KillMatrix.survive(intervene=True)`)."""
+
+INTERVENTION_BOUNDARIES = tuple(f"{moment} {place}" for place in INTERVENTIONS for moment in ("before", "after"))
+"""Boundaries that only such a run reaches."""
+
 
 class Plan(Frozen):
     """Where a worker stops."""
@@ -79,14 +85,18 @@ class Stopper:
                 stops.write(stop.model_dump_json() + "\n")
         os.kill(stop.pid, signal.SIGSTOP)
 
-    def _is_due(self, boundary: str, place: str) -> bool:
+    def plans(self, boundary: str) -> bool:
+        """Return whether the plan has this boundary, and a stop is left."""
         plan = read_plan(self._folder)
         if plan is None or (plan.boundaries and boundary not in plan.boundaries):
             return False
-        stops = read_stops(self._folder)
-        if plan.most is not None and len(stops) >= plan.most:
+        return plan.most is None or len(read_stops(self._folder)) < plan.most
+
+    def _is_due(self, boundary: str, place: str) -> bool:
+        if not self.plans(boundary):
             return False
-        if any((stop.boundary, stop.place) == (boundary, place) for stop in stops):
+        plan, stops = read_plan(self._folder), read_stops(self._folder)
+        if plan is None or any((stop.boundary, stop.place) == (boundary, place) for stop in stops):
             return False
         self._passed += 1
         return self._passed > plan.skip

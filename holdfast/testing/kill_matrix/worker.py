@@ -5,8 +5,7 @@
 1. This process loads `holdfast.worker` once and forks a worker process, and another one whenever that one is killed.
 2. `worker.build_worker` builds the worker as usual, with one more interceptor and with wrapped tools. The worker's own
    code contains no boundaries.
-3. An event is recorded once Temporal has accepted the workflow task's completion. Interceptors do not see that, so
-   the SDK's method that sends the completion is wrapped.
+3. The SDK's methods by which events are recorded are wrapped (`holdfast.testing.kill_matrix.recording`).
 """
 
 import functools
@@ -15,28 +14,23 @@ import inspect
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import typer
-from temporalio import activity, workflow
-from temporalio.bridge.proto.workflow_activation import WorkflowActivation
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-from temporalio.bridge.worker import Worker as SDKWorker
+from temporalio import activity
+from temporalio.client import Client
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
 
 from holdfast.agents.catalog import Catalog
-from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent
 from holdfast.run.contracts import ToolRequest
 from holdfast.runtime.programs import WORKER
 from holdfast.testing.kill_matrix.plan import Stopper
+from holdfast.testing.kill_matrix.recording import Recording
 from holdfast.tools.decorator import Tool
 from holdfast.tools.effects import Effect
 
@@ -106,72 +100,22 @@ def _instrument(tool: Tool, stopper: Stopper) -> Any:
     return act
 
 
-def instrument_recording(stopper: Stopper) -> None:
-    """Patch the SDK to report the boundaries before and after events are recorded, and of continue-as-new."""
-    append, poll, complete = (
-        EventLog.append,
-        SDKWorker.poll_workflow_activation,
-        SDKWorker.complete_workflow_activation,
-    )
-    unsettled: dict[str, list[tuple[str, str]]] = {}
-    # Local activities run within a workflow task, which is completed only when they have ended.
-    local: Counter[str] = Counter()
-
-    def append_and_note(log: EventLog, event: AgentEvent, *, at: datetime) -> AgentEvent:
-        stamped = append(log, event, at=at)
-        if workflow.in_workflow() and not workflow.unsafe.is_replaying():
-            info = workflow.info()
-            place = f"{info.workflow_id}/{stamped.position}"
-            unsettled.setdefault(info.run_id, []).append((stamped.type, place))
-        return stamped
-
-    async def poll_and_count(worker: SDKWorker) -> WorkflowActivation:
-        activation = await poll(worker)
-        local[activation.run_id] -= sum(job.resolve_activity.is_local for job in activation.jobs)
-        if any(job.HasField("remove_from_cache") for job in activation.jobs):
-            del local[activation.run_id]
-        return activation
-
-    async def complete_with_boundaries(worker: SDKWorker, completion: WorkflowActivationCompletion) -> None:
-        commands = completion.successful.commands
-        if commands and all(command.HasField("respond_to_query") for command in commands):
-            return await complete(worker, completion)  # it records nothing
-        local[completion.run_id] += sum(command.HasField("schedule_local_activity") for command in commands)
-        if local[completion.run_id]:
-            return await complete(worker, completion)  # it records nothing yet
-        recording = unsettled.pop(completion.run_id, [])
-        if any(command.HasField("continue_as_new_workflow_execution") for command in commands):
-            recording.append(("continue_as_new", completion.run_id))
-        if completion.HasField("failed"):
-            recording = []
-        for what, place in recording:
-            stopper.reached(f"before {what}", place)
-        await complete(worker, completion)
-        for what, place in recording:
-            stopper.reached(f"after {what}", place)
-
-    # Through setattr, because type checkers reject assignments to methods. This process only serves tests.
-    setattr(EventLog, "append", append_and_note)  # noqa: B010
-    setattr(SDKWorker, "poll_workflow_activation", poll_and_count)  # noqa: B010
-    setattr(SDKWorker, "complete_workflow_activation", complete_with_boundaries)  # noqa: B010
-
-
 def main() -> None:
     """Run a worker, and another one whenever it is killed; exit with the last one's exit code."""
     folder = Path(sys.argv[1])
     sys.argv = [WORKER.name, *sys.argv[2:]]
     worker: Any = importlib.import_module("holdfast.worker")  # a test tool is below it, so it does not import it
     stopper = Stopper(folder)
-    instrument_recording(stopper)
+    recording = Recording(stopper)
+    recording.instrument()
     build = worker.build_worker
 
     def build_instrumented(
-        *arguments: Any, catalog: Catalog, interceptors: Sequence[Interceptor] = (), **options: Any
+        client: Client, *, catalog: Catalog, interceptors: Sequence[Interceptor] = (), **options: Any
     ) -> Worker:
+        recording.client = client
         interceptors = [*interceptors, ActivityBoundaries(stopper)]
-        built: Worker = build(
-            *arguments, catalog=instrument_tools(catalog, stopper), interceptors=interceptors, **options
-        )
+        built: Worker = build(client, catalog=instrument_tools(catalog, stopper), interceptors=interceptors, **options)
         return built
 
     worker.build_worker = build_instrumented

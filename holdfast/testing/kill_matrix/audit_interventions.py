@@ -1,0 +1,134 @@
+"""Audit what people and other systems did to a run: nothing of it is lost or counts twice, and a pause held."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from holdfast.log.events import (
+    AgentEvent,
+    ContextCompacted,
+    DormancyBegan,
+    LLMReplied,
+    MessageTaken,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    SignalRejected,
+    TaskRefined,
+    ToolCallFinished,
+    ToolCallStarted,
+    UserMessageReceived,
+    WakeReceived,
+)
+from holdfast.tools.triggers import EventTrigger
+
+
+def audit_waits(events: Sequence[AgentEvent]) -> list[str]:
+    """Find the faults in how a run slept.
+
+    Args:
+        events: All events of a run that has ended.
+
+    Returns:
+        A sentence for each fault: a wait without exactly one result; one that ended before its time although nothing
+        woke it; an event that ended no wait, or was kept and ended several; an id that counted twice.
+    """
+    faults = []
+    began = [event for event in events if isinstance(event, DormancyBegan)]
+    results = Counter(event.number for event in events if isinstance(event, ToolCallFinished))
+    for number, count in Counter(wait.number for wait in began).items():
+        if count > 1:
+            faults.append(f"call {number} began to wait {count} times")
+        if results[number] != 1:
+            faults.append(f"the wait of call {number} has {results[number]} results")
+    received = [event for event in events if isinstance(event, WakeReceived)]
+    kept = {event.position: event for event in received if event.outcome == "buffered"}
+    for position, count in Counter(wait.wake for wait in began if wait.wake).items():
+        if count > 1:
+            faults.append(f"event {position} was kept once, and ended {count} waits")
+    for wait in began:
+        if wait.wake:
+            found = kept.get(wait.wake)
+            if found is None or wait.position < wait.wake or not _fits(wait, found):
+                faults.append(f"call {wait.number} did not wait for event {wait.wake}, which ended its wait")
+    ids = Counter(event.id for event in received if event.id)
+    faults += [f"event {id} counted {count} times" for id, count in ids.items() if count > 1]
+    return faults + _misplaced_results(events, {wait.number: wait for wait in began})
+
+
+def _misplaced_results(events: Sequence[AgentEvent], waits: dict[int, DormancyBegan]) -> list[str]:
+    """Check the cause of each result: right before those of one cause, the log has what woke them."""
+    faults = []
+    cause: AgentEvent | None = None
+    for event in events:
+        wait = waits.get(event.number) if isinstance(event, ToolCallFinished) else None
+        if wait is None:
+            if isinstance(cause, WakeReceived) and cause.outcome == "delivered":
+                faults.append(f"event {cause.position} was delivered, and ended no wait")
+            cause = event
+            continue
+        assert isinstance(event, ToolCallFinished)
+        if isinstance(cause, WakeReceived) and cause.outcome == "delivered":
+            if cause.event and not _fits(wait, cause):
+                faults.append(f"call {wait.number} did not wait for event {cause.position}, which ended its wait")
+            # From here on, it has ended a wait.
+            cause = cause.model_copy(update={"outcome": "buffered"})
+        elif not isinstance(cause, WakeReceived | UserMessageReceived | TaskRefined) and not wait.wake:
+            until = wait.trigger.until
+            if event.status == "ok" and (until is None or event.at < until):
+                faults.append(f"call {wait.number} was woken by nothing, before its time")
+    return faults
+
+
+def _fits(wait: DormancyBegan, sent: WakeReceived) -> bool:
+    return isinstance(wait.trigger, EventTrigger) and wait.trigger.fits(sent.event, sent.data)
+
+
+def audit_pauses(events: Sequence[AgentEvent]) -> list[str]:
+    """Find what a run did while a person had paused it.
+
+    Args:
+        events: All events of the run.
+
+    Returns:
+        A sentence for each thing that started, for a run that ended by itself, for more replies of the LLM than one
+        call under way can have, and for a resumption of a run that was not paused.
+    """
+    faults = []
+    pause: RunPaused | None = None
+    replies = 0
+    for event in events:
+        match event:
+            case RunPaused():
+                replies, pause = (replies if pause else 0), event
+            case RunResumed():
+                if pause is None:
+                    faults.append(f"event {event.position} resumed a run that was not paused")
+                pause = None
+            case _ if pause is None:
+                continue
+            case ToolCallStarted() | MessageTaken() | DormancyBegan() | RunFinished(outcome="completed"):
+                faults.append(f"event {event.position}, {event.type}, came while the run was paused")
+            case LLMReplied() | ContextCompacted():
+                replies += 1
+                if replies > 1:
+                    faults.append(f"event {event.position} is reply {replies} of the LLM while the run was paused")
+    return faults
+
+
+def audit_sent(events: Sequence[AgentEvent], *, ids: Collection[str], refinements: Collection[str]) -> list[str]:
+    """Find what was sent to a run, and is not in its log once.
+
+    Args:
+        events: All events of the run.
+        ids: The ids of events that Temporal accepted.
+        refinements: The ids of refinements that Temporal accepted.
+    """
+    woken = Counter(event.id for event in events if isinstance(event, WakeReceived))
+    refined = Counter(event.id for event in events if isinstance(event, TaskRefined))
+    late = {event.signal for event in events if isinstance(event, SignalRejected) and event.outcome == "too_late"}
+    faults = []
+    for signal, sent, counts in (("wake", ids, woken), ("refine", refinements, refined)):
+        for id in sorted(sent):
+            if counts[id] > 1 or (not counts[id] and signal not in late):
+                faults.append(f"{signal} {id} was sent, and is in the log {counts[id]} times")
+    return faults

@@ -1,0 +1,117 @@
+"""What people and other systems do to a run beside deciding: they pause, resume and refine it, and send it events.
+
+What they do follows from the log, so that runs of one script meet the same.
+
+1. An event that is waited for is sent twice with one id, and another one of its name follows with an id of its own: the
+   next wait for that name finds it.
+2. A sleep of more than a minute is ended by a refinement, by a message and by a request to wake the run, in turn. Each
+   refinement is sent twice with one id.
+3. The run is paused after every third reply of the LLM: for a second, and until somebody resumes it, in turn.
+"""
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from holdfast.log.events import DormancyBegan, LLMReplied, RunPaused, RunResumed, ToolCallFinished
+from holdfast.testing.kill_matrix.audit import RecordedLog
+from holdfast.tools.triggers import EventTrigger
+
+REPLIES = 3
+"""Replies of the LLM from one pause to the next."""
+
+REFINEMENTS = 20
+"""The most refinements of a run, which may have 50."""
+
+SHORT = timedelta(minutes=1)
+"""Shorter sleeps end by themselves."""
+
+
+class Interventions:
+    """Acts on one run, by signals, which need no worker.
+
+    Args:
+        client: A client of the server.
+        log: The run's log.
+        published: Names of events that somebody else sends.
+    """
+
+    def __init__(self, client: Client, log: RecordedLog, *, published: Collection[str] = ()) -> None:
+        self._client = client
+        self._log = log
+        self._published = published
+        self._awakened: set[int] = set()
+        self._resumed: set[int] = set()
+        self._paused_at = 0
+        self._turns = 0
+        self._pauses = 0
+        self.ending = False
+        """Whether they only end what the run waits for."""
+        self.events: set[str] = set()
+        """The ids of events that Temporal has accepted."""
+        self.refinements: set[str] = set()
+        """The ids of refinements that Temporal has accepted."""
+
+    async def act(self) -> None:
+        """Do what is due, by the log as it was last read."""
+        if self._log.closed:
+            return
+        try:
+            await self._pause_or_resume()
+            for wait in self._open_waits():
+                await self._awaken(wait)
+                self._awakened.add(wait.number)
+        except RPCError:
+            return  # the server is unavailable, or the run has ended; else it is sent again, which changes nothing
+
+    async def _pause_or_resume(self) -> None:
+        last = next((event for event in reversed(self._log.events) if isinstance(event, RunPaused | RunResumed)), None)
+        if isinstance(last, RunPaused):
+            if last.until is None and last.position not in self._resumed:
+                await self._signal("resume", {"by": "alice"})
+                self._resumed.add(last.position)
+            return
+        replies = sum(isinstance(event, LLMReplied) for event in self._log.events)
+        if replies and replies >= self._paused_at + REPLIES and not self.ending:
+            end = {} if self._pauses % 2 else {"seconds": 1}
+            await self._signal("pause", {"by": "alice", "reason": f"pause {self._pauses}", **end})
+            self._paused_at, self._pauses = replies, self._pauses + 1
+
+    def _open_waits(self) -> list[DormancyBegan]:
+        """The waits that do not end by themselves, and for which nothing was sent."""
+        ended = {event.number for event in self._log.events if isinstance(event, ToolCallFinished)} | self._awakened
+        waits = [event for event in self._log.events if isinstance(event, DormancyBegan) and event.number not in ended]
+        return [wait for wait in waits if wait.trigger.until is None or wait.trigger.until > wait.at + SHORT]
+
+    async def _awaken(self, wait: DormancyBegan) -> None:
+        name = f"{self._log.thread}-{wait.number}"
+        if isinstance(wait.trigger, EventTrigger):
+            if wait.trigger.event not in self._published:
+                await self._send_events(wait.trigger.event, name)
+            return
+        ways = (self._refine, self._say, self._wake) if len(self.refinements) < REFINEMENTS else (self._say, self._wake)
+        await ways[self._turns % len(ways)](name)
+        self._turns += 1
+
+    async def _send_events(self, event: str, name: str) -> None:
+        for id in (name, name, *(() if self.ending else (f"{name}-next",))):
+            await self._signal("wake", {"event": event, "id": id, "data": {"id": id}, "by": "ci"})
+            self.events.add(id)
+
+    async def _refine(self, name: str) -> None:
+        for _ in range(2):
+            refinement = {"kind": "narrow", "text": f"Skip what {name} is about.", "by": "alice", "id": name}
+            await self._signal("refine", refinement)
+            self.refinements.add(name)
+
+    async def _say(self, name: str) -> None:
+        await self._signal("say", {"message": f"It is time, {name}.", "by": "bob"})
+
+    async def _wake(self, name: str) -> None:
+        await self._signal("wake", {"by": "bob", "reason": name})
+
+    async def _signal(self, name: str, payload: dict[str, Any]) -> None:
+        await self._client.get_workflow_handle(self._log.thread).signal(name, payload)

@@ -1,7 +1,7 @@
 """Start what a workflow asks for: an activity, called as the table of activities says, or a timer."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -24,11 +24,8 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         state: The run's state, for the limits that its agent sets.
     """
     if isinstance(command, Sleep):
-        waits_for = "until it closes" if state.idle.awaiting else "until something is due about a request"
-        if command.until == state.dormancy.due():
-            polls = any(wait.polls and wait.due == command.until for wait in state.dormancy.waits)
-            waits_for = "until the agent looks again" if polls else "until the agent wakes"
-        return asyncio.create_task(workflow.sleep(command.seconds, summary=waits_for))
+        waits_for = _awaited(command.until, state)
+        return asyncio.create_task(workflow.sleep(command.seconds, summary=f"until {waits_for}"))
     activity = activity_of(command.request)
     if not command.local:
         return start_activity(activity, command.request, state)
@@ -41,6 +38,18 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         activity_id=command.request.order,
         summary=activity.summary(command.request, state),
     )
+
+
+def _awaited(until: datetime, state: RunState) -> str:
+    """What happens at a time for which the run sleeps."""
+    if until == state.dormancy.due():
+        polls = any(wait.polls and wait.due == until for wait in state.dormancy.waits)
+        return "the agent looks again" if polls else "the agent wakes"
+    if any(call.starts_at == until for call in state.calls.delayed):
+        return "a repeated call starts"
+    if state.pause and state.pause.until == until:
+        return "the pause is over"
+    return "it closes" if state.idle.awaiting else "something is due about a request"
 
 
 def start_activity(

@@ -91,7 +91,7 @@ def build_worker(
         assert pool is not None
         ledger = Ledger(pool, database_url)
     artifacts = stores.artifacts
-    catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, secrets=secrets)
+    catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
     adapter = ChatCompletions()
     transcripts = TranscriptCache(threads, adapter)

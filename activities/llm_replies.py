@@ -170,7 +170,7 @@ def _with_polled(text: str, call: ToolCall, *, spec: AgentSpec, tools: Mapping[s
         ArgumentsInvalid: They do not fit the polled tool.
     """
     polled = spec.polled_call(call.model_copy(update={"arguments": text}))
-    if polled is None or polled.name not in tools:
+    if polled is None or call.name == "wait_for_run" or polled.name not in tools:
         return text
     try:
         read = tools[polled.name].read(polled.arguments).text

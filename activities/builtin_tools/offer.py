@@ -5,19 +5,25 @@ from holdfast.activities.builtin_tools.read_artifact import read_artifact_tool
 from holdfast.activities.builtin_tools.read_skill import read_skill_tool
 from holdfast.activities.builtin_tools.refine_task import refine_task_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
+from holdfast.activities.builtin_tools.run_status import run_status_tool
 from holdfast.agents.catalog import Catalog
+from holdfast.errors import CatalogError
 from holdfast.memory.semantic import MemoryStore
 from holdfast.runtime.memory.progress_tool import update_progress
 from holdfast.runtime.memory.tools import note_learning
-from holdfast.stores import ArtifactStore
+from holdfast.stores import ArtifactStore, ThreadStore
 from holdfast.tools.secrets import Secrets
+from holdfast.tools.triggers import RUN_STATUS
 
 
 def with_builtin_tools(
-    catalog: Catalog, *, artifacts: ArtifactStore, memories: MemoryStore, secrets: Secrets
+    catalog: Catalog, *, artifacts: ArtifactStore, memories: MemoryStore, threads: ThreadStore, secrets: Secrets
 ) -> Catalog:
     """The catalog, with the tools that use a store or a memory file or put an agent to sleep, for the agents that have
     them.
+
+    Raises:
+        CatalogError: A tool has the name of one that an agent with dormancy needs.
     """
     catalog = catalog.offering(
         read_skill_tool(artifacts, catalog.skills.values()),
@@ -25,7 +31,9 @@ def with_builtin_tools(
     )
     for each in semantic_tools(memories, secrets):
         catalog = catalog.offering(each, to=lambda agent: agent.memory.semantic)
-    for each in dormancy_tools():
+    if RUN_STATUS in catalog.tools and any(agent.dormancy for agent in catalog.agents.values()):
+        raise CatalogError(f"an agent has dormancy, which polls a tool {RUN_STATUS!r} of its own: rename yours")
+    for each in (*dormancy_tools(), run_status_tool(threads)):
         catalog = catalog.offering(each, to=lambda agent: agent.dormancy)
     catalog = catalog.offering(refine_task_tool(), to=lambda agent: agent.refines)
     catalog = catalog.offering(update_progress, to=lambda agent: agent.memory.progress)

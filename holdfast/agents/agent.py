@@ -122,8 +122,8 @@ class Agent(Frozen):
     """Additional fields of the request: `{"temperature": 0}`, `{"reasoning_effort": "low"}`."""
     limits: Limits = Limits()
     dormancy: bool = False
-    """Whether the agent has the tools `sleep_until`, `wait_for_event` and `check_back`, with which it puts itself to
-    sleep."""
+    """Whether the agent has the tools `sleep_until`, `wait_for_event`, `check_back` and `wait_for_run`, with which it
+    puts itself to sleep, and `run_status`."""
     refines: bool = False
     """Whether the agent has the tool `refine_task`, with which it asks people to change its own task."""
 

@@ -30,11 +30,11 @@ LEVELS: Mapping[int, str] = {
     "compaction on request; no compaction by size where less than half of the context can go; the status `cannot` of "
     "a call, constraints, and `lift`; `pause` and `resume` by a person; no delegation, revocation or lift before the "
     "agent is loaded; `refine`, a refinement of the task by a person; a start names the schedule that made it; tools "
-    "that the run carries out (`sleep_until`, `wait_for_event`, `check_back` with its polls, `refine_task`), the "
-    "status `dormant`, `wake`, and two search attributes of such agents; a result names the artifacts of what was left "
-    "out of it; `own` calls of a run, which keep progress.txt, and `learning_requested` before its end; the loop "
-    "guard, which delays repeated calls, tells the LLM, and asks people; why a tool call failed, and which attempts at "
-    "it did; a loop's log, and its pause like a run's",
+    "that the run carries out (`sleep_until`, `wait_for_event`, `check_back` and `wait_for_run` with their polls, "
+    "`refine_task`), the status `dormant`, `wake`, and two search attributes of such agents; a result names the "
+    "artifacts of what was left out of it; `own` calls of a run, which keep progress.txt, and `learning_requested` "
+    "before its end; the loop guard, which delays repeated calls, tells the LLM, and asks people; why a tool call "
+    "failed, and which attempts at it did; a loop's log, and its pause like a run's",
 }
 """Feature level → what it adds, and in which release."""
 

@@ -1,8 +1,8 @@
 """An agent waits for a change that nobody announces: a read-only call is made again and again, at paced times, until
 its result fulfils a condition. Pure functions over the run's state.
 
-1. What is judged is what runs: the call that is polled is judged with the call of `check_back`, the stricter verdict
-   counts (`holdfast.run.judge`), and each poll makes exactly that call.
+1. What is judged is what runs: the call that is polled is judged with the call of `check_back` or `wait_for_run`, the
+   stricter verdict counts (`holdfast.run.judge`), and each poll makes exactly that call.
 2. A poll is an ordinary activity with an outcome of its own. A failed one is an outcome, too: the wait ends after
    `FAILURES` of them in a row, or where the tool says that it cannot be done.
 3. The condition is evaluated here, on the result as it was recorded. The LLM reads the last result only.
@@ -49,7 +49,7 @@ def call_problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
         at: Now.
     """
     own = spec.tool(call.name)
-    if own is None or own.kind != "runtime" or call.name != "check_back":
+    if own is None or own.kind != "runtime" or call.name not in ("check_back", "wait_for_run"):
         return ""
     arguments = parsed(call.arguments)
     trigger = read_trigger(call.name, arguments if isinstance(arguments, dict) else {}, at=at)

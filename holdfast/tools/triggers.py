@@ -32,8 +32,14 @@ NAME_RULE = "an event's name begins with a letter or digit, and has up to 100 le
 POLLED_BYTES = 4_000
 """Bytes of the arguments of a call that is polled, as JSON: a run that sleeps carries them along."""
 
-RUNTIME_TOOLS = ("sleep_until", "wait_for_event", "check_back")
+RUNTIME_TOOLS = ("sleep_until", "wait_for_event", "check_back", "wait_for_run")
 """The tools that the run itself carries out. A catalog with an agent that has them has no other tool of these names."""
+
+RUN_STATUS = "run_status"
+"""The tool that `wait_for_run` polls."""
+
+ENDED = '"ended": true'
+"""What its result contains once the other run has ended. A long result is clipped in its middle."""
 
 # Not all that Python's parser takes: that differs between versions, and a replay has to read what the run did.
 _TIME = re.compile(
@@ -98,6 +104,8 @@ class PollTrigger(Frozen):
     def words(self) -> str:
         """What is waited for, in a few words."""
         end = f", until {clock(self.until)}" if self.until else ""
+        if self.tool == RUN_STATUS and self.condition.contains == ENDED:
+            return f"the end of the run of {one_line(self.arguments, 300)}{end}"
         return f"a result of {self.tool}({one_line(self.arguments, 200)}) that {self.condition.words}{end}"
 
 
@@ -145,6 +153,15 @@ def read_trigger(tool: str, arguments: Mapping[str, Any], *, at: datetime) -> Wa
                     tool=polled.name,
                     arguments=polled.arguments,
                     condition=read_condition(arguments.get("condition")),
+                    until=None if until is None else _time(until, at=at),
+                )
+            case "wait_for_run":
+                until = arguments.get("until")
+                return PollTrigger(
+                    kind="poll",
+                    tool=RUN_STATUS,
+                    arguments=_of_run(arguments).arguments,
+                    condition=ResultCondition(contains=ENDED),
                     until=None if until is None else _time(until, at=at),
                 )
             case _:
@@ -197,14 +214,25 @@ def _name(name: Any) -> str:
 
 
 def polled_call(call: ToolCall) -> ToolCall | None:
-    """Return the call that a call of Holdfast's `check_back` would make again and again; None for any other call."""
-    if call.name != "check_back":
+    """Return the call that Holdfast's `check_back` or `wait_for_run` makes again and again; None for any other call."""
+    if call.name not in ("check_back", "wait_for_run"):
         return None
     try:
-        arguments = from_json(call.arguments)
-        return _polled(arguments if isinstance(arguments, dict) else {})
+        read = from_json(call.arguments)
+        arguments = read if isinstance(read, dict) else {}
+        return _polled(arguments) if call.name == "check_back" else _of_run(arguments)
     except ValueError:
         return None
+
+
+def _of_run(arguments: Mapping[str, Any]) -> ToolCall:
+    thread = arguments.get("thread")
+    if not isinstance(thread, str) or not 0 < len(thread) <= 200:
+        raise ValueError("thread: give the id of the other thread")
+    try:
+        return ToolCall(id="", name=RUN_STATUS, arguments=exact_json({"thread": thread}))
+    except NotPortable as error:
+        raise ValueError(f"thread: it holds {error}") from None
 
 
 def _polled(arguments: Mapping[str, Any]) -> ToolCall:

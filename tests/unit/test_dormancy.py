@@ -522,10 +522,12 @@ def test_an_agent_has_the_tools_only_where_it_asks_for_them() -> None:
     from holdfast.activities.builtin_tools.offer import with_builtin_tools
     from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
     from holdfast.runtime.in_memory.memories import InMemoryMemories
+    from holdfast.runtime.in_memory.threads import InMemoryThreads
     from holdfast.tools.secrets import NO_SECRETS
 
     agents = [Agent(name="a", instructions="x"), Agent(name="b", instructions="x", dormancy=True)]
-    stores = {"artifacts": InMemoryArtifacts(), "memories": InMemoryMemories(), "secrets": NO_SECRETS}
+    stores = {"artifacts": InMemoryArtifacts(), "memories": InMemoryMemories(), "threads": InMemoryThreads()}
+    stores |= {"secrets": NO_SECRETS}
     catalog = with_builtin_tools(Catalog(agents=agents), **stores)  # type: ignore[arg-type]
     assert "sleep_until" not in [each.name for each in catalog.spec("a", default_llm="x").tools]
     tools = {each.name: each.kind for each in catalog.spec("b", default_llm="x").tools}

@@ -48,7 +48,7 @@ def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:
     parts |= {"activities/assembly.py", "examples/release/catalog.py", "examples/loop/skills/test-first/SKILL.md"}
     assert {f"holdfast/{part}" for part in parts} < names
     assert {f"holdfast/runtime/stores/migrations/{file.name}" for file in ROOT.rglob("migrations/*.sql")} < names
-    assert wheel.stat().st_size < 1_000_000
+    assert wheel.stat().st_size < 1_200_000
 
 
 def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:

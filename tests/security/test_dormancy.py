@@ -161,10 +161,15 @@ def test_forged_logs_are_found() -> None:
 
 
 def test_names_from_outside_cannot_act_in_the_web_ui() -> None:
-    """What the LLM writes as an event's name or match is plain text on the page."""
-    thread = thread_that(wait_for_event={"name": "e", "match": {"](javascript:x)": "<img src=x>\n# Approved"}})
+    """What the LLM writes as an event's name or match is plain text on the page, and JSON in the event to send."""
+    match = {"](javascript:x)": "<img src=x>\n# Approved\n```\n<img src=y>"}
+    thread = thread_that(wait_for_event={"name": "e", "match": match})
     page = current_details(thread.state)
     assert "Waits for event e" in page
+    blocks = re.findall(r"^```json\n(.*?)\n```$", page, re.DOTALL | re.MULTILINE)
+    assert [json.loads(block)["data"] for block in blocks if "data" in block] == [match]
+    for block in blocks:
+        page = page.replace(block, "")
     assert re.findall(r".<img", page) == [r"\<img"] * page.count("<img")
     assert "\n# Approved" not in page
 

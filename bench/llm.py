@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-HEAD = 4096
-"""Bytes at the start of a body in which to find the task."""
+HEAD = 16_384
+"""Bytes at the start of a body in which to find the task, after the tools."""
 TAIL = 4096
 """Bytes at the end of a body in which to find the last tool result."""
 

@@ -555,11 +555,12 @@ def test_the_tools_functions_say_what_a_call_would_wait_for() -> None:
     from holdfast.tools.decorator import ToolContext
 
     context = ToolContext(thread="t", workspace=Path(), key="k", attempt=1, at=NOW)
-    sleep, wait, check = dormancy_tools()
+    sleep, wait, check, run = dormancy_tools()
     assert sleep("3h", context=context) == TimeTrigger(kind="time", until=NOW + timedelta(hours=3))
     assert getattr(wait("e", context=context), "event", "") == "e"
     polls = check("look", {"changes": True}, {"at": "x"}, context=context)
     assert getattr(polls, "words", "") == 'a result of look({"at":"x"}) that changes'
+    assert getattr(run("t-2", context=context), "words", "") == 'the end of the run of {"thread":"t-2"}'
 
 
 def test_final_answers_are_not_affected() -> None:

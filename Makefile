@@ -31,7 +31,7 @@ fix: setup ## Fix what the linter can fix, and format
 test: setup ## The default tests; those of the wheel are in test-package
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
 test-all: setup ## Every test, the slow ones too
-	$(PY) -m pytest $(SIDE_BY_SIDE)
+	$(PY) -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=thorough
 test-package: setup ## Build the wheel, install it into an environment of its own, and use it as a user does
 	@$(MAKE) --no-print-directory setup VENV=.venv-package LOCK=requirements/package.lock
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/package
@@ -43,8 +43,8 @@ worker: setup ## Temporal, PostgreSQL and a worker on this machine, without Dock
 	$(PY) worker.py --dev
 bench: setup ## Measure a step and a prompt, and print a table
 	$(PY) -m bench && $(PY) -m bench.prompt
-bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, policies, seals, recall, and what follows kills
-	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.seals && \
+bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, policies, seals, files, recall, and what follows kills
+	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.seals && $(PY) -m bench.portable && \
 	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
 	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS) && \

@@ -5,21 +5,23 @@ what the record and the effect ledger hold.
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 from temporalio import activity
 from temporalio.client import WorkflowHandle
 from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import CallingRun, calling_thread
+from holdfast.activities.forked_lines import chains, forked_lines, share_artifacts
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.orders import Chains
-from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable
+from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable, ThreadForgotten
 from holdfast.log.event_log import digest_after, event_json, event_line, has_ended
-from holdfast.log.events import AgentEvent, RunStarted
+from holdfast.log.events import AgentEvent, RunForked, RunStarted
+from holdfast.log.fork_point import ForkPoint
 from holdfast.log.loop_events import LoopStarted
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.log.upcasters import decode_stored
@@ -28,6 +30,7 @@ from holdfast.run.contracts import (
     NOT_SETTLED,
     RECORD_CONFLICT,
     RECORD_UNREADABLE,
+    THREAD_EXISTS,
     Archived,
     ArchiveRequest,
     EffectsRequest,
@@ -37,7 +40,7 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.ledger import EffectLedger
 from holdfast.run.snapshot import snapshot_of
-from holdfast.stores import SetsAside, ThreadStore, origin_of
+from holdfast.stores import ArtifactStore, SetsAside, ThreadStore, origin_of
 from holdfast.temporal.encrypted import decrypt_in_place
 from holdfast.temporal.history_reader import read_events
 
@@ -50,13 +53,23 @@ class Record:
     Args:
         store: Stores the events.
         ledger: The effects of threads.
+        artifacts: Stores what events refer to.
         chains: Maps a Temporal run to its chain.
         forget: Called after archiving a run that pauses; drops what this worker caches of it.
     """
 
-    def __init__(self, store: ThreadStore, ledger: EffectLedger, *, chains: Chains, forget: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: ThreadStore,
+        ledger: EffectLedger,
+        artifacts: ArtifactStore,
+        *,
+        chains: Chains,
+        forget: Callable[[], None],
+    ) -> None:
         self._store = store
         self._ledger = ledger
+        self._artifacts = artifacts
         self._chains = chains
         self._forget = forget
 
@@ -64,13 +77,16 @@ class Record:
     async def archive(self, request: ArchiveRequest) -> Archived:
         """See `holdfast.run.contracts.archive`."""
         async with heartbeats():
-            return await self._archive(request)
+            with _refused_if_forgotten():
+                return await self._archive(request)
 
     async def _archive(self, request: ArchiveRequest) -> Archived:
         run = CallingRun.of()
         thread = run.thread
         require_own_id(thread)
-        await self._ensure(run.handle, request.start, request.base)
+        before = await self._forked_lines(thread, request.fork) if request.fork else []
+        if not before:
+            await self._ensure(run.handle, request.start, request.base)
         position, digest = request.start, request.base
         while position < request.stop:
             page: bytes = await run.query("log", position)
@@ -79,8 +95,9 @@ class Record:
             if not events:
                 message = f"thread {thread}: event {position} is not settled yet"
                 raise ApplicationError(message, type=NOT_SETTLED, non_retryable=True)
-            await self.append(thread, position, lines)
-            position, digest = position + len(lines), events[-1].digest
+            # What a fork has of its original is never there without the event that says so.
+            await self.append(thread, position - len(before), [*before, *lines])
+            position, digest, before = position + len(lines), events[-1].digest, []
         if digest != request.head:
             message = f"thread {thread}: event {request.stop - 1} has the digest {digest}, expected {request.head}"
             raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
@@ -88,12 +105,45 @@ class Record:
             self._forget()
         return Archived(length=position, features=features.FEATURES)
 
+    async def _forked_lines(self, thread: str, point: ForkPoint) -> list[bytes]:
+        """The lines that the record of a fork lacks of its original; none if it has the fork already."""
+        if await self._store.length(thread):
+            return []
+        lines = await forked_lines(self._store, point, self._unrecorded)
+        if not await asyncio.to_thread(chains, lines):
+            message = f"the record of thread {point.thread} was altered before event {point.position}: verify it"
+            raise ApplicationError(message, type=RECORD_UNREADABLE, non_retryable=True)
+        await share_artifacts(self._artifacts, origin=point.thread, thread=thread, lines=lines)
+        return lines
+
+    async def _unrecorded(self, thread: str, start: int) -> list[AgentEvent]:
+        """The events of another thread from a position on, from its Temporal runs.
+
+        Raises:
+            RecordUnreadable: They cannot be read.
+        """
+        client = activity.client()
+        events: list[AgentEvent] = []
+        try:
+            run_id: str | None = (await client.get_workflow_handle(thread).describe()).run_id
+            while run_id and not (events and events[0].position <= start):
+                recorded, run_id = await self._recorded(thread, run_id)
+                first = events[0].position if events else None
+                events = [event for event in recorded if first is None or event.position < first] + events
+        except HistoryUnreadable as error:
+            raise RecordUnreadable(str(error)) from None
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+        return events
+
     @activity.defn
     async def load_effects(self, request: EffectsRequest) -> PastEffects:
         """See `holdfast.run.contracts.load_effects`."""
         run = CallingRun.of()
         async with heartbeats():
-            await self._ensure(run.handle, request.position, request.head)
+            with _refused_if_forgotten():
+                await self._ensure(run.handle, request.position, request.head)
             return await self._ledger.past_effects(run.thread, after=request.after)
 
     async def _ensure(self, run: WorkflowHandle[object, object], position: int, head: str) -> None:
@@ -142,10 +192,13 @@ class Record:
         thread = calling_thread()
         require_own_id(thread)
         async with heartbeats():
+            if request.fork:
+                return await self._load_fork(thread, request.fork)
             try:
                 events = await read_thread(self._store, thread)
             except RecordUnreadable as error:
-                await self._require_features(thread)
+                if not isinstance(error, ThreadForgotten):
+                    await self._require_features(thread)
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
             events = _before(events, await self._own_chain(thread))
             if request.previous_run and not has_ended(event.type for event in reversed(events)):
@@ -154,6 +207,27 @@ class Record:
                 return LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
             except RecordUnreadable as error:
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+
+    async def _load_fork(self, thread: str, point: ForkPoint) -> LoadedThread:
+        """Where the original of a fork stood. The fork is new, or this run's own, which was reset to its beginning.
+
+        Raises:
+            ApplicationError: START_REFUSED, THREAD_EXISTS or RECORD_UNREADABLE: this fork cannot begin.
+        """
+        require_own_id(point.thread)
+        if (first := await self._store.read(thread, point.position + 1)) or await self._store.length(thread):
+            forked = decode_stored(first[0]) if first else None
+            own = await self._own_chain(thread)
+            if not isinstance(forked, RunForked) or (forked.first_run_id, forked.point) != (own, point):
+                message = f"thread {thread} exists already; fork under another id"
+                raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
+            point = point.model_copy(update={"thread": thread})  # the record has them: the original may be gone
+        lines = await forked_lines(self._store, point, self._unrecorded)
+        try:
+            events = run_events(point.thread, await asyncio.to_thread(read_lines, point.thread, 0, lines))
+            return LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
+        except RecordUnreadable as error:
+            raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
 
     async def _require_features(self, thread: str) -> None:
         """Leave a record that this release cannot read to a worker of the release that wrote it.
@@ -200,7 +274,7 @@ class Record:
         while recorded := await self._store.read(thread, position):
             for line in recorded:
                 event = decode_stored(line)
-                if isinstance(event, RunStarted | LoopStarted):
+                if isinstance(event, RunStarted | RunForked | LoopStarted):
                     own = event.first_run_id
                 if position >= start and (position >= start + len(lines) or lines[position - start] != line):
                     return own == chain
@@ -215,7 +289,11 @@ class Record:
             log.warning("thread_not_caught_up", thread=thread, run_id=run_id, reason=str(error))
             return events
         missing = [event for event in recorded if event.position >= len(events)]
-        if missing:
+        if missing and not events and isinstance(missing[0], RunForked):
+            lines = await self._forked_lines(thread, missing[0].point)
+            events = run_events(thread, read_lines(thread, 0, lines))
+            await self.append(thread, 0, [*lines, *(event_line(e) for e in missing)])
+        elif missing:
             await self.append(thread, missing[0].position, [event_line(e) for e in missing])
         return [*events, *missing]
 
@@ -236,6 +314,15 @@ class Record:
         begin = history.events[0].workflow_execution_started_event_attributes
         events = await asyncio.to_thread(read_events, history.events, by=converter.payload_converter)
         return events, begin.continued_execution_run_id or None
+
+
+@contextlib.contextmanager
+def _refused_if_forgotten() -> Iterator[None]:
+    """Block the run instead of trying for ever, where its thread, or the one it was forked from, was forgotten."""
+    try:
+        yield
+    except ThreadForgotten as error:
+        raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
 
 
 def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:

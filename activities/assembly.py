@@ -14,6 +14,7 @@ from holdfast.activities.archive import Record
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
 from holdfast.activities.call_llm import LLM
 from holdfast.activities.call_tool import Tools
+from holdfast.activities.children import Children
 from holdfast.activities.load_agent import Agents
 from holdfast.activities.loop_iteration import Loops
 from holdfast.activities.loop_record import LoopRecord
@@ -97,7 +98,7 @@ def build_worker(
     transcripts = TranscriptCache(threads, adapter)
     around = Around([resources[each] if isinstance(each, type) else each for each in catalog.middleware])
     chains = Chains()
-    record = Record(threads, ledger, chains=chains, forget=transcripts.forget)
+    record = Record(threads, ledger, artifacts, chains=chains, forget=transcripts.forget)
     loop_record = LoopRecord(record, threads)
     loops = Loops(catalog, loop_record, default_llm=default_llm, notify=bool(notifier.receivers))
     agents = Agents(
@@ -112,6 +113,7 @@ def build_worker(
         chains=chains,
         plain_starts=plain_starts,
     )
+    children = Children(threads)
     activities: list[Callable[..., Any]] = [
         record.load_thread,
         record.load_effects,
@@ -120,6 +122,10 @@ def build_worker(
         Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, around).call_tool,
         notifier.notify,
         record.archive,
+        children.start_children,
+        children.look_at_children,
+        children.end_children,
+        children.announce_end,
         loops.survey_workspace,
         loops.settle_iteration,
         loop_record.archive_loop,

@@ -34,6 +34,7 @@ from holdfast.llm.outages import MESSAGE_CHARS
 from holdfast.llm.tokens import tokens_of, tokens_of_request
 from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
+from holdfast.runtime.llm.prices import cost_of
 from holdfast.stores import ArtifactStore
 from holdfast.tools.secrets import Secrets
 
@@ -105,6 +106,10 @@ class LLM:
             with recording_failure(request, outage, self._secrets):
                 reply = await self._reply(sent)
             reply = self._counted(reply, body)
+            if request.priced:
+                cost = cost_of(reply.llm, reply.usage)
+                cost = cost_of(cached.spec.llm, reply.usage) if cost is None else cost  # a free reply costs 0
+                reply = reply.model_copy(update={"cost": cost})
             reply = await self._clip(reply)
             if not request.compacting:
                 self._transcripts.add_reply(reply.message)

@@ -14,7 +14,7 @@ from holdfast.activities.orders import Chains
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.skills import add_workspace_skills
-from holdfast.errors import CatalogError
+from holdfast.errors import CatalogError, ThreadForgotten
 from holdfast.llm.tokens import BYTES_PER_TOKEN, tokens_of
 from holdfast.log.events import RunStarted
 from holdfast.log.upcasters import decode_event
@@ -27,10 +27,14 @@ from holdfast.run.contracts import (
     THREAD_EXISTS,
     WORKSPACE_NOT_FOUND,
     AgentRequest,
+    ForkedFolder,
     LoadedAgent,
 )
 from holdfast.run.ledger import EffectLedger
+from holdfast.runtime.llm.prices import token_price
+from holdfast.runtime.memory.git import GitFailed
 from holdfast.runtime.memory.recall import WorkspaceMemory
+from holdfast.runtime.memory.worktree import folder_name, make_forked_folder
 from holdfast.stores import ArtifactStore, ThreadStore
 
 
@@ -113,10 +117,11 @@ class Agents:
         async with heartbeats():
             if request.fresh:
                 await self._require_new_thread()
-            workspace = await asyncio.to_thread(self._workspace, request.workspace)
+            workspace = await asyncio.to_thread(self._workspace, request.workspace, request.forked)
             spec = await self._with_procedures(spec, workspace)
             recalled = await self._recalled(spec, request.user, workspace)
             past = await self._ledger.past_effects(calling_thread(), after=request.after)
+        budget = spec.budget.narrowed(request.budget) if spec.budget else request.budget
         return LoadedAgent(
             spec=spec,
             workspace=str(workspace),
@@ -124,12 +129,17 @@ class Agents:
             recalled=recalled,
             past=past if past.effects else None,
             features=features.FEATURES,
+            price=token_price(spec.llm) if budget and budget.usd is not None else None,
         )
 
     async def _require_new_thread(self) -> None:
         """Refuse a thread that another run recorded: this run would neither load its past nor continue it."""
         thread = calling_thread()
-        if not (lines := await self._threads.read(thread, 0)):
+        try:
+            lines = await self._threads.read(thread, 0)
+        except ThreadForgotten as error:
+            raise ApplicationError(str(error), type=THREAD_EXISTS, non_retryable=True) from None
+        if not lines:
             return
         first = decode_event(lines[0])
         chain = await self._chains.first_run_id(thread, activity.info().workflow_run_id or "")
@@ -172,7 +182,15 @@ class Agents:
             text = standing_text(items)
         return RecalledTier(tier="standing", text=text, left_out=len(whole) - len(text)) if text else None
 
-    def _workspace(self, asked_for: str | None) -> Path:
+    def _workspace(self, asked_for: str | None, forked: ForkedFolder | None) -> Path:
+        if asked_for is None and forked:
+            self._workspaces.mkdir(parents=True, exist_ok=True)
+            folder = self._workspaces / folder_name(calling_thread())
+            try:
+                return make_forked_folder(Path(forked.workspace), folder, at=forked.at)
+            except GitFailed as error:
+                message = f"the fork gets no folder at that time of {forked.workspace!r}: {error}"
+                raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True) from None
         if asked_for is None:
             # A thread id may contain characters that a folder name may not.
             name = "".join(c if c.isalnum() or c in "-_." else "_" for c in calling_thread())

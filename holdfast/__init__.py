@@ -23,9 +23,21 @@ if TYPE_CHECKING:
     )
     from holdfast.agents.providers import Provider, resource
     from holdfast.agents.skills import Skill, SkillInvalid
-    from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, allow, ask, deny
+    from holdfast.authority.policy import (
+        Approver,
+        Escalation,
+        Extensions,
+        Gateway,
+        Policy,
+        Rule,
+        Terms,
+        allow,
+        ask,
+        deny,
+    )
     from holdfast.base.digests import address_of
     from holdfast.base.paths import WorkspacePath
+    from holdfast.budget.budget import Amounts, Budget
     from holdfast.errors import (
         ArtifactAltered,
         ArtifactNotFound,
@@ -78,11 +90,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Absent",
     "Agent",
+    "Amounts",
     "Approver",
     "ArtifactAltered",
     "ArtifactNotFound",
     "ArtifactStore",
     "AudioBlock",
+    "Budget",
     "CallRefused",
     "Cannot",
     "Catalog",
@@ -91,6 +105,7 @@ __all__ = [
     "Confinement",
     "Effect",
     "Escalation",
+    "Extensions",
     "FileBlock",
     "Found",
     "Gateway",
@@ -179,9 +194,10 @@ _MODULES = {
     "holdfast.agents.middleware": "CallRefused LLMCall LLMResult Middleware ProceedLLM ProceedTool ToolCall ToolResult",
     "holdfast.agents.providers": "Provider resource",
     "holdfast.agents.skills": "Skill SkillInvalid",
-    "holdfast.authority.policy": "Approver Escalation Gateway Policy Rule Terms allow ask deny",
+    "holdfast.authority.policy": "Approver Escalation Extensions Gateway Policy Rule Terms allow ask deny",
     "holdfast.base.digests": "address_of",
     "holdfast.base.paths": "WorkspacePath",
+    "holdfast.budget.budget": "Amounts Budget",
     "holdfast.errors": "ArtifactAltered ArtifactNotFound CatalogError HistoryUnreadable HoldfastError LoadError "
     "NoWorker NotAccepted PolicyError RecordConflict RecordGap Refused ResourceFailed RunCancelled RunFailed "
     "ServerUnreachable SettingsError StackError TaskDiffers ThreadNotFound ToolSignatureError",

@@ -45,12 +45,16 @@
     ├── HistoryUnreadable    a Temporal history does not belong to an agent run, is truncated, or does not decode
     ├── HistoryFileNotFound  there is no such file
     ├── HistoryFileInvalid   a file does not hold the history of an agent run
+    ├── FileUnreadable       a portable file cannot be opened
+    ├── ExportFailed         a thread cannot be exported to this file
     ├── EventUnreadable      a stored event is malformed, or its version is unknown to this release
     ├── FeaturesUnknown      a run has a feature level that this release lacks (`holdfast.run.features`)
     ├── RecordConflict       the permanent record holds a different event at this position
     ├── RecordGap            the permanent record lacks the events before this position
     ├── RecordUnreadable     a line of the permanent record does not decode, is missing, or was altered
-    │   └── EventOutOfPlace  no run could have recorded this event at its position
+    │   ├── EventOutOfPlace  no run could have recorded this event at its position
+    │   └── ThreadForgotten  the content of the thread was removed on request
+    ├── BackupInvalid        a backup cannot be used: it was altered, or does not fit the database
     ├── ArtifactNotFound     there is no artifact at this address
     ├── ArtifactAltered      the content at an artifact's address has a different digest
     ├── CallRefused          middleware does not let a call happen (`holdfast.agents.middleware`)
@@ -153,6 +157,14 @@ class EventOutOfPlace(RecordUnreadable):
     """No run could have recorded this event at its position, given the events before it."""
 
 
+class ThreadForgotten(RecordUnreadable):
+    """The content of the thread was removed on request; the digests of its events remain."""
+
+
+class BackupInvalid(HoldfastError):
+    """A backup cannot be used: it was altered, is incomplete, or does not fit the database."""
+
+
 class ArtifactNotFound(HoldfastError):
     """There is no artifact at this address."""
 
@@ -167,6 +179,14 @@ class HistoryFileNotFound(HoldfastError):
 
 class HistoryFileInvalid(HoldfastError):
     """A file does not hold the history of an agent run."""
+
+
+class FileUnreadable(HoldfastError):
+    """A portable file cannot be opened."""
+
+
+class ExportFailed(HoldfastError):
+    """A thread cannot be exported to this file."""
 
 
 class EventUnreadable(HoldfastError):

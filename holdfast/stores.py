@@ -115,6 +115,18 @@ class ArtifactStore(Protocol):
         ...
 
 
+@runtime_checkable
+class SharesArtifacts(Protocol):
+    """An artifact store that can let one thread refer to all artifacts of another without reading them.
+
+    With any other store, a fork puts each of its original's artifacts again.
+    """
+
+    async def share(self, origin: str, thread: str) -> None:
+        """Record that `thread` refers to every artifact that `origin` refers to. May be repeated."""
+        ...
+
+
 @dataclass(frozen=True)
 class EffectRow:
     """A row of the effect ledger, as stored."""

@@ -1,7 +1,7 @@
 """Shared fixtures: one embedded stack for the session, and workers that each have their own task queue."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,43 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.testing import Script, Unparsed
 from tests.containers import start_postgres
-from tests.rig import Rig, StartRig, open_stack, start_rig
+from tests.examples import THOROUGH
+from tests.rig import Rig, StartRig, start_rig
+from tests.servers import ended_servers, open_stack, restart_ended
 
-# The same examples on every run, so that a failing property fails on every machine.
+# The same examples on every run, so that a failing property fails on every machine; `make test-all` has more of them.
 settings.register_profile(
-    "holdfast", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+    "holdfast", derandomize=True, deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile(THOROUGH, settings.get_profile("holdfast"), max_examples=60)
 settings.load_profile("holdfast")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Name the shared servers that have ended in the report of a failure."""
+    report = yield
+    if report.failed:
+        report.sections += [("A shared server has ended", each) for each in ended_servers()]
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def root_of_inner_pytests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A place of its own for the temporary folders of a pytest that a test runs.
+
+    A pytest that starts closes its place to other users (chmod 0700). If that were ours, a PostgreSQL that root has
+    started under another account could neither start nor recover there: it would end, and all later tests with it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path_factory.mktemp("inner")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def servers_run() -> None:
+    """Start shared servers again that have ended: only the tests that they failed are red."""
+    restart_ended()
 
 
 @pytest.fixture(autouse=True)

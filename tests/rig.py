@@ -1,8 +1,8 @@
 """Run a worker with its scripted LLM, and wait for a run by condition, never by time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,9 +25,6 @@ from holdfast.run.contracts import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, 
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.client.time_skipping import skip_time
 from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack import temporal_server
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.stores.pool import migrate, open_pool
@@ -94,22 +91,6 @@ def environ_of(stack: Stack) -> dict[str, str]:
     """Return the environment that another process needs to use the stack: its address and its fleet key."""
     keys = Path(stack.fleet_keys).read_text(encoding="ascii").strip()
     return {"TEMPORAL_ADDRESS": stack.temporal_address, "HOLDFAST_FLEET_KEYS": keys}
-
-
-@contextmanager
-def open_stack(folder: Path) -> Iterator[Stack]:
-    """Run a Temporal server and a PostgreSQL on free ports for a block.
-
-    Pausing workflows is enabled, as an operator may have it, and tests may skip time.
-    """
-    servers = DevStack(folder, usual=Ports(any_free(), any_free(), any_free()), skip_time=True)
-    temporal_server.DYNAMIC_CONFIG["frontend.WorkflowPauseEnabled"] = "true"
-    try:
-        stack = servers.start()
-        del temporal_server.DYNAMIC_CONFIG["frontend.WorkflowPauseEnabled"]
-        yield stack
-    finally:
-        servers.stop()
 
 
 @asynccontextmanager

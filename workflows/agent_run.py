@@ -42,6 +42,7 @@ _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
 _WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
+_ROOT = SearchAttributeKey.for_keyword("HoldfastRoot")
 _WAITS_FOR = SearchAttributeKey.for_keyword_list("HoldfastWaitsFor")
 
 _NO_INPUT = RunInput(malformed=NO_INPUT)
@@ -288,6 +289,8 @@ class AgentRunWorkflow:
         ]
         if state.spec:
             updates.append(_AGENT.value_set(state.spec.name))
+        if state.origin.lineage:
+            updates.append(_ROOT.value_set(state.origin.lineage.root))
         if dormancy:
             wake_at, waits_for = dormancy
             updates.append(_WAKE_AT.value_set(wake_at) if wake_at else _WAKE_AT.value_unset())
@@ -451,6 +454,15 @@ class AgentRunWorkflow:
     def _may_refine(self, payload: Any = None, *more: Any) -> None:
         self._refuse("refine", payload)
 
+    @workflow.update(name="extend")
+    async def extend_update(self, payload: Any = None, *more: Any) -> View:
+        """Extend the budget, as the signal `extend` does, and return the outcome: {"usd": "1", "by": "alice"}."""
+        return await self._answer("extend", payload)
+
+    @extend_update.validator
+    def _may_extend(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("extend", payload)
+
     @workflow.update(name="wake")
     async def wake_update(self, payload: Any = None, *more: Any) -> View:
         """Deliver an event, as the signal `wake` does, and return the outcome: {"event": "deploy.done", "id": "7"}."""
@@ -474,7 +486,7 @@ class AgentRunWorkflow:
     @workflow.query
     def pending_approvals(self) -> Views:
         """Return the open approval requests."""
-        return Views(request.view() for request in self._shown.authority.requests)
+        return Views(self._shown.pending_view())
 
     @workflow.query
     def log(self, start: int = 0) -> Page:
@@ -513,7 +525,7 @@ class AgentRunWorkflow:
     @workflow.query
     def pending(self) -> list[dict[str, Any]]:
         """Return what `pending_approvals` returns, for the `temporal` command."""
-        return [request.view() for request in self._shown.authority.requests]
+        return self._shown.pending_view()
 
     @workflow.query
     def events(self, start: int = 0) -> list[dict[str, Any]]:

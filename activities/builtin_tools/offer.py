@@ -5,6 +5,7 @@ from holdfast.activities.builtin_tools.read_artifact import read_artifact_tool
 from holdfast.activities.builtin_tools.read_skill import read_skill_tool
 from holdfast.activities.builtin_tools.refine_task import refine_task_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
+from holdfast.activities.builtin_tools.run_agent import subagent_tools
 from holdfast.activities.builtin_tools.run_status import run_status_tool
 from holdfast.agents.catalog import Catalog
 from holdfast.errors import CatalogError
@@ -36,6 +37,8 @@ def with_builtin_tools(
     for each in (*dormancy_tools(), run_status_tool(threads)):
         catalog = catalog.offering(each, to=lambda agent: agent.dormancy)
     catalog = catalog.offering(refine_task_tool(), to=lambda agent: agent.refines)
+    for each in subagent_tools():
+        catalog = catalog.offering(each, to=lambda agent: bool(agent.subagents))
     catalog = catalog.offering(update_progress, to=lambda agent: agent.memory.progress)
     catalog = catalog.offering(note_learning, to=lambda agent: agent.memory.learn)
     return catalog.offering(read_artifact_tool(artifacts))  # last: for every agent that has a tool by now

@@ -36,5 +36,6 @@ register --name HoldfastPending --type Int
 register --name HoldfastStep --type Int
 register --name HoldfastWakeAt --type Datetime
 register --name HoldfastWaitsFor --type KeywordList
+register --name HoldfastRoot --type Keyword
 
 echo "Namespace $TEMPORAL_NAMESPACE is ready"

@@ -10,8 +10,10 @@ from holdfast.authority.policy import Policy
 from holdfast.authority.refinements import REFINE_TOOL
 from holdfast.base.digests import digest
 from holdfast.base.models import Frozen
+from holdfast.budget.budget import Budget
 from holdfast.llm.blocks import ToolCall
 from holdfast.tools.spec import ToolSpec
+from holdfast.tools.subagents import SUBAGENT_TOOLS
 from holdfast.tools.triggers import polled_call
 
 
@@ -55,6 +57,12 @@ class Limits(Frozen):
     """Maximum number of seconds between two polls of `check_back`."""
     stale_after: float = Field(default=86_400, gt=0)
     """Seconds of inactivity after which the agent's `verify` tools run before anything else."""
+    max_subagents: int = Field(default=100, ge=0, le=1_000)
+    """Number of sub-agents that one run may start."""
+    subagents_at_once: int = Field(default=10, ge=1, le=1_000)
+    """Number of sub-agents that one run has at the same time; further ones start when one has ended."""
+    max_depth: int = Field(default=3, ge=0, le=20)
+    """How many agents may stand between a run and a person; the least limit of the runs above counts, too."""
     history_events: int = Field(default=4_000, ge=20)
     """Number of events in Temporal's history at which the run continues as new; it does so earlier if Temporal
     suggests it. Bounds what a worker must replay after a crash."""
@@ -126,6 +134,12 @@ class Agent(Frozen):
     puts itself to sleep, and `run_status`."""
     refines: bool = False
     """Whether the agent has the tool `refine_task`, with which it asks people to change its own task."""
+    subagents: tuple[str, ...] = ()
+    """Names of agents in the same catalog that it may run, with the tools `run_agent` and `agent_result`."""
+    description: str = ""
+    """What it is good for, in a line: agents that may run it read this."""
+    budget: Budget | None = None
+    """What each run may use of steps, tokens, money and time; None for no limit. A start may only narrow it."""
 
 
 class AgentSpec(Frozen):
@@ -143,6 +157,8 @@ class AgentSpec(Frozen):
     llm: str
     llm_options: dict[str, Any] = {}
     limits: Limits
+    subagents: tuple[str, ...] = ()
+    budget: Budget | None = None
 
     @cached_property
     def hash(self) -> str:
@@ -156,12 +172,12 @@ class AgentSpec(Frozen):
     def depends_on_trust(self) -> bool:
         """Whether any of its tools or rules depends on the trust level of what the LLM has read."""
         tools = any(tool.trusted_only or tool.wants_origin for tool in self.tools)
-        return tools or any("trust" in rule.when for rule in self.policy.rules)
+        return tools or bool(self.subagents) or any("trust" in rule.when for rule in self.policy.rules)
 
     @cached_property
     def can_sleep(self) -> bool:
         """Whether it has a tool with which it puts itself to sleep."""
-        return any(tool.kind == "runtime" and tool.name != REFINE_TOOL for tool in self.tools)
+        return any(tool.kind == "runtime" and tool.name not in (REFINE_TOOL, *SUBAGENT_TOOLS) for tool in self.tools)
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the tool with this name, if the agent has it."""

@@ -17,6 +17,7 @@ from holdfast.stores import ArtifactStore, ThreadStore
 from holdfast.tools.decorator import Tool
 from holdfast.tools.effects import Effect
 from holdfast.tools.places import place, placed
+from holdfast.tools.subagents import SUBAGENT_TOOLS, offered
 from holdfast.tools.triggers import RUNTIME_TOOLS
 
 _T = TypeVar("_T")
@@ -76,6 +77,7 @@ class Catalog:
         for agent in agent_list:
             _check_named(agent, "tools", agent.tools, self.tools)
             _check_named(agent, "skills", agent.skills, self.skills)
+            _check_named(agent, "subagents", agent.subagents, self.agents)
             if why := limit_excess(self.skills_of(agent.name)):
                 raise CatalogError(
                     f"agent {agent.name!r}: {why}; select the skills that it needs with Agent(skills=(…))"
@@ -109,6 +111,7 @@ class Catalog:
     def _check_runtime_names(self, agent: Agent) -> None:
         options = {name: "dormancy" for name in RUNTIME_TOOLS if agent.dormancy}
         options |= {REFINE_TOOL: "refines"} if agent.refines else {}
+        options |= dict.fromkeys(SUBAGENT_TOOLS if agent.subagents else (), "subagents")
         for name, option in options.items():
             tool = self.tools.get(name)
             if tool and tool.spec.kind != "runtime":
@@ -167,10 +170,11 @@ class Catalog:
             CatalogError: There is no such agent; the message lists the existing ones.
         """
         agent = self._agent(name)
+        subagents = {other: self.agents[other].description for other in agent.subagents}
         return AgentSpec(
             name=agent.name,
             instructions=agent.instructions,
-            tools=tuple(self.tools[tool].spec for tool in self._tool_names(agent)),
+            tools=tuple(offered(self.tools[tool].spec, subagents) for tool in self._tool_names(agent)),
             skills=tuple(skill.spec for skill in self.skills_of(name)),
             memory=agent.memory,
             verify=agent.verify,
@@ -178,6 +182,8 @@ class Catalog:
             llm=agent.llm or default_llm,
             llm_options=agent.llm_options,
             limits=agent.limits,
+            subagents=agent.subagents,
+            budget=agent.budget,
         )
 
     def _agent(self, name: str | None) -> Agent:

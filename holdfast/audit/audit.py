@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from holdfast.audit.events import Expected, as_outcome, as_poll, as_reply, difference, same
+from holdfast.audit.forks import together
+from holdfast.audit.subagents import allowance, beginnings, ends, is_subagent_call, results
 from holdfast.authority.approvals import COUNTING
 from holdfast.authority.policy import Policy
 from holdfast.log.events import (
@@ -25,6 +27,10 @@ from holdfast.log.events import (
     ApprovalRequested,
     AuthorityDelegated,
     BaselineRecorded,
+    BudgetExtended,
+    BudgetLow,
+    BudgetReserved,
+    BudgetSpent,
     CompactionRequested,
     ConstraintLifted,
     ContextCompacted,
@@ -47,6 +53,7 @@ from holdfast.log.events import (
     RunBlocked,
     RunContinued,
     RunFinished,
+    RunForked,
     RunPaused,
     RunReset,
     RunResumed,
@@ -54,6 +61,8 @@ from holdfast.log.events import (
     RunUnblocked,
     SignalRejected,
     StateVerified,
+    SubagentEnded,
+    SubagentStarted,
     TaskRefined,
     ToolCallFinished,
     ToolCallRequested,
@@ -65,6 +74,7 @@ from holdfast.log.events import (
 )
 from holdfast.log.references import artifacts_of
 from holdfast.run.baseline import on_findings
+from holdfast.run.budgeting import on_call, on_report
 from holdfast.run.consequences import (
     on_cancel,
     on_loaded,
@@ -80,9 +90,21 @@ from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.dormancy import on_wake, wake_payload
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.evolve import evolve
+from holdfast.run.extending import on_extension
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
+from holdfast.run.forking import forked_events
 from holdfast.run.inputs import on_compact, on_message
-from holdfast.run.next_actions import AskForLearnings, Complete, NoteProgress, Poll, StartCalls, TakeMessages
+from holdfast.run.next_actions import (
+    AskForLearnings,
+    CallLLM,
+    Compact,
+    Complete,
+    NoteProgress,
+    Poll,
+    ReportBudget,
+    StartCalls,
+    TakeMessages,
+)
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.polling import ends_unfulfilled, on_poll, poll_event, refuse_poll
 from holdfast.run.refining import on_refinement
@@ -91,6 +113,7 @@ from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
 from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.state import RunState
+from holdfast.run.subagents import on_starts_due
 from holdfast.tools.effects import Effect
 
 
@@ -127,12 +150,16 @@ class Audit:
     """Judges a log from its beginning, or from a state that it had.
 
     Args:
-        thread: The id of the thread that the log has to belong to.
+        thread: The id of the thread that the log has to belong to; of a fork, that of the original where it begins
+            (`holdfast.audit.forks.first_thread`).
         state: The state before the first event that is judged; None for the beginning of the log.
         trusted: People, gateways and their keys, from outside the log; None to trust the log's own.
+        head: The digest of the event before the first one that is judged.
     """
 
-    def __init__(self, thread: str, *, state: RunState | None = None, trusted: Policy | None = None) -> None:
+    def __init__(
+        self, thread: str, *, state: RunState | None = None, trusted: Policy | None = None, head: str = ""
+    ) -> None:
         self.state = state or RunState()
         self.fault: Fault | None = None
         """The first event that does not follow; nothing after it was judged."""
@@ -152,17 +179,35 @@ class Audit:
         """Number of a call → its effect, until the call has a result."""
         self._last = ""
         """The type of the last event."""
+        self._head = head
+        self._forked: RunForked | None = None
+        """The fork whose start has yet to come."""
 
-    def take(self, events: Sequence[AgentEvent]) -> None:
-        """Judge events that follow those before, up to the first fault."""
+    @property
+    def thread(self) -> str:
+        """The id of the thread to which the last event belongs that was judged."""
+        return self._thread
+
+    def take(self, events: Sequence[AgentEvent], *, more: bool = False) -> int:
+        """Judge events that follow those before, up to the first fault; return how many were judged.
+
+        Args:
+            events: The events.
+            more: More will follow them. The last ones are then left for the next time: what is recorded together is
+                judged together.
+        """
         index = 0
         while index < len(events) and self.fault is None:
             try:
-                index += self._judge(events[index : index + self._reach(events[index])])
+                reach = self._reach(events[index])
+                if more and index + reach > len(events):
+                    break
+                index += self._judge(together(events[index : index + reach]))
             # A forged log can hold anything, in any order, and the fold can fail on it in as many ways.
             except Exception as error:
                 why = str(error) if isinstance(error, _Wrong) else f"nothing that came before leads to it ({error!r})"
                 self.fault = Fault(events[index].position, f"{events[index].type}: {why}")
+        return index
 
     def _reach(self, event: AgentEvent) -> int:
         """The most events that can be recorded together with this one."""
@@ -200,8 +245,13 @@ class Audit:
             self._check_proof(event)
         if isinstance(event, AgentLoaded):
             self.policies.add(event.spec.policy.hash)
+        if isinstance(event, RunStarted):
+            self.policies.update(policy.hash for policy in event.policies)
         if isinstance(event, RunReset):
             self.past.update(effect.key for effect in event.effects)
+        if isinstance(event, RunForked):  # what came before is the original's, and so are its effects
+            self._thread, self.effects, self.past, self._under_way = event.thread, {}, set(), {}
+            self._forked = event
         if isinstance(event, ToolCallStarted):
             self._begun(event)
         if isinstance(event, ToolCallFinished):
@@ -211,7 +261,9 @@ class Audit:
         for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):
             self.artifacts.setdefault(address, event.position)
         self.state = evolve(self.state, event)
-        self._last = event.type
+        self._head, self._last = event.digest, event.type
+        if isinstance(event, RunStarted):
+            self._forked = None
 
     # What leads to what.
 
@@ -226,14 +278,31 @@ class Audit:
         if not state.events and not isinstance(event, RunStarted):
             raise _Wrong("a log begins with run_started")
         match event:
+            case RunForked():
+                yield self._forks(event)
             case RunStarted():
                 self._check_start(event)
-                yield [*on_reopen(state), event, *_task(events)]
+                if self._forked and not isinstance(next(iter(events[1:]), None), UserMessageReceived):
+                    yield [event]  # a fork may have nothing new to say
+                else:
+                    yield [*on_reopen(state), event, *_task(events)]
             case AgentLoaded() if state.spec is None and not state.outcome:
                 policy = event.spec.policy
                 if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
                     raise _Wrong("its digests are not those of the agent and of the policy that it holds")
+                if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
+                    raise _Wrong(f"its budget allows more than the agent's own ({own.words})")
+                if (given := allowance(state)) and event.budget != given.narrowed(event.budget):
+                    raise _Wrong(f"its budget allows more than its parent gave it ({given.words})")
                 yield [event]
+            case BudgetReserved(call=int()):
+                yield on_starts_due(state)
+            case BudgetReserved() if isinstance(action := next_action(state, at=at), CallLLM | Compact):
+                yield on_call(state, summary=isinstance(action, Compact))
+            case BudgetLow() | BudgetSpent() if isinstance(action := next_action(state, at=at), ReportBudget):
+                yield on_report(state, action)
+            case BudgetExtended():
+                yield on_extension(state, event.said.model_dump(), at=at)[2]
             case MemoryRecalled() if self._last in ("agent_loaded", "run_reset"):
                 yield [event]
             case LLMReplied() if state.spec and not state.calls.open and not state.outcome:
@@ -278,6 +347,10 @@ class Audit:
                 yield on_compact(state, {"by": event.by, "reason": event.reason})[2]
             case WaitPolled():
                 yield from self._polls(event, events)
+            case SubagentStarted():
+                yield from beginnings(state, event)
+            case SubagentEnded():
+                yield from ends(state, event, events)
             case WakeReceived():
                 yield on_wake(state, wake_payload(event), at=at)[2]
             case RunPaused():
@@ -297,6 +370,9 @@ class Audit:
                 yield [event]  # none of these lets anything run
             case (
                 AgentLoaded()
+                | BudgetReserved()
+                | BudgetLow()
+                | BudgetSpent()
                 | MemoryRecalled()
                 | LLMReplied()
                 | LearningRequested()
@@ -321,6 +397,18 @@ class Audit:
             case _:
                 assert_never(event)
 
+    def _forks(self, event: RunForked) -> Sequence[Expected]:
+        """The beginning of a fork: what it names is what comes before, and what was open ends; then it starts."""
+        state, point = self.state, event.point
+        if (event.origin, point.position, point.head) != (self._thread, state.events - 1, self._head):
+            raise _Wrong(f"it forks {point.thread!r} after event {point.position}, which is not what comes before it")
+        if event.thread in (self._thread, point.thread):
+            raise _Wrong("it forks the thread from itself")
+        forked = forked_events(
+            state, point, thread=event.thread, first_run_id=event.first_run_id, by=event.by, level=event.features
+        )
+        return [*forked, RunStarted]
+
     def _starts(self, event: ToolCallStarted) -> Iterator[Sequence[Expected]]:
         """The start of a call: it was allowed, nothing has to come before it, and it is known who started the run."""
         state, action = self.state, next_action(self.state, at=event.at)
@@ -342,6 +430,8 @@ class Audit:
         returning = any(call.number == number and call.phase in _RETURNING for call in state.calls.current)
         if state.dormancy.waits_of(number):
             yield on_due(state, at=event.at)
+        elif isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
+            yield from results(state, event)
         elif state.spec and returning:
             yield on_outcome(state, number, as_outcome(event), at=event.at)
         action = next_action(state, at=event.at)
@@ -377,6 +467,8 @@ class Audit:
     def _check_start(self, event: RunStarted) -> None:
         if event.thread != self._thread:
             raise _Wrong(f"it is the log of thread {event.thread!r}, and this is {self._thread!r}")
+        if self._forked and self._forked.first_run_id != event.first_run_id:
+            raise _Wrong("it starts another run than the one that was forked")
         if event.start and event.start in self.state.origin.starts:
             raise _Wrong(f"the start {event.start} began another run of this thread before")
 

@@ -19,6 +19,7 @@ from holdfast.base.digests import digest
 from holdfast.base.models import Frozen
 from holdfast.base.names import person_name
 from holdfast.base.paths import paths_in
+from holdfast.budget.budget import Amounts
 from holdfast.tools.effects import Effect
 from holdfast.trust import Trust
 
@@ -134,6 +135,16 @@ class Rule(Frozen):
         return f"{self.verdict} {self.tool}{effect}{agent}{depth}" + (f" if {self.when}" if self.when else "")
 
 
+class Extensions(Frozen):
+    """Who may extend the budgets of runs, and by how much."""
+
+    by: tuple[Name, ...] = ()
+    """People and roles; empty for the approvers of the policy and the person who gave the task, or for anybody if it
+    has no approvers. An agent never may."""
+    most: Amounts | None = None
+    """The most that one extension may give; what it does not name may not be given. None for no such limit."""
+
+
 class Policy(Frozen):
     """Ordered rules, the people who decide, and how they prove their identity."""
 
@@ -145,6 +156,8 @@ class Policy(Frozen):
     """`required`: a decision counts only if the approver or a gateway has signed it."""
     terms: Terms = Terms()
     """How requests are decided if their rule has no terms."""
+    extensions: Extensions = Extensions()
+    """Who may extend budgets."""
 
     @model_validator(mode="after")
     def _of_people_who_exist(self) -> Self:
@@ -161,6 +174,9 @@ class Policy(Frozen):
             able = len(self.entitled(terms.who(len(terms.escalate))))
             if self.approvers and able < terms.quorum:
                 raise ValueError(f"{place}: {able} may decide, and the quorum is {terms.quorum}")
+        for name in self.extensions.by:
+            if self.approvers and name not in roles and name not in names:
+                raise ValueError(f"extensions: there is no approver or role {name!r}")
         if self.signatures == "required" and not (self.gateways or any(person.keys for person in self.approvers)):
             raise ValueError("signatures: they are required, but no approver has a key")
         return self

@@ -24,7 +24,7 @@ def check_key(text: str) -> str:
     Raises:
         ValueError: The text is not a public key.
     """
-    _bytes_of_key(text)
+    key_bytes(text)
     return text
 
 
@@ -34,7 +34,7 @@ def public_key(private: str) -> str:
     Raises:
         ValueError: The text is not a private key.
     """
-    key = Ed25519PrivateKey.from_private_bytes(_bytes_of_key(private))
+    key = Ed25519PrivateKey.from_private_bytes(key_bytes(private))
     return PREFIX + _text(key.public_key().public_bytes_raw())
 
 
@@ -44,14 +44,14 @@ def sign(private: str, message: bytes) -> str:
     Raises:
         ValueError: The text is not a private key.
     """
-    return _text(Ed25519PrivateKey.from_private_bytes(_bytes_of_key(private)).sign(message))
+    return _text(Ed25519PrivateKey.from_private_bytes(key_bytes(private)).sign(message))
 
 
 def is_signed(public: str, signature: str, message: bytes) -> bool:
     """Whether the message was signed with the private key that belongs to `public`."""
     try:
         given = _decoded(signature)
-        Ed25519PublicKey.from_public_bytes(_bytes_of_key(public)).verify(given, message)
+        Ed25519PublicKey.from_public_bytes(key_bytes(public)).verify(given, message)
     except (ValueError, InvalidSignature):
         return False
     return len(given) == _SIGNATURE_BYTES
@@ -62,7 +62,12 @@ def encode_key(key: bytes) -> str:
     return PREFIX + _text(key)
 
 
-def _bytes_of_key(text: str) -> bytes:
+def key_bytes(text: str) -> bytes:
+    """Return the 32 bytes of a key.
+
+    Raises:
+        ValueError: The text is not a key.
+    """
     if not text.startswith(PREFIX):
         raise ValueError(f"a key begins with {PREFIX}; `holdfast keygen` makes one")
     key = _decoded(text.removeprefix(PREFIX))

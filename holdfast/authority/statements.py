@@ -128,8 +128,9 @@ class Lift(Reasoned):
 
     FORMAT: ClassVar[str] = "lift/1"
 
-    constraint: int = Field(ge=1, le=1_000_000_000)
-    """The constraint's number, which is that of the call whose tool said that it cannot."""
+    constraint: int = Field(ge=0, le=1_000_000_000)
+    """The constraint's number, which is that of the call whose tool said that it cannot; 0 for what makes the effects
+    of a fork ask first."""
 
 
 SignedT = TypeVar("SignedT", bound=Signed)

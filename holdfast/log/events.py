@@ -18,16 +18,22 @@ from pydantic import Field, TypeAdapter
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
+from holdfast.authority.extensions import Extension
 from holdfast.authority.follow_ups import Message, WhenBusy
-from holdfast.authority.policy import Terms, VerdictKind
+from holdfast.authority.policy import Policy, Terms, VerdictKind
 from holdfast.authority.refinements import Refinement, RefinementKind
 from holdfast.authority.statements import AuthorityDelegation, Decision, DecisionKind, Lift, Proof, Revocation
 from holdfast.base.models import Frozen
+from holdfast.budget.account import TokenPrice
+from holdfast.budget.budget import Amounts, Budget, LimitName
+from holdfast.budget.tree import TreeCost
+from holdfast.lineage import Lineage
 from holdfast.llm.blocks import Content, ToolCall, text_of
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.llm.outages import Outage
+from holdfast.log.fork_point import ForkPoint
 from holdfast.memory.recalled import RecalledTier
-from holdfast.tools.cannot import Scope
+from holdfast.tools.cannot import HandedConstraint, Scope
 from holdfast.tools.effects import PastEffect
 from holdfast.tools.failures import FailedAttempts, FailureKind
 from holdfast.tools.triggers import WakeTrigger
@@ -91,6 +97,12 @@ class RunStarted(Event):
     """How far the task can be trusted."""
     schedule: str = ""
     """The name of the schedule that started the run; empty for none."""
+    lineage: Lineage | None = None
+    """Which run started it as a sub-agent; None for none. Recorded from feature level 1 on."""
+    policies: tuple[Policy, ...] = ()
+    """With a lineage: the policies of the runs above, which judge its calls beside its own."""
+    constraints: tuple[HandedConstraint, ...] = ()
+    """With a lineage: what the parent's tools said cannot be done."""
 
 
 class RunContinued(Event):
@@ -104,6 +116,29 @@ class RunContinued(Event):
     type: Literal["run_continued"] = "run_continued"
     run_id: str
     """Temporal's id of the new run."""
+    features: int = 0
+    """The feature level (`holdfast.run.features`) from here on."""
+
+
+class RunForked(Event):
+    """The thread was forked from another one: the events before this one are the other thread's, byte for byte, under
+    its id. What people decided there lets nothing run here; its effects ask first (`holdfast.run.forking`).
+
+    Followed by: `tool_call_finished` for each call that was open there, then `run_started`.
+    Correlate: `point.head` is the digest of the event before; `first_run_id` is that of the `run_started`.
+    """
+
+    type: Literal["run_forked"] = "run_forked"
+    thread: str
+    """The id of this thread, to which all that follows belongs."""
+    first_run_id: str
+    """The first run id of the chain of Temporal runs that begins with the fork."""
+    point: ForkPoint
+    """The thread that it was forked from, and its last event here."""
+    origin: str
+    """The id of the thread to which that event belongs: that thread, or one that it was itself forked from."""
+    by: str = ""
+    """Who forked it."""
     features: int = 0
     """The feature level (`holdfast.run.features`) from here on."""
 
@@ -221,6 +256,11 @@ class AgentLoaded(Event):
     """The worker sends notices of requests and endings (`notify`)."""
     features: int = 0
     """The feature level (`holdfast.run.features`) from here on, if the thread has no higher one."""
+    budget: Budget | None = None
+    """What the run may use: no more than its start and its agent allow; None for no limit. Recorded from feature level
+    1 on."""
+    price: TokenPrice | None = None
+    """With a budget of money: the list price of the agent's LLM; None where it is unknown."""
 
 
 class MemoryRecalled(Event):
@@ -260,6 +300,8 @@ class LLMReplied(Event):
     """The attempts that failed before; an attempt whose worker was killed left nothing."""
     artifact: str = ""
     """Address of the reply's full text, where the message has only its head and tail."""
+    cost: int | None = Field(default=None, ge=0)
+    """With a budget of money: nano-dollars by list prices; None where the price of the LLM that replied is unknown."""
 
 
 class MessageAwaited(Event):
@@ -346,6 +388,8 @@ class ContextCompacted(Event):
     usage: Usage = Usage()
     outage: Outage | None = None
     """The failed attempts at the request for the summary."""
+    cost: int | None = Field(default=None, ge=0)
+    """As for `llm_replied`."""
 
 
 class ReplyRejected(Event):
@@ -359,6 +403,10 @@ class ReplyRejected(Event):
     reason: str
     notice: str = ""
     """The message that the LLM reads; empty where the results of its calls say it."""
+    usage: Usage = Usage()
+    """With a budget: the tokens of a rejected summary, which has no `llm_replied`."""
+    cost: int | None = Field(default=None, ge=0)
+    """As for `llm_replied`, of a rejected summary."""
 
 
 class ToolCallRequested(Event):
@@ -761,6 +809,53 @@ class ConstraintLifted(Event, Proven):
         return Lift(by=self.by, reason=self.reason, constraint=self.constraint, signature=self.signature)
 
 
+class SubagentStarted(Event):
+    """A child run has started, in a thread of its own. Recorded from feature level 1 on.
+
+    Followed by: `subagent_ended` when it has ended; `tool_call_finished` at once where it runs in the background.
+    Correlate: `number` is that of the `run_agent` call; the child's `run_started` has that call in its `lineage`.
+    """
+
+    type: Literal["subagent_started"] = "subagent_started"
+    number: int
+    thread: str
+    """The child's thread."""
+    agent: str
+    run_id: str
+    """Temporal's first run id of the child."""
+    background: bool = False
+
+
+SubagentStatus = Literal["completed", "failed", "cancelled", "terminated", "lost", "unfinished"]
+"""How a child run ended: with an answer · as it reported itself · it was cancelled · closed from outside · nothing is
+left of it, or its result is not its own · it was asked to end, and had not in time."""
+
+
+class SubagentEnded(Event):
+    """A child run has ended. Recorded from feature level 1 on.
+
+    Followed by: `tool_call_finished` of each call that waits for it.
+    Correlate: `number` and `thread` are those of its `subagent_started`.
+    """
+
+    type: Literal["subagent_ended"] = "subagent_ended"
+    number: int
+    thread: str
+    status: SubagentStatus
+    trust: Trust = "web"
+    """How far its words can be trusted."""
+    said: str = ""
+    """Digest of its words, as the parent reads them."""
+    steps: int = 0
+    usage: Usage = Usage()
+    """What the LLM calls of the child cost, without those of its own sub-agents."""
+    constraints: tuple[HandedConstraint, ...] = ()
+    """What its tools said cannot be done: the parent refuses such calls, too."""
+    cost: TreeCost | None = None
+    """With an allowance: what it and all runs below it have spent. None: that is unknown, and the whole allowance
+    counts."""
+
+
 class RunBlocked(Event):
     """The run is blocked until a person fixes the cause and sends `retry`.
 
@@ -816,6 +911,90 @@ class RunResumed(Event):
     reason: str = ""
 
 
+class BudgetReserved(Event):
+    """An LLM call begins, and the account of the run has reserved what it is expected to cost; or a sub-agent is about
+    to start, and the account has reserved its allowance. Recorded from feature level 1 on, for runs with a budget.
+
+    Followed by: `llm_replied`, `context_compacted` or `reply_rejected`, which settles it with what it has cost; or
+    `context_exceeded`, `learning_skipped` or `run_blocked`. A call that the provider refuses costs nothing; one that
+    was given up is settled with all that was reserved. An allowance: `subagent_started`; `subagent_ended` settles it.
+    Correlate: it belongs to the next of these; an allowance to the `run_agent` call of the number `call`.
+    """
+
+    type: Literal["budget_reserved"] = "budget_reserved"
+    steps: int
+    tokens: int
+    nano_usd: int = 0
+    """Nano-dollars; 0 without a budget of money."""
+    call: int | None = None
+    """The number of the call whose sub-agent gets the allowance; None for an LLM call."""
+
+
+class BudgetLow(Event):
+    """At least 80 % of a limit of the budget is spent. Recorded once for each limit; after an extension, perhaps again.
+
+    Followed by: the call that was due. Correlate: nothing.
+    """
+
+    type: Literal["budget_low"] = "budget_low"
+    limit: LimitName
+    spent: str
+    """In the limit's own unit: steps, tokens, US dollars or seconds."""
+    allowed: str
+    notice: str
+    """The message that the LLM reads."""
+
+
+class BudgetSpent(Event):
+    """The budget has no room for another call, except for the part that was kept back: the LLM makes one last call, of
+    which no tool runs, to hand in what it has.
+
+    Followed by: `budget_reserved` and `llm_replied`, then `run_blocked` with the cause `BudgetSpent`; at once where not
+    even the last call fits.
+    Correlate: the next `budget_extended` with a notice ends it.
+    """
+
+    type: Literal["budget_spent"] = "budget_spent"
+    limit: LimitName
+    """The limit that has no room."""
+    last_call: bool = False
+    """The LLM makes a last call."""
+    notice: str = ""
+    """The message that it reads then."""
+
+
+class BudgetExtended(Event, Proven):
+    """A person extended the budget. A run that its end has blocked is unblocked, where every limit has room again.
+
+    Followed by: what was due before the end of the budget.
+    Correlate: `id` tells repetitions apart.
+    """
+
+    type: Literal["budget_extended"] = "budget_extended"
+    by: str
+    reason: str = ""
+    more: Amounts
+    """What is added to the limits."""
+    id: str = ""
+    until: datetime | None = None
+    resumes: bool = False
+    """The budget had ended, and has room for further calls again."""
+    notice: str = ""
+    """The message that the LLM reads then."""
+
+    @property
+    def said(self) -> Extension:
+        """The statement as it was sent, which the signature covers."""
+        return Extension(
+            **self.more.model_dump(),
+            by=self.by,
+            reason=self.reason,
+            id=self.id,
+            until=self.until,
+            signature=self.signature,
+        )
+
+
 class SignalRejected(Event):
     """A signal or update was refused: its name is unknown, its payload malformed, or it may not do what it asks for.
 
@@ -869,6 +1048,7 @@ AgentEvent = Annotated[
     RunStarted
     | RunContinued
     | RunReset
+    | RunForked
     | UserMessageReceived
     | TaskRefined
     | MessageTaken
@@ -902,10 +1082,16 @@ AgentEvent = Annotated[
     | WaitPolled
     | WakeReceived
     | ConstraintLifted
+    | SubagentStarted
+    | SubagentEnded
     | RunBlocked
     | RunUnblocked
     | RunPaused
     | RunResumed
+    | BudgetReserved
+    | BudgetLow
+    | BudgetSpent
+    | BudgetExtended
     | SignalRejected
     | RefusalsCounted
     | RunFinished,

@@ -4,6 +4,7 @@ from typing import assert_never
 
 from holdfast.log.events import MessageTaken, RunBlocked, ToolCallFinished
 from holdfast.run.archiving import Archiving
+from holdfast.run.budgeting import on_call, on_report
 from holdfast.run.consequences import (
     CLOSED_EARLY,
     OUTCOME_UNKNOWN,
@@ -21,10 +22,12 @@ from holdfast.run.next_actions import (
     CallLLM,
     Compact,
     Complete,
+    EndSubagents,
     Finish,
     LoadAgent,
     NoteProgress,
     Poll,
+    ReportBudget,
     Settle,
     StartCalls,
     TakeMessages,
@@ -36,6 +39,7 @@ from holdfast.run.polling import refuse_poll
 from holdfast.run.recorder import Recorder
 from holdfast.run.requests import agent_request, origin_of, poll_request, tool_request, verify_request
 from holdfast.run.runtime_calls import on_runtime_call
+from holdfast.run.subagent_watch import SubagentWatch
 from holdfast.run.verification import Verification
 
 STARTS = Verify | Settle | StartCalls | Poll | LoadAgent | CallLLM | Compact
@@ -51,10 +55,17 @@ class Actions:
         calls: Makes the calls.
         archiving: Where the permanent record stands.
         verification: Collects what `verify` tools find.
+        subagents: Starts, watches and ends sub-agents.
     """
 
     def __init__(
-        self, begin: RunInput, run: Recorder, calls: OpenCalls, archiving: Archiving, verification: Verification
+        self,
+        begin: RunInput,
+        run: Recorder,
+        calls: OpenCalls,
+        archiving: Archiving,
+        verification: Verification,
+        subagents: SubagentWatch,
     ) -> None:
         self.agent = begin.agent
         """The agent to load; None for the catalog's first. Not part of the state, which has the one that is loaded."""
@@ -63,6 +74,7 @@ class Actions:
         self._calls = calls
         self._archiving = archiving
         self._verification = verification
+        self._subagents = subagents
 
     def carry_out(self, action: Action) -> bool:
         """Carry out one action; return False where nothing follows until something arrives."""
@@ -70,8 +82,11 @@ class Actions:
             case LoadAgent():
                 self._load_agent()
             case CallLLM():
-                transcript = self._run.transcript.ref(self._run.state.spec_hash)
-                self._calls.call(LLMRequest(transcript=transcript), self._run.state)
+                self._run.record(*on_call(self._run.state))
+                transcript, priced = self._run.transcript.ref(self._run.state.spec_hash), self._run.state.account.priced
+                self._calls.call(LLMRequest(transcript=transcript, priced=priced), self._run.state)
+            case ReportBudget():
+                self._run.record(*on_report(self._run.state, action))
             case Compact():
                 self._compact(action)
             case TakeMessages():
@@ -85,6 +100,8 @@ class Actions:
                 self._run.record(*on_progress_due(self._run.state, at=self._run.at))
             case AskForLearnings():
                 self._run.record(on_learning_due(self._run.state))
+            case EndSubagents():
+                return not self._subagents.end_all()
             case Complete():
                 self._run.record(on_complete(self._run.state))
             case Poll(numbers=numbers):
@@ -103,7 +120,8 @@ class Actions:
 
     def _load_agent(self) -> None:
         begin, state = self._begin, self._run.state
-        if not begin.snapshot and (refused := on_task(begin.task, by=begin.by)):
+        untold = begin.fork is not None and not begin.task  # a fork may have nothing new to say
+        if not begin.snapshot and not untold and (refused := on_task(begin.task, by=begin.by)):
             self._run.record(*refused)
             return
         recorded = bool(self._archiving.recorded.position)
@@ -112,8 +130,10 @@ class Actions:
     def _compact(self, action: Compact) -> None:
         state, transcript = self._run.state, self._run.transcript
         if action.asking:
+            self._run.record(*on_call(state, summary=True))
             ref = transcript.ref(state.spec_hash, shown=action.answered_only)
-            self._calls.call(LLMRequest(transcript=ref, compacting=True), state)
+            request = LLMRequest(transcript=ref, compacting=True, priced=state.account.priced)
+            self._calls.call(request, self._run.state)
         else:
             length, originals = transcript.length, transcript.originals
             event = on_compaction(state, state.context.summary, compacted=length, kept=0, originals=originals)

@@ -20,6 +20,15 @@ from temporalio.common import RetryPolicy
 
 from holdfast.agents.agent import Limits
 from holdfast.run.call_words import describe_call
+from holdfast.run.children import (
+    Announced,
+    AnnounceEnd,
+    ChildReports,
+    EndChildren,
+    LookAtChildren,
+    StartChildren,
+    StartedChildren,
+)
 from holdfast.run.commands import Request
 from holdfast.run.contracts import (
     AgentRequest,
@@ -128,12 +137,16 @@ def _tool_local(request: ToolRequest, state: RunState) -> float:
     return _limits(state).local_seconds if reads else 0
 
 
-LOAD_THREAD = Activity(
+def _agents(count: int) -> str:
+    return "1 sub-agent" if count == 1 else f"{count} sub-agents"
+
+
+LOAD_THREAD: Activity[ThreadRequest, LoadedThread, RunState] = Activity(
     name="load_thread",
     request=ThreadRequest,
     answer=LoadedThread,
     summary=lambda request, state: "load the thread",
-    local_seconds=_local,
+    local_seconds=lambda request, state: 0 if request.fork else _local(request, state),  # its original may be long
 )
 """Read where a closed thread stands. Fails for good with RECORD_UNREADABLE or RECORD_CONFLICT."""
 
@@ -147,12 +160,13 @@ LOAD_EFFECTS = Activity(
 )
 """Read what a run that was reset did already. Fails for good with RECORD_CONFLICT."""
 
-LOAD_AGENT = Activity(
+LOAD_AGENT: Activity[AgentRequest, LoadedAgent, RunState] = Activity(
     name="load_agent",
     request=AgentRequest,
     answer=LoadedAgent,
     summary=lambda request, state: f"load {request.agent or 'the default agent'}",
-    local_seconds=_local,
+    time_limit=lambda request, state: FILES if request.forked else QUICK,
+    local_seconds=lambda request, state: 0 if request.forked else _local(request, state),  # it writes files
 )
 """Resolve an agent's name and its workspace. Fails for good with AGENT_NOT_FOUND or WORKSPACE_NOT_FOUND."""
 
@@ -199,9 +213,61 @@ ARCHIVE: Activity[ArchiveRequest, Archived, object] = Activity(
 )
 """Write events into the permanent record. Fails for good with RECORD_CONFLICT or RECORD_UNREADABLE."""
 
+START_CHILDREN: Activity[StartChildren, StartedChildren, object] = Activity(
+    name="start_children",
+    request=StartChildren,
+    answer=StartedChildren,
+    summary=lambda request, state: f"start {_agents(len(request.children))}",
+    time_limit=lambda request, state: FILES,
+    compared=("children",),
+)
+"""Start sub-agents, each at most once. What cannot be started is part of the answer."""
+
+LOOK_AT_CHILDREN: Activity[LookAtChildren, ChildReports, object] = Activity(
+    name="look_at_children",
+    request=LookAtChildren,
+    answer=ChildReports,
+    summary=lambda request, state: f"look at {_agents(len(request.children))}",
+    time_limit=lambda request, state: timedelta(minutes=2),
+    compared=("children",),
+)
+"""Read how sub-agents have ended."""
+
+END_CHILDREN: Activity[EndChildren, ChildReports, object] = Activity(
+    name="end_children",
+    request=EndChildren,
+    answer=ChildReports,
+    summary=lambda request, state: f"cancel {_agents(len(request.children))}",
+    time_limit=lambda request, state: timedelta(seconds=request.seconds) + FILES,
+    compared=("children",),
+)
+"""Cancel sub-agents, and wait for their ends."""
+
+ANNOUNCE_END: Activity[AnnounceEnd, Announced, object] = Activity(
+    name="announce_end",
+    request=AnnounceEnd,
+    answer=Announced,
+    summary=lambda request, state: f"hint to {request.parent}",
+    total_limit=QUICK,
+    heartbeat_timeout=None,
+)
+"""Hint to the parent that the run is about to end. The parent looks from time to time in any case."""
+
 ACTIVITIES: Mapping[type[Order], Activity[Any, Any, RunState]] = {
     activity.request: activity
-    for activity in (LOAD_THREAD, LOAD_EFFECTS, LOAD_AGENT, CALL_LLM, CALL_TOOL, NOTIFY, ARCHIVE)
+    for activity in (
+        LOAD_THREAD,
+        LOAD_EFFECTS,
+        LOAD_AGENT,
+        CALL_LLM,
+        CALL_TOOL,
+        NOTIFY,
+        ARCHIVE,
+        START_CHILDREN,
+        LOOK_AT_CHILDREN,
+        END_CHILDREN,
+        ANNOUNCE_END,
+    )
 }
 """Kind of request → its activity: all activities of an agent run."""
 

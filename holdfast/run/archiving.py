@@ -59,6 +59,17 @@ class Archiving:
         return self.recorded.position < self._run.log.length and not self.refused
 
     @property
+    def _begins_fork(self) -> bool:
+        """Whether the record ends where the thread was forked: it has nothing of this thread yet."""
+        fork = self._run.state.fork
+        return fork is not None and self.recorded.position == fork.point.position + 1
+
+    @property
+    def fork_due(self) -> bool:
+        """Whether the record has to take a fork, with the events before it, before anything else happens."""
+        return self._begins_fork and self.due
+
+    @property
     def unwritten(self) -> int:
         """Bytes of the events that the record lacks."""
         return self._run.log.size_since(self.recorded.position)
@@ -74,6 +85,8 @@ class Archiving:
         log, start, base = run.log, self.recorded.position, self.recorded.head
         self._next = RunSnapshot(position=log.length, head=log.head, state=run.state, transcript=run.transcript.base)
         request = ArchiveRequest(start=start, stop=log.length, base=base, head=log.head, pausing=pausing)
+        if self._begins_fork and run.state.fork:
+            request = request.model_copy(update={"fork": run.state.fork.point})
         self._calls.call(request, run.state)
 
     def write_at_pause(self) -> None:

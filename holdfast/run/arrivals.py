@@ -5,6 +5,7 @@ functions over the run's state.
 from datetime import datetime, timedelta
 from typing import Literal
 
+from holdfast.authority.extensions import Extension
 from holdfast.authority.follow_ups import LONGEST_MESSAGE, Message
 from holdfast.authority.refinements import Refinement
 from holdfast.run.features import INTERRUPT_NAMES_TOOLS
@@ -12,7 +13,9 @@ from holdfast.run.rights import Refusal, Speaker, verify_speaker
 from holdfast.run.state import RunState
 
 
-def verify_sender(state: RunState, sent: Message | Refinement, *, required: bool, at: datetime) -> Speaker | Refusal:
+def verify_sender(
+    state: RunState, sent: Message | Refinement | Extension, *, required: bool, at: datetime
+) -> Speaker | Refusal:
     """Return who sends this, or why it is refused. Where no proof is required, a name is taken on trust.
 
     Args:
@@ -21,7 +24,7 @@ def verify_sender(state: RunState, sent: Message | Refinement, *, required: bool
         required: A signature is required.
         at: Now.
     """
-    speaker, what = verify_speaker(state, sent), "message" if isinstance(sent, Message) else "refinement"
+    speaker, what = verify_speaker(state, sent), type(sent).__name__.lower()
     if not sent.signature or isinstance(speaker, Refusal):
         return speaker if required and isinstance(speaker, Refusal) else Speaker()
     until = sent.until
@@ -52,7 +55,7 @@ def when_shown(
         return "accepted", "the run resumes with it"
     if state.status == "dormant":
         return "accepted", "the run wakes, and the LLM reads it"
-    if when_busy == "interrupt":
+    if when_busy == "interrupt" and not state.account.closing:  # the last LLM call would be made again and again
         return "interrupting", _interrupting(state)
     return "queued", "the LLM is shown it at the end of the step"
 

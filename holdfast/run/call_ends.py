@@ -8,6 +8,7 @@ from holdfast.llm.outages import Outage
 from holdfast.log.events import AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
 from holdfast.run.archiving import Archiving
 from holdfast.run.baseline import on_findings
+from holdfast.run.children import AnnounceEnd, EndChildren, LookAtChildren, StartChildren
 from holdfast.run.commands import Call, Failure
 from holdfast.run.consequences import (
     on_loaded,
@@ -19,6 +20,7 @@ from holdfast.run.consequences import (
     on_summary,
 )
 from holdfast.run.contracts import (
+    BUDGET_UNSUPPORTED,
     NOT_SEALED,
     NOT_SETTLED,
     AgentRequest,
@@ -33,11 +35,13 @@ from holdfast.run.contracts import (
     ToolOutcome,
     ToolRequest,
 )
+from holdfast.run.features import BUDGETS
 from holdfast.run.lookback import Lookback
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.polling import on_poll
 from holdfast.run.recorder import Recorder
 from holdfast.run.requests import effect_of
+from holdfast.run.subagent_watch import SubagentWatch
 from holdfast.run.verification import Verification
 
 
@@ -50,6 +54,7 @@ class CallEnds:
         lookback: Takes what the ledger answers.
         archiving: Where the permanent record stands.
         verification: Collects what `verify` tools find.
+        subagents: Takes what becomes of sub-agents.
         on_thread: Takes the thread's past.
     """
 
@@ -60,6 +65,7 @@ class CallEnds:
         lookback: Lookback,
         archiving: Archiving,
         verification: Verification,
+        subagents: SubagentWatch,
         *,
         on_thread: Callable[[LoadedThread], None],
     ) -> None:
@@ -68,6 +74,7 @@ class CallEnds:
         self._lookback = lookback
         self._archiving = archiving
         self._verification = verification
+        self._subagents = subagents
         self._on_thread = on_thread
 
     def on_answer(self, call: Call, answer: Any) -> None:
@@ -79,13 +86,19 @@ class CallEnds:
             case EffectsRequest():
                 self._lookback.finish(answer)
             case AgentRequest():
-                self._on_agent(answer)
+                self._on_agent(request, answer)
             case LLMRequest():
                 self._on_reply(request, answer)
             case ToolRequest():
                 self._on_outcome(call, request, answer)
-            case Notice():
+            case Notice() | AnnounceEnd():
                 pass
+            case StartChildren():
+                self._subagents.on_started(answer)
+            case LookAtChildren():
+                self._subagents.on_looked(request, answer)
+            case EndChildren():
+                self._subagents.on_ended(request, answer)
             case ArchiveRequest():
                 self._archiving.on_written(answer)
             case _:
@@ -117,6 +130,12 @@ class CallEnds:
                 self._on_outcome(call, request, ToolOutcome(status="failed", content=f"{cause}: {message}"))
             case Notice():
                 pass  # the receivers miss it; the log has the event
+            case AnnounceEnd():
+                pass  # the parent looks from time to time
+            case StartChildren() | LookAtChildren():
+                pass  # it is due again at once
+            case EndChildren():
+                pass  # the children are still open: they are cancelled again
             case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
                 self._archiving.on_unsettled()
             case ArchiveRequest():
@@ -127,8 +146,15 @@ class CallEnds:
                 assert_never(request)
         return None
 
-    def _on_agent(self, loaded: LoadedAgent) -> None:
+    def _on_agent(self, request: AgentRequest, loaded: LoadedAgent) -> None:
         run, spec = self._run, shared(loaded.spec)
+        budget = spec.budget.narrowed(request.budget) if spec.budget else request.budget
+        if budget and max(loaded.features, run.state.features) < BUDGETS:
+            why = (
+                "the worker that loaded the agent is of a release without budgets: upgrade it, and start the run again"
+            )
+            run.record(*on_lost_agent(BUDGET_UNSUPPORTED, why))
+            return
         run.record(
             AgentLoaded(
                 spec=spec,
@@ -137,6 +163,8 @@ class CallEnds:
                 workspace=loaded.workspace,
                 notify=loaded.notify,
                 features=loaded.features,
+                budget=budget,
+                price=loaded.price if budget and budget.usd is not None else None,
             )
         )
         if loaded.past:

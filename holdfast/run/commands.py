@@ -6,6 +6,15 @@ from typing import Any, Self
 
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
+from holdfast.run.children import (
+    Announced,
+    AnnounceEnd,
+    ChildReports,
+    EndChildren,
+    LookAtChildren,
+    StartChildren,
+    StartedChildren,
+)
 from holdfast.run.contracts import (
     AgentRequest,
     Archived,
@@ -27,8 +36,22 @@ from holdfast.run.contracts import (
 )
 
 # Each request has an entry in the table of activities (`holdfast.run.activities`), which names its result.
-Request = ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest
-Result = LoadedThread | PastEffects | LoadedAgent | LLMReply | ToolOutcome | Notified | Archived
+ChildRequest = StartChildren | LookAtChildren | EndChildren | AnnounceEnd
+Request = (
+    ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest | ChildRequest
+)
+Result = (
+    LoadedThread
+    | PastEffects
+    | LoadedAgent
+    | LLMReply
+    | ToolOutcome
+    | Notified
+    | Archived
+    | StartedChildren
+    | ChildReports
+    | Announced
+)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from holdfast.log.events import (
     VerdictGiven,
 )
 from holdfast.run.approval_requests import new_request
+from holdfast.run.budgeting import NO_TOOL
 from holdfast.run.compaction import summary_message
 from holdfast.run.constraints import refuse_call, refused, refusing
 from holdfast.run.contracts import (
@@ -47,6 +48,7 @@ from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.polling import call_problem
 from holdfast.run.repeats import delay_of
 from holdfast.run.state import RunState
+from holdfast.run.subagents import subagent_problem
 from holdfast.run.substates.calls import CallState, Phase
 from holdfast.tools.arguments import canonical_arguments
 from holdfast.tools.effects import Effect, words_of
@@ -108,12 +110,13 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
             attempt=reply.attempt,
             outage=reply.outage,
             artifact=reply.artifact,
+            cost=reply.cost if state.account.priced else None,
         )
     ]
     if reply.message is not None and reply.message.tool_calls:
         return events + _on_calls(state, reply, at=at)
-    if state.ending.learning == "asked":
-        return events  # the run has its answer
+    if state.ending.learning == "asked" or state.account.closing == "asked":
+        return events  # the run has its answer, or what the LLM hands in at the end of the budget
     if reply.rejected:
         notice = f"Your last reply could not be used: {reply.rejected} Please reply again."
         return [*events, ReplyRejected(reason=reply.rejected, notice=notice), *_on_filtered(state, reply)]
@@ -168,9 +171,13 @@ def on_summary(
     if not summary or reply.rejected:
         why = reply.rejected or "it holds no summary."
         rejected = ReplyRejected(reason=f"asked for a summary of the conversation: {why}")
+        if state.account.limits:
+            cost = reply.cost if state.account.priced else None
+            rejected = rejected.model_copy(update={"usage": reply.usage, "cost": cost})
         return [rejected, *_on_filtered(state, reply)]
     compaction = on_compaction(state, summary, compacted=compacted, kept=kept, originals=originals)
-    return [compaction.model_copy(update={"usage": reply.usage, "outage": reply.outage})]
+    cost = reply.cost if state.account.priced else None
+    return [compaction.model_copy(update={"usage": reply.usage, "outage": reply.outage, "cost": cost})]
 
 
 def on_compaction(
@@ -223,7 +230,8 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         if past:
             before.remove(past)
         events.append(ToolCallRequested(number=number, call=call, past=past.key if past else ""))
-        problem = refuse_other_tool(state, call) or _problem(state.spec, call, at=at)
+        closing = NO_TOOL if state.account.closing == "asked" else ""
+        problem = closing or refuse_other_tool(state, call) or _problem(state.spec, call, at=at)
         if problem or call.id in reply.problems:
             problem = reply.problems.get(call.id) or problem
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
@@ -243,14 +251,17 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             request = new_request(state, "approval", number, call, verdict, at=at, ahead=opened, past=past)
             opened += 1
             events.append(ApprovalRequested(request=request))
-    if not any(isinstance(event, VerdictGiven) for event in events) and not state.ending.learning:
+    ends = state.ending.learning or state.account.closing
+    if not any(isinstance(event, VerdictGiven) for event in events) and not ends:
         events.append(ReplyRejected(reason="no call in it can run"))
     return events
 
 
 def _problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
     """Why a call can never run; empty if it can."""
-    return call_problem(spec, call, at=at) if spec.tool(call.name) else f"there is no tool named {call.name!r}"
+    if spec.tool(call.name) is None:
+        return f"there is no tool named {call.name!r}"
+    return subagent_problem(spec, call) or call_problem(spec, call, at=at)
 
 
 def on_start(state: RunState, number: int, *, at: datetime) -> ToolCallStarted | ToolCallFinished:

@@ -17,6 +17,7 @@ from holdfast.log.events import AgentEvent, ConstraintLifted, SignalRejected, To
 from holdfast.run.rights import Refusal, policy_of, verify_speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.constraints import Constraint
+from holdfast.run.substates.fork import FORK
 from holdfast.tools.effects import PastEffect, words_of
 
 
@@ -84,7 +85,18 @@ def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None
     policy, constraint = policy_of(state), state.constraints.find(lift.constraint)
     if policy.approvers and not policy.approver(lift.by):
         return Refusal("not_entitled", f"the policy names no approver {lift.by!r}")
+    if lift.constraint == FORK:
+        return _refuse_lift_of_fork(state, lift)
     if constraint is None or not constraint.stands(at):
         others = ", ".join(str(each.number) for each in state.constraints.unended(at).kept) or "none"
         return Refusal("unknown_request", f"no constraint {lift.constraint} refuses anything; those that do: {others}")
+    return None
+
+
+def _refuse_lift_of_fork(state: RunState, lift: Lift) -> Refusal | None:
+    """Why this person cannot let the effects of a fork run as the policy says; None if they can."""
+    if state.fork is None or state.fork.lifted_by is not None:
+        return Refusal("unknown_request", "no effect asks first because of a fork")
+    if not policy_of(state).terms.requester_may_decide and state.authority.asked_by(lift.by):
+        return Refusal("not_entitled", f"{lift.by} is one of the requesters, who may not approve here")
     return None

@@ -12,17 +12,23 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.authority.approvals import ApprovalRequest
+from holdfast.authority.policy import Policy
 from holdfast.base.digests import GENESIS
-from holdfast.base.models import Sealed
+from holdfast.base.models import Frozen, Sealed
+from holdfast.budget.account import TokenPrice
+from holdfast.budget.budget import Budget
+from holdfast.budget.tree import TreeCost
+from holdfast.lineage import Lineage
 from holdfast.llm.blocks import Content, ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.llm.outages import Outage
 from holdfast.log.events import RefusalsCounted, ToolStatus
+from holdfast.log.fork_point import ForkPoint
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.seals.orders import Answer, Order
 from holdfast.seals.starts import Start
-from holdfast.tools.cannot import Scope
+from holdfast.tools.cannot import HandedConstraint, Scope
 from holdfast.tools.effects import PastEffect
 from holdfast.tools.failures import FailedAttempts, FailureKind
 from holdfast.transcript.transcript import TranscriptRef
@@ -41,7 +47,7 @@ class RunInput(Start):
     The workflow id is the thread id.
     """
 
-    PLAIN = frozenset({"task", "agent", "by", "idle_limit"})
+    PLAIN = frozenset({"task", "agent", "by", "idle_limit", "budget"})
 
     task: Content = ""
     """What the user asks for; empty where `snapshot` holds it."""
@@ -59,12 +65,23 @@ class RunInput(Start):
     """The thread may have a past: load it, and continue from there."""
     previous_run: str | None = None
     """With `resume`: Temporal's id of the thread's last run, if Temporal still has it."""
+    fork: ForkPoint | None = None
+    """The thread is new, and begins with the events of another one up to there. Such a start may have no task."""
     depth: int = 0
     """How many agents stand between this run and a person."""
     trust: Trust = "person"
     """The trust level of the task: `tool`, where it was read in a file."""
     schedule: str = ""
     """The name of the schedule that started the run; empty for none. Such a start carries the level that has it."""
+    lineage: Lineage | None = None
+    """Which run starts it as a sub-agent; None for none. Such a start carries the level that has it."""
+    policies: tuple[Policy, ...] = ()
+    """With a lineage: the policies of the runs above, which judge its calls beside its own."""
+    constraints: tuple[HandedConstraint, ...] = ()
+    """With a lineage: what the parent's tools said cannot be done."""
+    budget: Budget | None = None
+    """What the run may use: no more than its agent's budget allows; None for that one. A sealed start with a budget
+    carries the level that has it."""
     snapshot: RunSnapshot | None = None
     """Where the Temporal run before this one stopped. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()
@@ -72,8 +89,9 @@ class RunInput(Start):
     refusals: RefusalsCounted | None = None
     """How many that run refused."""
     features: int = 0
-    """The feature level with which this Temporal run begins (`holdfast.run.features`). Only workflows set it: the run
-    when it continues as new, and the launcher of a scheduled run.
+    """The feature level with which this Temporal run begins (`holdfast.run.features`). Only workflows set it, the run
+    when it continues as new and the launcher of a scheduled run; and sealed starts of forks, of sub-agents and with a
+    budget.
     """
 
 
@@ -87,6 +105,12 @@ class RunResult(Sealed):
     """The LLM that the tokens were for; empty below the feature level that names it."""
     refinements: int = 0
     """How often people have refined the task."""
+    trust: Trust | None = None
+    """Of a sub-agent: the trust level of the reply."""
+    constraints: tuple[HandedConstraint, ...] = ()
+    """Of a sub-agent: what its tools said cannot be done."""
+    cost: TreeCost | None = None
+    """Of a sub-agent with a budget: what it and all runs below it have spent."""
 
 
 class EffectsRequest(Order):
@@ -114,6 +138,8 @@ class ThreadRequest(Order):
 
     previous_run: str | None = None
     """Temporal's id of the thread's last run, if Temporal still has it."""
+    fork: ForkPoint | None = None
+    """The thread begins here, with the events of another one."""
 
 
 class LoadedThread(Answer):
@@ -121,6 +147,15 @@ class LoadedThread(Answer):
 
     snapshot: RunSnapshot = RunSnapshot()
     """Where the thread stands; at position 0 if it has no past."""
+
+
+class ForkedFolder(Frozen):
+    """The files with which a fork begins."""
+
+    workspace: str
+    """The folder of the thread that it was forked from."""
+    at: datetime
+    """The time of the last event that both threads have."""
 
 
 class AgentRequest(Order):
@@ -136,8 +171,12 @@ class AgentRequest(Order):
     """The run expects the thread to be new: the permanent record must have nothing of it."""
     plain: bool = False
     """The start was not sealed; a worker may refuse such starts."""
+    forked: ForkedFolder | None = None
+    """The thread was forked: its own folder begins with the files that the other thread had then."""
     after: int = 0
     """How many calls the thread's log has. The ledger may have later ones, if the run was reset to its beginning."""
+    budget: Budget | None = None
+    """The budget that the start gives the run."""
 
 
 class LoadedAgent(Answer):
@@ -154,6 +193,8 @@ class LoadedAgent(Answer):
     """Effects that the thread has had and its log lacks, because the run was reset to its beginning."""
     features: int = 0
     """The feature level of the worker's release."""
+    price: TokenPrice | None = None
+    """With a budget of money: the list price of the agent's LLM; None where it is unknown."""
 
 
 class LLMRequest(Order):
@@ -162,6 +203,8 @@ class LLMRequest(Order):
     transcript: TranscriptRef
     compacting: bool = False
     """Ask for the summary that replaces the transcript (context compaction)."""
+    priced: bool = False
+    """Compute what the reply costs, because the run has a budget of money."""
 
 
 class LLMReply(Answer):
@@ -185,6 +228,8 @@ class LLMReply(Answer):
     """The failed attempts before this one, as far as they left a trace."""
     artifact: str = ""
     """The address of the reply's full text, where `message` holds its head and tail only."""
+    cost: int | None = None
+    """Where the request asks for it: nano-dollars by list prices; None where the LLM's price is unknown."""
 
 
 class Failures(Answer):
@@ -261,7 +306,14 @@ class ToolOutcome(Answer):
 
 
 Occasion = Literal[
-    "request_opened", "request_reminded", "request_escalated", "request_expired", "run_blocked", "run_finished"
+    "request_opened",
+    "request_reminded",
+    "request_escalated",
+    "request_expired",
+    "run_blocked",
+    "run_finished",
+    "budget_low",
+    "budget_spent",
 ]
 
 
@@ -296,6 +348,8 @@ class ArchiveRequest(Order):
     """The digest of the last event, to which the written events have to lead."""
     pausing: bool = False
     """The run waits after this: a worker may drop what it caches of it."""
+    fork: ForkPoint | None = None
+    """`start` is the first event after this fork: the other thread's events are written with it, all or none."""
 
 
 class Archived(Answer):
@@ -343,6 +397,8 @@ WORKSPACE_NOT_FOUND = "WorkspaceNotFound"
 TASK_EMPTY = "TaskEmpty"
 TASK_TOO_LONG = "TaskTooLong"
 TASK_MALFORMED = "TaskMalformed"
+BUDGET_UNSUPPORTED = "BudgetUnsupported"
+"""The start gives a budget, and the worker that loaded the agent is of a release without budgets."""
 NAME_INVALID = "NameInvalid"
 """The name of the person who gives the task could be mistaken for another's."""
 START_UNPROVEN = "StartUnproven"

@@ -7,12 +7,15 @@
    due, and then the waiting messages are shown.
 4. Calls that sleep are polled when it is time (`holdfast.run.polling`).
 5. Between the LLM's answer and the end of the run, closing work may come (`holdfast.run.ending`).
-6. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
+6. Every LLM call has room in the budget of the run, or is the last one (`holdfast.run.budgeting`).
+7. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
 """
 
 from datetime import datetime
 
+from holdfast.agents.agent import Limits
 from holdfast.run.baseline import baseline_due
+from holdfast.run.budgeting import budget_due, short_of
 from holdfast.run.contracts import CONTEXT_TOO_LONG
 from holdfast.run.ending import learning_due, progress_due
 from holdfast.run.next_actions import (
@@ -22,10 +25,12 @@ from holdfast.run.next_actions import (
     CallLLM,
     Compact,
     Complete,
+    EndSubagents,
     Finish,
     LoadAgent,
     NoteProgress,
     Poll,
+    ReportBudget,
     Settle,
     StartCalls,
     TakeMessages,
@@ -35,6 +40,7 @@ from holdfast.run.next_actions import (
 from holdfast.run.polling import due_polls
 from holdfast.run.repeats import refusals_block
 from holdfast.run.state import RunState
+from holdfast.run.substates.steps import Steps
 
 
 def next_action(state: RunState, *, at: datetime) -> Action:
@@ -66,6 +72,8 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return Poll(polls)
     if state.calls.waiting:
         return Wait()
+    if state.subagents.open and state.ends_at(at):
+        return EndSubagents()
     if progress_due(state, at=at):
         return NoteProgress()
     if state.blocked:
@@ -77,6 +85,8 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return Block("RepliesRejected", f"{steps.rejected_replies} replies in a row could not be used")
     if state.awaits_message and not state.compacts_now:
         return _ending(state) if state.ends_at(at) else Wait()
+    if state.account.limits and (held := _budget_due(state)):
+        return held
     if compaction := _compaction_due(state):
         return compaction
     if state.inbox.waiting:
@@ -84,8 +94,34 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
     if block := refusals_block(state):
         return block
     if steps.used_up:
-        return Block("StepLimit", f"{steps.count} steps made; `retry` allows {limits.max_steps} more")
+        return Block("StepLimit", _at_step_limit(steps, limits))
+    if short := short_of(state):
+        return ReportBudget(short)
     return CallLLM()
+
+
+def _budget_due(state: RunState) -> Action | None:
+    """What the budget leads to; None where it holds nothing up so far."""
+    if state.account.handed and state.account.closing == "over":
+        return EndSubagents() if state.subagents.open else Complete()
+    if due := budget_due(state):
+        return due
+    if state.account.closing:
+        return _last_call(state)
+    compaction = _compaction_due(state)
+    if isinstance(compaction, Compact) and compaction.asking and (short := short_of(state, summary=True)):
+        return ReportBudget(short)
+    return None
+
+
+def _last_call(state: RunState) -> Action:
+    assert state.spec is not None
+    steps, limits = state.steps, state.spec.limits
+    return Block("StepLimit", _at_step_limit(steps, limits)) if steps.used_up else CallLLM()
+
+
+def _at_step_limit(steps: Steps, limits: Limits) -> str:
+    return f"{steps.count} steps made; `retry` allows {limits.max_steps} more"
 
 
 def _ending(state: RunState) -> Action:

@@ -20,6 +20,8 @@ from holdfast.base.readable_json import readable_json
 from holdfast.base.text import code, one_line, plain, quoted
 from holdfast.base.wrapping import wrapped
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
+from holdfast.run.budget_details import budget_details, extend_details
+from holdfast.run.budgeting import BUDGET_SPENT
 from holdfast.run.call_words import describe_call
 from holdfast.run.features import REFINE_TASK
 from holdfast.run.lifecycle import phase_of
@@ -35,6 +37,9 @@ SHOWN_REQUESTS = 10
 
 SHOWN_CONSTRAINTS = 20
 """Constraints that are shown, the newest."""
+
+SHOWN_CHILDREN = 20
+"""Sub-agents that are shown, the open ones first."""
 
 SHOWN_WAITS = 20
 """Waits of a dormant run that are shown."""
@@ -100,11 +105,13 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     agent = state.spec.name if state.spec else "loading…"
     refined = f" · task refined ({len(state.refinements)})" if state.refinements else ""
     place = f"agent `{code(agent)}` · step {state.steps.count}{refined} · {phase_of(state)}"
-    lines = [f"**{_headline(state)}** · {place}", ""]
+    lines = [f"**{_headline(state)}** · {place}", "", *budget_details(state.account)]
     if state.pause:
         lines += paused_details(state.pause)
     if state.blocked:
         lines += blocked_details(state.blocked)
+        if state.blocked.cause == BUDGET_SPENT:
+            lines += extend_details(state)
     if state.dormancy.waits and not state.outcome:
         lines += dormant_details(state.dormancy)
     if state.warning:
@@ -115,7 +122,7 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
         lines += [f"… and {more} more requests: `{code(f'holdfast pending {state.thread}')}`", ""]
     if refused:
         lines += ["### Refused", "", *map(_refusal, refused), ""]
-    lines += _constraints(state)
+    lines += [*_family(state), *_constraints(state)]
     if delayed := state.calls.delayed:
         lines += [
             "### Starts later",
@@ -169,6 +176,22 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     extent = f"{len(shown):,} characters, {shown.count(chr(10)) + 1:,} lines"
     below = f"**Its arguments are below ({extent}). Read all of them before you let it run.**"
     return [*lines, below, "", *signals, f"Arguments of request {request.id}:", "", *block]
+
+
+def _family(state: RunState) -> list[str]:
+    """The run above, and the sub-agents of the run: the newest of those that are open first."""
+    lines: list[str] = []
+    if state.origin.lineage:
+        above = " > ".join(f"`{code(each)}`" for each in state.origin.lineage.path)
+        lines += [f"A sub-agent of {above}. Decide on its requests here.", ""]
+    children = sorted(state.subagents.children, key=lambda child: not child.open)
+    if not children:
+        return lines
+    rows = [f"- `{code(c.thread)}`: agent `{code(c.agent)}`, {c.status or 'open'}" for c in children[:SHOWN_CHILDREN]]
+    if (more := len(children) - SHOWN_CHILDREN) > 0:
+        rows.append(f"- … and {more} more: `{code(f'holdfast show {state.thread} --tree')}`")
+    find = f"HoldfastRoot = '{state.origin.lineage.root if state.origin.lineage else state.thread}'"
+    return [*lines, "### Sub-agents", "", *rows, "", f"All of this tree: `{code(find)}`", ""]
 
 
 def _constraints(state: RunState) -> list[str]:

@@ -21,6 +21,7 @@ from holdfast.log.events import (
     ToolCallRequested,
     VerdictGiven,
 )
+from holdfast.run.budgeting import short_of
 from holdfast.run.features import KEEPS_PROGRESS, LEARNS
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.state import RunState
@@ -58,7 +59,9 @@ def learning_due(state: RunState) -> bool:
     spec = state.spec
     if spec is None or not spec.memory.learn or state.features < LEARNS:
         return False
-    return not state.ending.learning and not state.steps.used_up and bool(_learning_tools(state))
+    if state.ending.learning or state.steps.used_up or state.account.closing or short_of(state):
+        return False
+    return bool(_learning_tools(state))
 
 
 def on_learning_due(state: RunState) -> LearningRequested:

@@ -20,6 +20,10 @@ from holdfast.log.events import (
     ApprovalRequested,
     AuthorityDelegated,
     BaselineRecorded,
+    BudgetExtended,
+    BudgetLow,
+    BudgetReserved,
+    BudgetSpent,
     CompactionRequested,
     ConstraintLifted,
     ContextCompacted,
@@ -41,6 +45,7 @@ from holdfast.log.events import (
     RunBlocked,
     RunContinued,
     RunFinished,
+    RunForked,
     RunPaused,
     RunReset,
     RunResumed,
@@ -48,6 +53,8 @@ from holdfast.log.events import (
     RunUnblocked,
     SignalRejected,
     StateVerified,
+    SubagentEnded,
+    SubagentStarted,
     TaskRefined,
     ToolCallFinished,
     ToolCallRequested,
@@ -57,18 +64,22 @@ from holdfast.log.events import (
     WaitPolled,
     WakeReceived,
 )
+from holdfast.run.evolve_budget import keep_account
 from holdfast.run.evolve_context import (
     begin_step,
     begin_wait,
+    end_subagent,
     finish_call,
     keep_baseline,
     lower_trust,
     receive_message,
     refine_task,
     request_call,
+    start_subagent,
     take_message,
     trust_of_findings,
 )
+from holdfast.run.evolve_fork import fork_run, lift_fork
 from holdfast.run.evolve_requests import close_decided, close_expired, count_vote, lose_outcome, require_approval
 from holdfast.run.evolve_run import load_agent, reset_run, start_run, unblock_run
 from holdfast.run.state import Blocked, RunState
@@ -84,7 +95,7 @@ def evolve(state: RunState, event: AgentEvent) -> RunState:
         EventOutOfPlace: The event does not follow from those before.
     """
     try:
-        after = _apply(state, event)
+        after = keep_account(state, event, _apply(state, event))
     except EventOutOfPlace as error:
         raise EventOutOfPlace(
             f"event {state.events} of thread {state.thread}, {event.type}, is out of place: {error}. The record was "
@@ -107,8 +118,18 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return replace(state, features=max(state.features, event.features))
         case SignalRejected() | RefusalsCounted():
             return state
+        case BudgetReserved() | BudgetLow() | BudgetSpent():
+            return state  # `keep_account` says what becomes of the account
+        case BudgetExtended():
+            if not event.proof or event.until is None:
+                return state
+            digest = event.said.signed_digest(state.thread)
+            authority = state.authority.use_statement(digest, until=event.until, at=event.at)
+            return replace(state, authority=authority)
         case RunReset():
             return reset_run(state, event)
+        case RunForked():
+            return fork_run(state, event)
         case RunBlocked():
             after = event.outage.words(event.at) if event.outage else ""
             context = replace(state.context, requested=False)
@@ -201,6 +222,12 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             dormancy = state.dormancy.note(event.id)
             kept = event.outcome == "buffered"
             return replace(state, dormancy=dormancy.buffer(BufferedEvent.of(event)) if kept else dormancy)
+        case ConstraintLifted(constraint=0):  # `FORK`
+            return lift_fork(state, event)
+        case SubagentStarted():
+            return start_subagent(state, event)
+        case SubagentEnded():
+            return end_subagent(state, event)
         case ConstraintLifted():
             return replace(state, constraints=state.constraints.lift(event.constraint))
 

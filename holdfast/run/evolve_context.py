@@ -12,6 +12,8 @@ from holdfast.log.events import (
     LLMReplied,
     MessageTaken,
     StateVerified,
+    SubagentEnded,
+    SubagentStarted,
     TaskRefined,
     ToolCallFinished,
     ToolCallRequested,
@@ -126,6 +128,28 @@ def begin_wait(state: RunState, event: DormancyBegan) -> RunState:
     return replace(state, dormancy=state.dormancy.began(wait, wake=event.wake))
 
 
+def start_subagent(state: RunState, event: SubagentStarted) -> RunState:
+    """Add a child run of a started call.
+
+    Raises:
+        EventOutOfPlace: The call has not started, or has started one already.
+    """
+    if state.calls.get(event.number).phase != "started":
+        raise EventOutOfPlace(f"call {event.number} has not started")
+    return replace(state, subagents=state.subagents.started(event))
+
+
+def end_subagent(state: RunState, event: SubagentEnded) -> RunState:
+    """Note how a child run ended. The LLM reads the reasons of its constraints, which are as trusted as its words.
+
+    Raises:
+        EventOutOfPlace: There is no such open child.
+    """
+    taken = state.constraints.take_over(event.constraints, number=event.number, at=event.at)
+    state = replace(state, subagents=state.subagents.ended(event), constraints=taken)
+    return lower_trust(state, event.trust) if event.constraints else state
+
+
 def request_call(state: RunState, event: ToolCallRequested) -> RunState:
     """Add a call to the current step. A call of the run's own is what it had to note in progress.txt."""
     calls = state.calls.request(event.number, event.call, past=event.past, own=event.own)
@@ -171,7 +195,8 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
 def lower_trust(state: RunState, trust: Trust) -> RunState:
     """Lower the trust in the LLM to that of what it reads, where the agent depends on it: snapshots stay small."""
     context = state.context
-    if state.spec is None or not state.spec.depends_on_trust or least(context.trust, trust) == context.trust:
+    depends = state.spec is not None and (state.spec.depends_on_trust or state.origin.lineage is not None)
+    if not depends or least(context.trust, trust) == context.trust:
         return state
     return replace(state, context=replace(context, trust=least(context.trust, trust)))
 

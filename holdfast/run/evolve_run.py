@@ -1,9 +1,10 @@
 """How a run's own events change its state: its start, its agent, a retry, and a reset."""
 
 from holdfast.base.replacing import replace
+from holdfast.lineage import Lineage
 from holdfast.log.events import AgentLoaded, RunReset, RunStarted
 from holdfast.run.state import RunState
-from holdfast.run.substates.authority import with_reason
+from holdfast.run.substates.authority import Authority, with_reason
 from holdfast.run.substates.calls import Calls, CallState
 from holdfast.run.substates.ending import Ending
 from holdfast.run.substates.idle import Idle
@@ -33,15 +34,20 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
             state.origin,
             first_run_id=event.first_run_id,
             sealed=event.sealed,
-            depth=event.depth,
+            # A later run of a thread that is below others, or was forked from such a one, has policies above it, too.
+            depth=max(event.depth, state.origin.depth) if state.origin.policies else event.depth,
             user_proven=state.origin.user_proven and event.user_proven,
             starts=starts,
             schedule=event.schedule or state.origin.schedule,
+            lineage=event.lineage or without_allowance(state.origin.lineage),
+            policies=event.policies or state.origin.policies,
         ),
         spec=None,
         steps=state.steps.use_reply(),
         calls=Calls(current=tuple(_orphaned(state, call) for call in state.calls.current), count=state.calls.count),
-        authority=replace(state.authority, requests=()),
+        authority=asked_by(replace(state.authority, requests=()), event.lineage),
+        subagents=state.subagents.reopened(),
+        constraints=state.constraints.take_over(event.constraints, number=0, at=event.at),
         context=replace(state.context, trust=trust),
         repeats=Repeats(),
         idle=Idle(limit=event.idle_limit),
@@ -53,6 +59,20 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
         result="",
         failure="",
     )
+
+
+def without_allowance(lineage: Lineage | None) -> Lineage | None:
+    """Return the lineage of a sub-agent that another run continues: what the first one was given is settled."""
+    return lineage.model_copy(update={"allowance": None}) if lineage and lineage.allowance else lineage
+
+
+def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
+    """Add those who have asked the parent for something: they ask for what a sub-agent does, too."""
+    for name in lineage.requesters if lineage else ():
+        authority = authority.add_requester(name)
+    if lineage and lineage.requesters_unproven:
+        authority = replace(authority, requesters_unproven=True)
+    return authority
 
 
 def _orphaned(state: RunState, call: CallState) -> CallState:

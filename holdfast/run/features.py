@@ -34,7 +34,9 @@ LEVELS: Mapping[int, str] = {
     "`refine_task`), the status `dormant`, `wake`, and two search attributes of such agents; a result names the "
     "artifacts of what was left out of it; `own` calls of a run, which keep progress.txt, and `learning_requested` "
     "before its end; the loop guard, which delays repeated calls, tells the LLM, and asks people; why a tool call "
-    "failed, and which attempts at it did; a loop's log, and its pause like a run's",
+    "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
+    "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
+    "what a run reserves and spends, and `extend`; allowances of sub-agents",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -90,8 +92,18 @@ LOOP_GUARD = 1
 FAILED_ATTEMPTS = 1
 """The outcome of a call says which attempts at it failed, and in a word why it failed itself."""
 
+FORKS = 1
+"""A start may fork a thread; such a start carries this level, so that older workers leave it to newer ones."""
+
 LOOP_LOG = 1
 """A loop writes its log into the permanent record, and is paused, resumed and retried with a run's words."""
+
+SUBAGENTS = 1
+"""The tools `run_agent` and `agent_result`, the lineage of a start, and the signal `subagent_ended`."""
+
+
+BUDGETS = 1
+"""A run may have a budget, of which it keeps an account; the signal and update `extend`."""
 
 
 def require_features(level: int) -> None:

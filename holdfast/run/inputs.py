@@ -20,10 +20,19 @@ from holdfast.authority.statements import (
 from holdfast.llm.content import size_of
 from holdfast.log.events import CompactionRequested, RunUnblocked, SignalRejected, UserMessageReceived
 from holdfast.run.arrivals import verify_sender, when_shown
+from holdfast.run.budgeting import BUDGET_SPENT
 from holdfast.run.constraints import on_lift
 from holdfast.run.decisions import Events, on_decision
 from holdfast.run.dormancy import on_arrival_while_asleep, on_wake
-from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, DORMANCY, PAUSE_BY_PERSON, REFINE_TASK
+from holdfast.run.features import (
+    BUDGETS,
+    COMPACT_ON_REQUEST,
+    CONSTRAINTS,
+    DORMANCY,
+    PAUSE_BY_PERSON,
+    REFINE_TASK,
+    SUBAGENTS,
+)
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
@@ -48,6 +57,8 @@ SIGNALS: dict[str, int] = dict.fromkeys(
     "resume": PAUSE_BY_PERSON,
     "refine": REFINE_TASK,
     "wake": DORMANCY,
+    "subagent_ended": SUBAGENTS,
+    "extend": BUDGETS,
 }
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
@@ -57,8 +68,9 @@ names, as they did in older releases, which recorded them as unknown: a handler 
 cannot decode.
 """
 
-MESSAGES = ("say", "refine")
-"""The signals that the LLM reads. Each is taken in as the update of its name, because it may interrupt an LLM call."""
+MESSAGES = ("say", "refine", "extend")
+"""The signals that the LLM may read. Each is taken in as the update of its name, because it may interrupt an LLM
+call."""
 
 MANDATES: Mapping[str, type[AuthorityDelegation] | type[Revocation] | type[Lift]] = {
     "delegate_authority": AuthorityDelegation,
@@ -107,6 +119,10 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
                 return on_resume(state, payload)[2]
             case "wake":
                 return on_wake(state, payload, at=at)[2]
+            case "subagent_ended":  # only one that is about no open sub-agent comes here
+                why = "it names no sub-agent of this run that is open"
+                unknown = SignalRejected(signal=signal, explanation=why, outcome="not_waiting")
+                return bounded([unknown], payload)
     refused = SignalRejected(signal=signal, explanation="no such signal", outcome="unknown_signal")
     return bounded([refused], payload)
 
@@ -173,6 +189,9 @@ def on_retry(state: RunState, *, by: str, reason: str) -> Events:
     if state.blocked is None:
         why = f"the run is {state.status}, not blocked"
         return [SignalRejected(signal="retry", explanation=why, outcome="not_blocked")]
+    if state.blocked.cause == BUDGET_SPENT and state.account.limits:
+        why = "the budget of the run has ended: extend it (`extend`)"
+        return [SignalRejected(signal="retry", explanation=why, outcome="budget_spent")]
     return [RunUnblocked(by=by, reason=reason)]
 
 

@@ -7,7 +7,9 @@
    results that cannot be trusted, it always requires approval (`holdfast.run.ending`).
 5. A call that polls another is judged together with that: the stricter verdict counts.
 6. Where a call repeats itself, the loop guard has the last word (`holdfast.run.repeats`).
-7. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
+7. In a fork, effects ask first until an approver lifts that (`holdfast.run.forking`).
+8. The policies of the runs above a sub-agent judge its calls, too: the strictest verdict counts.
+9. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ from holdfast.authority.policy import Terms, ToolUse, Verdict, VerdictKind, eval
 from holdfast.authority.refinements import REFINE_TOOL
 from holdfast.authority.statements import parsed
 from holdfast.llm.blocks import ToolCall
+from holdfast.run.forking import judge_in_fork
 from holdfast.run.remembered_rules import rule_for
 from holdfast.run.repeats import guarded
 from holdfast.run.state import RunState
@@ -80,24 +83,36 @@ def _verdict(state: RunState, call: ToolCall) -> Verdict:
     if tool is None:  # a poll of it is refused before and after this
         return Verdict(verdict="deny", rule="no such tool")
     trust = state.context.trust
-    verdict = evaluate(
-        spec.policy,
-        ToolUse(
-            tool=call.name,
-            effect=tool.effect,
-            arguments=with_floats(parsed(call.arguments), tool.parameters),
-            agent=spec.name,
-            depth=state.origin.depth,
-            workspace=state.workspace,
-            trust=trust,
-        ),
+    use = ToolUse(
+        tool=call.name,
+        effect=tool.effect,
+        arguments=with_floats(parsed(call.arguments), tool.parameters),
+        agent=spec.name,
+        depth=state.origin.depth,
+        workspace=state.workspace,
+        trust=trust,
     )
+    verdict = _with_those_above(evaluate(spec.policy, use), use, state)
+    verdict = judge_in_fork(state, tool, verdict, spec.policy.terms)
     learnt = bool(state.ending.learning) and call.name in LEARNING_TOOLS
     if (tool.trusted_only or learnt) and is_tainted(trust):
         verdict = _require_approval_of_tainted(verdict, trust, spec.policy.terms)
     if learnt:  # last, for the terms above replace the rule's
         wait = min(verdict.terms.expires_after or LEARNING_SECONDS, LEARNING_SECONDS)
         verdict = verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"expires_after": wait})})
+    return verdict
+
+
+def _with_those_above(verdict: Verdict, use: ToolUse, state: RunState) -> Verdict:
+    """The verdict on a call with the policies of the runs above: what they forbid or ask about, a sub-agent does not do
+    unasked. Its own policy says who decides.
+    """
+    for policy in state.origin.policies:
+        above = evaluate(policy, use)
+        if _STRICTNESS[above.verdict] > _STRICTNESS[verdict.verdict]:
+            assert state.spec is not None
+            rule = f"{above.rule} (of the agent above)"
+            verdict = above.model_copy(update={"rule": rule, "terms": state.spec.policy.terms})
     return verdict
 
 

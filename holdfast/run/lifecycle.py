@@ -9,7 +9,7 @@ people find the runs that need them. A run is
 - executing: tool calls run, or the `verify` tools record the world that people are asked about, or the run makes a
   call of its own (`holdfast.run.ending`);
 - mutating: people's messages become part of what the agent is to do, as soon as an LLM call under way has ended;
-- delegating: a sub-agent works (no action leads here yet);
+- delegating: all that it waits for are sub-agents, or it ends those in the background before it completes;
 - dormant: nothing follows until a decision, a message, `retry`, `resume` or a time comes: the status says which;
 - re-entering: after a long pause, or where a closed run left effects under way, it looks at the world before it acts;
 - terminated: it is over. A further run of the thread begins as instantiated.
@@ -17,11 +17,12 @@ people find the runs that need them. A run is
 An event leaves the phase as it is, or leads on like this:
 
     instantiated → evaluating, executing, mutating, dormant, re-entering, terminated
-    evaluating → executing, mutating, dormant, re-entering, terminated, instantiated
-    executing → evaluating, mutating, dormant, re-entering, instantiated
+    evaluating → executing, mutating, delegating, dormant, re-entering, terminated, instantiated
+    executing → evaluating, mutating, delegating, dormant, re-entering, instantiated
+    delegating → evaluating, executing, mutating, dormant, re-entering, instantiated
     mutating → evaluating, dormant, re-entering, terminated, instantiated
-    dormant → evaluating, executing, mutating, re-entering, terminated, instantiated
-    re-entering → evaluating, executing, mutating, dormant, terminated, instantiated
+    dormant → evaluating, executing, mutating, delegating, re-entering, terminated, instantiated
+    re-entering → evaluating, executing, mutating, delegating, dormant, terminated, instantiated
     terminated → instantiated
 
 An open run becomes instantiated where it was closed from outside, and the thread was started again.
@@ -38,10 +39,12 @@ from holdfast.run.next_actions import (
     CallLLM,
     Compact,
     Complete,
+    EndSubagents,
     Finish,
     LoadAgent,
     NoteProgress,
     Poll,
+    ReportBudget,
     Settle,
     StartCalls,
     TakeMessages,
@@ -73,6 +76,10 @@ def kind_of(action: Action) -> Kind:
     match action:
         case LoadAgent() | CallLLM() | Compact() | StartCalls() | NoteProgress() | AskForLearnings() | Poll():
             return "execution"
+        case EndSubagents():
+            return "delegation"
+        case ReportBudget():
+            return "execution"
         case TakeMessages():
             return "mutation"
         case Wait() | Block():
@@ -91,12 +98,14 @@ def phase_of(state: RunState) -> Phase:
         return "instantiated"
     action = next_action(state, at=state.updated_at)
     match action:
-        case CallLLM() | Compact() | AskForLearnings() | Complete():
+        case CallLLM() | Compact() | AskForLearnings() | ReportBudget() | Complete():
             return "evaluating"
         case Verify(baseline=True):
             return "executing"
         case Poll():
             return "dormant"
+        case Wait() if state.awaits_subagents:
+            return "delegating"
         case Wait() if state.running_calls:
             return "executing"
         case Wait() if _has_call(state, "requested"):

@@ -16,11 +16,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from holdfast.budget.tree import tree_cost
 from holdfast.log.event_log import EventLog
 from holdfast.log.events import AgentEvent, RunContinued
 from holdfast.run.actions import STARTS, Actions
 from holdfast.run.archiving import Archiving
 from holdfast.run.call_ends import CallEnds
+from holdfast.run.children import ENDED_SIGNAL
 from holdfast.run.commands import Call, Command, End, Failure, Result, Sleep
 from holdfast.run.consequences import (
     on_cancel,
@@ -45,12 +47,13 @@ from holdfast.run.held_inputs import HeldInputs
 from holdfast.run.inputs import MESSAGES, SIGNALS, in_level, on_message, on_signal
 from holdfast.run.lookback import Lookback
 from holdfast.run.open_calls import OpenCalls
-from holdfast.run.opening import opening_events, refuse_start
+from holdfast.run.opening import opening_events, refuse_forked_start, refuse_start
 from holdfast.run.recorder import Recorder
 from holdfast.run.refusals import Refusals
 from holdfast.run.rollover import HistorySize, Rollover, next_input, unloaded_input
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.run.state import RunState
+from holdfast.run.subagent_watch import SubagentWatch
 from holdfast.run.updates import UPDATES, on_update, refuse_update
 from holdfast.run.verification import Verification
 from holdfast.seals.seals import Unsealed
@@ -88,9 +91,10 @@ class AgentRun:
         self._lookback = Lookback(self._recorder, self._calls, self._archiving)
         self._rollover = Rollover(self._recorder, self._calls, self._archiving)
         verification = Verification()
-        self._actions = Actions(begin, self._recorder, self._calls, self._archiving, verification)
+        self._subagents = watch = SubagentWatch(self._recorder, self._calls)
+        self._actions = Actions(begin, self._recorder, self._calls, self._archiving, verification, watch)
         self._ends = CallEnds(
-            self._recorder, self._calls, self._lookback, self._archiving, verification, on_thread=self._on_thread
+            self._recorder, self._calls, self._lookback, self._archiving, verification, watch, on_thread=self._on_thread
         )
         self._stopping = False
         """Whether the run was asked to cancel. Not part of the state, because no new Temporal run continues it."""
@@ -102,9 +106,9 @@ class AgentRun:
         if begin.snapshot:
             self._record(RunContinued(run_id=run_id, features=begin.features))
             self._lookback.begin()  # it may have been reset to here
-        elif begin.resume:
+        elif begin.resume or begin.fork:
             self._recorder.loaded = False
-            self._calls.call(ThreadRequest(previous_run=begin.previous_run), self.state)
+            self._calls.call(ThreadRequest(previous_run=begin.previous_run, fork=begin.fork), self.state)
         else:
             self._start()
         self._proceed()
@@ -236,6 +240,7 @@ class AgentRun:
 
         A run that continues as new, or loads its agent first, looks back there.
         """
+        self._subagents.was_reset()
         if self._recorder.loaded and not self.over:
             self._lookback.reset = True
             if not self._lookback.under_way:
@@ -273,7 +278,8 @@ class AgentRun:
     def _start(self) -> None:
         """Begin, or begin again where a closed run of the thread ended."""
         begin, past = self._begin, self.state
-        if refused := refuse_start(begin, past):
+        refused = refuse_start(begin, past)
+        if refused := refused or refuse_forked_start(begin, past, self.transcript, thread=self._thread, log=self.log):
             self.end = End(failure=Failure(START_REFUSED, refused))
             return
         self._actions.agent = agent = begin.agent or (past.spec.name if past.spec else None)
@@ -283,6 +289,9 @@ class AgentRun:
     def _receive(self, name: str, payload: Any) -> None:
         if name in MESSAGES and in_level(SIGNALS, name, self.state):
             self._receive_update(name, payload)
+            return
+        if name == ENDED_SIGNAL and self._subagents.hint(payload):
+            self._proceed()
             return
         self._record(*on_due(self.state, at=self._recorder.at))
         self._record(*on_signal(self.state, name, payload, at=self._recorder.at))
@@ -315,7 +324,7 @@ class AgentRun:
         if not self.over and self._recorder.loaded and not self._lookback.under_way:
             self._archiving.write_at_pause()
             at = self._recorder.at
-            due = self.state.wake_at(at), self.state.next_start(at)
+            due = self.state.wake_at(at), self.state.next_start(at), self._subagents.due()
             self._calls.wake_at(min(filter(None, due), default=None), now=at)
 
     def _advance(self) -> bool:
@@ -323,7 +332,7 @@ class AgentRun:
         calls, rollover = self._calls, self._rollover
         calls.give_up_polls(but=[wait.number for wait in self.state.dormancy.waits])
         if self._stopping and not self.state.outcome:
-            if calls.under_way(ToolRequest):
+            if calls.under_way(ToolRequest) or self._subagents.end_all():
                 return False
             self._record(*on_cancel(self.state))
         rollover.stop_waiting()
@@ -333,11 +342,17 @@ class AgentRun:
             calls.give_up_replies()  # to what the LLM was asked before the end
         if calls.under_way(AgentRequest, LLMRequest) or calls.verifying:
             return False
+        if self._archiving.fork_due:
+            if not calls.under_way(ArchiveRequest):
+                self._archiving.write()
+            return False
         if self.state.outcome:
             self._close()
             return False
         if rollover.due and not calls.under_way(ToolRequest):
             return rollover.continue_as_new()
+        if not rollover.due:
+            self._subagents.proceed()
         action = next_action(self.state, at=self._recorder.at)
         if isinstance(action, STARTS) and rollover.due:
             return False  # what is under way ends first, and the next Temporal run does it
@@ -350,6 +365,8 @@ class AgentRun:
         if self._archiving.due:
             self._archiving.write()
             return
+        if self._subagents.announces():
+            return
         state = self.state
         if state.outcome == "completed":
             llm = state.spec.llm if state.spec and state.features >= RESULT_NAMES_LLM else ""
@@ -360,6 +377,11 @@ class AgentRun:
                 llm=llm,
                 refinements=len(state.refinements),
             )
+            if state.origin.lineage:
+                handed = state.constraints.to_hand_over(state.updated_at, up=True)
+                cost = tree_cost(state.account)
+                more = {"trust": state.context.trust, "constraints": handed, "cost": cost}
+                result = result.model_copy(update=more)
             self.end = End(result=result)
         else:
             self.end = End(failure=Failure(state.failure, state.result, cancelled=state.outcome == "cancelled"))

@@ -1,6 +1,9 @@
 """The actions that a run can take next: a closed union. `holdfast.run.decide` chooses one."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.budget.budget import LimitName
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,14 @@ class Poll:
 
 
 @dataclass(frozen=True)
+class ReportBudget:
+    """Record that the budget is low, or has ended."""
+
+    short: LimitName | Literal[""] = ""
+    """The limit that has no room for the next call; empty where the budget is only low."""
+
+
+@dataclass(frozen=True)
 class Block:
     """Do nothing until a person sends `retry`."""
 
@@ -82,6 +93,11 @@ class AskForLearnings:
 
 
 @dataclass(frozen=True)
+class EndSubagents:
+    """Cancel the open sub-agents, before the run ends."""
+
+
+@dataclass(frozen=True)
 class Complete:
     """End the run, with the answer that the LLM has given."""
 
@@ -102,7 +118,9 @@ Action = (
     | Poll
     | NoteProgress
     | AskForLearnings
+    | EndSubagents
     | Complete
+    | ReportBudget
     | Block
     | Wait
     | Finish

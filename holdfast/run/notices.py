@@ -34,6 +34,12 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
         case events.RunBlocked():
             text = f"{event.cause}: {event.message}"[:TEXT_CHARS]
             return Notice(occasion="run_blocked", position=position, agent=agent, status="blocked", text=text)
+        case events.BudgetLow():
+            text = f"{event.spent} of {event.allowed} {event.limit} of the budget are used"
+            return Notice(occasion="budget_low", position=position, agent=agent, text=text)
+        case events.BudgetSpent():
+            text = f"the budget has too little left of its {event.limit} for another call"
+            return Notice(occasion="budget_spent", position=position, agent=agent, text=text)
         case events.RunFinished():
             text = event.result[:TEXT_CHARS]
             return Notice(occasion="run_finished", position=position, agent=agent, status=event.outcome, text=text)
@@ -41,6 +47,7 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             events.RunStarted()
             | events.RunContinued()
             | events.RunReset()
+            | events.RunForked()
             | events.RunUnblocked()
             | events.RunPaused()
             | events.RunResumed()
@@ -60,6 +67,8 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.DormancyBegan()
             | events.WaitPolled()
             | events.WakeReceived()
+            | events.SubagentStarted()
+            | events.SubagentEnded()
             | events.ContextCompacted()
             | events.ToolCallRequested()
             | events.VerdictGiven()
@@ -72,6 +81,8 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.DelegationRevoked()
             | events.BaselineRecorded()
             | events.StateVerified()
+            | events.BudgetReserved()
+            | events.BudgetExtended()
             | events.SignalRejected()
             | events.RefusalsCounted()
         ):

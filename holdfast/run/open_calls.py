@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from holdfast.run.activities import activity_of
+from holdfast.run.children import StartChildren
 from holdfast.run.commands import Call, Command, Failure, Request, Result, Sleep, Stop
 from holdfast.run.contracts import NOT_SEALED, ArchiveRequest, LLMRequest, Notice, ToolRequest
 from holdfast.run.state import RunState
@@ -125,9 +126,13 @@ class OpenCalls:
                 self.give_up(call.id)
 
     def cancel(self) -> None:
-        """Stop tool calls and wait for them. Let notices and writes to the record finish. Give up all else."""
+        """Stop tool calls and wait for them. Let notices, starts of sub-agents and writes to the record finish. Give up
+        all else.
+        """
         for call in list(self._open.values()):
-            if isinstance(call, Sleep) or not isinstance(call.request, ToolRequest | Notice | ArchiveRequest):
+            if isinstance(call, Sleep) or not isinstance(
+                call.request, ToolRequest | Notice | ArchiveRequest | StartChildren
+            ):
                 self.give_up(call.id)
             elif isinstance(call.request, ToolRequest):
                 self._commands.append(Stop(call.id))

@@ -1,11 +1,15 @@
 """How a run of a thread opens: the events that come before everything else. Pure functions."""
 
 from holdfast.base.names import person_name
+from holdfast.llm.messages import AssistantMessage, ToolMessage, decode
+from holdfast.log.event_log import EventLog
 from holdfast.log.events import RunStarted, UserMessageReceived
 from holdfast.run.consequences import Events, on_reopen
 from holdfast.run.contracts import RunInput
-from holdfast.run.features import SCHEDULED
+from holdfast.run.features import SCHEDULED, SUBAGENTS
+from holdfast.run.forking import ANSWERED, WITHIN_REPLY, forked_events, refuse_fork
 from holdfast.run.state import RunState
+from holdfast.transcript.transcript import Transcript
 
 
 def refuse_start(begin: RunInput, past: RunState) -> str:
@@ -41,8 +45,40 @@ def opening_events(
         trust=begin.trust,
         schedule=begin.schedule if begin.features >= SCHEDULED else "",
     )
+    if begin.lineage and begin.features >= SUBAGENTS:
+        handed = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}
+        started = started.model_copy(update=handed)
     task = UserMessageReceived(content=begin.task, by=_canonical_name(begin.by), task=True)
-    return [*on_reopen(past), started, task]
+    if begin.fork is None:
+        return [*on_reopen(past), started, task]
+    forked = forked_events(past, begin.fork, thread=thread, first_run_id=first_run_id, by=task.by, level=begin.features)
+    started = started.model_copy(update={"depth": past.origin.depth})
+    return [*forked, started, *([task] if begin.task else [])]
+
+
+def refuse_forked_start(begin: RunInput, past: RunState, transcript: Transcript, *, thread: str, log: EventLog) -> str:
+    """Return why a fork may not begin with what was loaded; empty if it may, or if this start forks nothing.
+
+    Args:
+        begin: The run's input.
+        past: The state that was loaded.
+        transcript: The transcript that was loaded.
+        thread: The workflow id.
+        log: The log, after what was loaded.
+    """
+    if begin.fork is None:
+        return ""
+    if refused := refuse_fork(begin.fork, thread=thread, position=log.length, head=log.head):
+        return refused
+    messages = [decode(line) for line in transcript.messages]
+    place = next((n for n, each in enumerate(reversed(messages)) if isinstance(each, AssistantMessage)), None)
+    if place is None:
+        return ""
+    reply, results = messages[-1 - place], messages[len(messages) - place :]
+    calls = len(reply.tool_calls) if isinstance(reply, AssistantMessage) else 0
+    if calls > sum(isinstance(each, ToolMessage) for each in results) + len(transcript.base.open):
+        return WITHIN_REPLY
+    return ANSWERED if not (calls or place or begin.task or past.inbox.waiting) else ""
 
 
 def _canonical_name(by: str) -> str:

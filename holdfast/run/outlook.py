@@ -11,6 +11,8 @@ from holdfast.authority.approvals import ApprovalRequest
 from holdfast.base.models import Frozen
 from holdfast.base.replacing import replace
 from holdfast.base.text import one_line
+from holdfast.budget.account import LLM_CALL
+from holdfast.run.budgeting import BUDGET_SPENT
 from holdfast.run.decide import next_action
 from holdfast.run.evolve_run import unblock_run
 from holdfast.run.lifecycle import phase_of
@@ -21,10 +23,12 @@ from holdfast.run.next_actions import (
     CallLLM,
     Compact,
     Complete,
+    EndSubagents,
     Finish,
     LoadAgent,
     NoteProgress,
     Poll,
+    ReportBudget,
     Settle,
     StartCalls,
     TakeMessages,
@@ -63,7 +67,7 @@ def doing(state: RunState) -> str:
     """Return what the run does or waits for: `calls the LLM for step 5`, `waits for a decision on request 3`."""
     if state.outcome:
         return "was cancelled" if state.outcome == "cancelled" else f"has {state.outcome}"
-    action = next_action(state, at=state.updated_at)
+    action = _next(state)
     match action:
         case LoadAgent():
             return "waits for a worker to load its agent"
@@ -84,8 +88,12 @@ def doing(state: RunState) -> str:
             return f"starts {_names(state, 'allowed')}"
         case NoteProgress():
             return "notes in progress.txt where it is"
+        case ReportBudget():
+            return "notes how much of its budget is used"
         case AskForLearnings():
             return "asks the LLM what it has learnt"
+        case EndSubagents():
+            return f"cancels {len(state.subagents.open)} sub-agents in the background, before it ends"
         case Complete():
             return "ends with the answer that the LLM has given"
         case Block(cause=cause):
@@ -96,7 +104,17 @@ def doing(state: RunState) -> str:
             assert_never(action)
 
 
+def _next(state: RunState) -> Action:
+    """What the run does next; what is reserved for an LLM call that is under way leaves no doubt of it."""
+    action = next_action(state, at=state.updated_at)
+    return CallLLM() if isinstance(action, ReportBudget) and LLM_CALL in state.account.reserved else action
+
+
 def _waiting(state: RunState) -> str:
+    if state.awaits_subagents:
+        count, awaited = max(1, len(state.subagents.open)), _awaited(state)
+        children = "1 sub-agent" if count == 1 else f"{count} sub-agents"
+        return f"waits for {children}" + (f", and {awaited}" if awaited else "")
     running, awaited = _listed([call.call.name for call in state.running_calls]), _awaited(state)
     if running:
         return f"runs {running}" + (f", and {awaited}" if awaited else "")
@@ -108,6 +126,8 @@ def _awaited(state: RunState) -> str:
     if state.pause:
         until = f" until {_time(state.pause.until)}, or" if state.pause.until else ""
         return f"waits{until} for a person to resume it"
+    if state.blocked and state.blocked.cause == BUDGET_SPENT:
+        return "waits for a person to extend its budget"
     if state.blocked:
         return f"waits for a person to fix the cause ({one_line(state.blocked.cause, 60)})"
     if state.status == "waiting_message":
@@ -127,10 +147,12 @@ def following(state: RunState) -> tuple[Following, ...]:
         comes = f"{_time(state.pause.until)} comes, or " if state.pause.until else ""
         resumed = replace(state, pause=None)
         return (Following(when=f"{comes}a person resumes it", then=f"it {doing(resumed)}"),)
+    if state.blocked and state.blocked.cause == BUDGET_SPENT:
+        return (Following(when="a person sends `extend`", then="it calls the LLM again"),)
     if state.blocked:
         retried = f"it {doing(unblock_run(state))}"
         return (Following(when="the cause is fixed and a person sends `retry`", then=retried),)
-    return _after(state, next_action(state, at=state.updated_at))
+    return _after(state, _next(state))
 
 
 def _after(state: RunState, action: Action) -> tuple[Following, ...]:
@@ -160,8 +182,12 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
         case NoteProgress():
             blocked = f"it {_waiting(state)}" if state.blocked else ""
             return (Following(when="that is noted", then=end or blocked or calls_llm),)
+        case ReportBudget():
+            return (Following(when="that is recorded", then=calls_llm),)
         case AskForLearnings():
             return (Following(when="the LLM has replied", then="its notes are judged, and the run ends"),)
+        case EndSubagents():
+            return (Following(when="they have ended", then="the run ends"),)
         case Complete():
             return (Following(when="that is recorded", then="the run is over"),)
         case Block() | Finish():

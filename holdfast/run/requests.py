@@ -2,7 +2,7 @@
 
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
-from holdfast.run.contracts import AgentRequest, RunInput, ToolRequest
+from holdfast.run.contracts import AgentRequest, ForkedFolder, RunInput, ToolRequest
 from holdfast.run.features import CONSTRAINTS, FAILED_ATTEMPTS, RESULT_NAMES_ARTIFACTS
 from holdfast.run.state import RunState
 from holdfast.run.substates.dormancy import Wait
@@ -20,13 +20,16 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         agent: The agent's name; None for the catalog's first.
         recorded: The permanent record has events of the thread, as far as the run knows.
     """
+    fork = state.fork if not (begin.workspace or state.workspace) else None
     return AgentRequest(
         agent=agent,
         workspace=begin.workspace or state.workspace or None,
         user=state.origin.proven_user,
-        fresh=not begin.resume and not recorded,
+        fresh=not begin.resume and not begin.fork and not recorded,
         plain=not state.origin.sealed,
+        forked=ForkedFolder(workspace=fork.workspace, at=fork.at) if fork and fork.workspace else None,
         after=state.calls.count,
+        budget=begin.budget,
     )
 
 

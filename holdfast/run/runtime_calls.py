@@ -7,6 +7,8 @@ from holdfast.log.events import AgentEvent
 from holdfast.run.dormancy import on_sleep
 from holdfast.run.refining import on_refine_call
 from holdfast.run.state import RunState
+from holdfast.run.subagents import on_subagent_call
+from holdfast.tools.subagents import SUBAGENT_TOOLS
 
 
 def on_runtime_call(state: RunState, number: int, *, at: datetime) -> list[AgentEvent]:
@@ -19,4 +21,6 @@ def on_runtime_call(state: RunState, number: int, *, at: datetime) -> list[Agent
     """
     if state.calls.get(number).call.name == REFINE_TOOL:
         return on_refine_call(state, number)
+    if state.calls.get(number).call.name in SUBAGENT_TOOLS:
+        return on_subagent_call(state, number)
     return on_sleep(state, number, at=at)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.base.models import Frozen
+from holdfast.budget.account import Account
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import Usage
 from holdfast.log.events import RunOutcome
@@ -23,6 +24,7 @@ from holdfast.run.substates.constraints import Constraints
 from holdfast.run.substates.context import Context
 from holdfast.run.substates.dormancy import Dormancy
 from holdfast.run.substates.ending import Ending
+from holdfast.run.substates.fork import Fork
 from holdfast.run.substates.freshness import Freshness
 from holdfast.run.substates.idle import Idle
 from holdfast.run.substates.inbox import Inbox
@@ -31,7 +33,9 @@ from holdfast.run.substates.pause import Pause
 from holdfast.run.substates.refinements import TaskRefinement
 from holdfast.run.substates.repeats import Repeats
 from holdfast.run.substates.steps import Steps
+from holdfast.run.substates.subagents import Subagents
 from holdfast.tools.effects import PastEffect, effect_key
+from holdfast.tools.subagents import SUBAGENT_TOOLS
 
 Status = Literal[
     "running",
@@ -79,18 +83,23 @@ class RunState:
     """The worker sends notices of requests and endings."""
     features: int = 0
     """The feature level: which release's behaviour the run has (`holdfast.run.features`)."""
+    fork: Fork | None = None
+    """Where the thread was forked from; None if it was not."""
     steps: Steps = field(default_factory=Steps)
     calls: Calls = field(default_factory=Calls)
     authority: Authority = field(default_factory=Authority)
     inbox: Inbox = field(default_factory=Inbox)
     constraints: Constraints = field(default_factory=Constraints)
     dormancy: Dormancy = field(default_factory=Dormancy)
+    subagents: Subagents = field(default_factory=Subagents)
     repeats: Repeats = field(default_factory=Repeats)
     context: Context = field(default_factory=Context)
     freshness: Freshness = field(default_factory=Freshness)
     idle: Idle = field(default_factory=Idle)
     ending: Ending = field(default_factory=Ending)
     usage: Usage = field(default_factory=Usage)
+    account: Account = field(default_factory=Account)
+    """What the run may use and has used; without limits where it has no budget."""
     blocked: Blocked | None = None
     pause: Pause | None = None
     """The run is paused by a person."""
@@ -127,6 +136,12 @@ class RunState:
         asleep = {wait.number for wait in self.dormancy.waits}
         return tuple(call for call in self.calls.current if call.phase == "started" and call.number not in asleep)
 
+    @property
+    def awaits_subagents(self) -> bool:
+        """Whether all calls under way run or await sub-agents."""
+        running = self.running_calls if self.spec and self.spec.subagents else ()
+        return bool(running) and all(call.call.name in SUBAGENT_TOOLS for call in running)
+
     def carries_out(self, number: int) -> bool:
         """Return whether the run itself carries out a call of the current step: no activity does."""
         call = self.calls.find(number)
@@ -143,11 +158,18 @@ class RunState:
         return self.idle.awaiting and not self.inbox.waiting
 
     @property
+    def handed_in(self) -> bool:
+        """Whether the budget has ended, and `result` is what the LLM has handed in at its end."""
+        return self.account.closing == "over"
+
+    @property
     def closing_work(self) -> bool:
         """Whether the run has something to do between the LLM's answer and its end (`holdfast.run.ending`)."""
         if self.spec is None:
             return False
         memory, level = self.spec.memory, self.features
+        if self.subagents.children:
+            return True
         return (memory.progress and level >= KEEPS_PROGRESS) or (memory.learn and level >= LEARNS)
 
     def ends_at(self, at: datetime) -> bool:
@@ -223,6 +245,11 @@ class RunState:
         same = (past for past in self.calls.past if (past.tool, past.call_digest) == (call.name, call.digest))
         return next(same, None)
 
+    def pending_view(self) -> list[dict[str, Any]]:
+        """Return the open requests as `pending` presents them: those of a sub-agent with the path from the root."""
+        path = {"path": [*self.origin.lineage.path, self.thread]} if self.origin.lineage else {}
+        return [{**request.view(), **path} for request in self.authority.requests]
+
     def view(self) -> dict[str, Any]:
         """Return the state as `show` presents it (design: the CLI contract)."""
         return {
@@ -235,7 +262,10 @@ class RunState:
             "refinements": [refinement.view() for refinement in self.refinements],
             "workspace": self.workspace,
             "schedule": self.origin.schedule,
-            "pending": [request.view() for request in self.authority.requests],
+            "fork": self.fork.view() if self.fork else None,
+            "lineage": self.origin.lineage.view() if self.origin.lineage else None,
+            "subagents": self.subagents.view(),
+            "pending": self.pending_view(),
             "remembered": [rule.view() for rule in self.authority.rules],
             "delegated": [delegation.view() for delegation in self.authority.delegations],
             "constraints": [constraint.view() for constraint in self.constraints.kept],
@@ -247,7 +277,8 @@ class RunState:
             "limits": self._limits(),
             "warning": self.warning,
             "usage": self.usage.model_dump(),
-            "result": self.result if self.outcome or self.idle.awaiting else None,
+            "budget": self.account.view(),
+            "result": self.result if self.outcome or self.idle.awaiting or self.handed_in else None,
             "updated_at": self.updated_at.isoformat(),
         }
 

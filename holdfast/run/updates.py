@@ -7,7 +7,8 @@ from holdfast.log.events import DecisionReceived, SignalRejected
 from holdfast.run.decisions import Events, on_due
 from holdfast.run.dormancy import on_wake
 from holdfast.run.evolve import evolve
-from holdfast.run.features import COMPACT_ON_REQUEST, CONSTRAINTS, DORMANCY, PAUSE_BY_PERSON, REFINE_TASK
+from holdfast.run.extending import on_extension
+from holdfast.run.features import BUDGETS, COMPACT_ON_REQUEST, CONSTRAINTS, DORMANCY, PAUSE_BY_PERSON, REFINE_TASK
 from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refining import on_refinement
@@ -21,6 +22,7 @@ UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", 
     "resume": PAUSE_BY_PERSON,
     "refine": REFINE_TASK,
     "wake": DORMANCY,
+    "extend": BUDGETS,
 }
 """The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
 
@@ -55,6 +57,8 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
     if name == "refine":
         refined = on_refinement(state, payload, at=at)
         return UpdateOutcome(*refined, interrupts=refined[0] == "interrupting")
+    if name == "extend":
+        return UpdateOutcome(*on_extension(state, payload, at=at))
     if name == "compact":
         return UpdateOutcome(*on_compact(state, payload))
     if name == "pause":

@@ -4,8 +4,8 @@ from importlib.util import find_spec
 
 _STORES = ("dotenv", "httpx2", "openai", "psycopg", "psycopg_pool", "typer")
 EXTRAS = {
-    "cli": (*_STORES, "rich"),
-    "gateway": (*_STORES, "fastapi", "uvicorn"),
+    "cli": (*_STORES, "rich", "securesystemslib"),
+    "gateway": (*_STORES, "fastapi", "securesystemslib", "uvicorn"),
     "worker": (*_STORES, "genai_prices"),
 }
 """The modules that a program imports beyond what the extension API needs. `pyproject.toml` has their distributions."""

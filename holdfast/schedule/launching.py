@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from holdfast.base.models import Sealed
 from holdfast.base.text import code, quoted
+from holdfast.budget.budget import Budget
 from holdfast.llm.blocks import Content, text_of
 from holdfast.run.contracts import RunInput
 from holdfast.run.features import SCHEDULED
@@ -36,6 +37,8 @@ class ScheduledInput(Start):
     """A folder on the worker; None for one of each thread's own."""
     reason: str = ""
     """Why there is the schedule."""
+    budget: Budget | None = None
+    """What each run may use, as in `RunInput`."""
     until: datetime | None = None
     """After this, no run is started; None for no end."""
 
@@ -83,6 +86,7 @@ def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at:
         agent=begin.agent,
         workspace=begin.workspace,
         schedule=name,
+        budget=begin.budget,
         features=SCHEDULED,
     )
     return Launch(thread, run)

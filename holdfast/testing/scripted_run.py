@@ -23,7 +23,7 @@ from temporalio.service import RPCError
 from holdfast.agents.catalog import Catalog
 from holdfast.authority.follow_ups import WhenBusy
 from holdfast.authority.statements import DecisionKind
-from holdfast.errors import StackError
+from holdfast.errors import HoldfastError, StackError
 from holdfast.llm.blocks import Content
 from holdfast.llm.messages import AnyMessage
 from holdfast.log.events import AgentEvent
@@ -34,6 +34,7 @@ from holdfast.runtime.api.waiting import Until, result_of, wait
 from holdfast.runtime.client.connect import connect
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.time_skipping import skip_time
+from holdfast.runtime.client.trees import Node, pending_of_tree, read_tree
 from holdfast.runtime.devstack.temporal_server import NAMESPACE
 from holdfast.runtime.extras import is_installed
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
@@ -116,11 +117,33 @@ class ScriptedRun:
         thread = self.thread.id
         try:
             async with asyncio.timeout(self._patience):
-                state = await wait(self._threads, thread, until=until, poll=POLL_SECONDS)
+                state = await self._wait(thread, until)
         except TimeoutError:
             words = [f"thread {thread!r} still runs after {self._patience:g} s", *await self._delays()]
             raise TimeoutError("; ".join(words)) from None
         return await result_of(self._threads, state)
+
+    async def _wait(self, thread: str, until: Until) -> ThreadState:
+        """Wait for the run; for attention, also until one of its sub-agents asks for something."""
+        ended = asyncio.ensure_future(wait(self._threads, thread, until=until, poll=POLL_SECONDS))
+        asked = asyncio.ensure_future(self._asked_below() if until == "attention" else asyncio.Event().wait())
+        try:
+            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                asked.result()
+            return ended.result() if ended.done() else await self.thread.state()
+        finally:
+            ended.cancel()
+            asked.cancel()
+            await asyncio.gather(ended, asked, return_exceptions=True)
+
+    async def _asked_below(self) -> None:
+        """Wait until a sub-agent has an open request."""
+        while True:
+            state = await self.thread.state()
+            if state.subagents and any(node.pending for depth, node in (await self.tree()).walk() if depth):
+                return
+            await asyncio.sleep(10 * POLL_SECONDS)
 
     async def _delays(self) -> list[str]:
         """What the latest thread did last, and what it tries again."""
@@ -150,8 +173,16 @@ class ScriptedRun:
         return effects_among(await self.calls())
 
     async def pending(self) -> tuple[PendingRequest, ...]:
-        """Return the open requests: calls that wait for approval, and calls whose outcome is unknown."""
-        return await self.thread.pending()
+        """Return the open requests: calls that wait for approval, and calls whose outcome is unknown.
+
+        Those of sub-agents are among them; their `path` ends with the thread that asks.
+        """
+        found, _ = await pending_of_tree(self._threads, self.thread.id)
+        return tuple(PendingRequest.model_validate(request) for request in found)
+
+    async def tree(self) -> Node:
+        """Return the run and its sub-agents, each with its status and its open requests."""
+        return await read_tree(self._threads, self.thread.id)
 
     async def approve(self, request: PendingRequest | str | None = None, **more: Any) -> Result:
         """Approve a request.
@@ -180,7 +211,8 @@ class ScriptedRun:
             assert pending, f"no request is open: the run is {(await self.state()).status}"
             assert len(pending) == 1, f"{len(pending)} requests are open: pass one of {[p.request for p in pending]}"
             request = pending[0]
-        await self.thread.decide(request, decision, **more)
+        asks = isinstance(request, PendingRequest) and request.path
+        await (self._client.thread(asks[-1]) if asks else self.thread).decide(request, decision, **more)
         return await self.result()
 
     async def say(self, message: Content, *, by: str | None = None, when_busy: WhenBusy = "queue") -> Result:
@@ -253,6 +285,10 @@ async def agent(
             try:
                 yield run
             finally:
-                for thread in run.started:
+                left = [*run.started]
+                while left:
+                    thread = left.pop()
+                    with suppress(HoldfastError):
+                        left += [child["thread"] for child in (await threads.state(thread))["subagents"]]
                     with suppress(RPCError):  # it is closed
                         await temporal.get_workflow_handle(thread).terminate("the test has ended")

@@ -4,11 +4,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
+from holdfast.base.models import Frozen
+
 Scope = Literal["here", "everywhere"]
 """What cannot be done: the very same call, with the same arguments · every call of the tool."""
 
 LONGEST = timedelta(days=3_650)
 """The longest time that `until` can give; None stands for no end."""
+
+
+class HandedConstraint(Frozen):
+    """What a tool said cannot be done, as a parent run and its sub-agents hand it to one another."""
+
+    tool: str
+    call_digest: str = ""
+    """Digest of tool and arguments; empty for every call of the tool."""
+    arguments: str = ""
+    reason: str
+    until: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,9 @@ class Transcript:
                     number=event.refinement, kind=event.kind, by=event.by, text=event.text
                 )
             case events.MessageTaken():
-                self._append(self.keep_original(event.message, self._waiting.pop(event.message)))
+                # One that came before the events from which this is rebuilt: the compaction that follows dropped it.
+                if event.message in self._waiting:
+                    self._append(self.keep_original(event.message, self._waiting.pop(event.message)))
             case events.MemoryRecalled():
                 self._note(event, memory_text(event))
             case events.RunReset():
@@ -181,6 +183,9 @@ class Transcript:
             case events.ReplyRejected():
                 if event.notice:
                     self._append(UserMessage(content=event.notice))
+            case events.BudgetLow() | events.BudgetSpent() | events.BudgetExtended():
+                if event.notice:
+                    self._note(event, event.notice)
             case events.LearningRequested():
                 self._note(event, event.notice)
             case events.ToolCallRequested(own=True):
@@ -200,6 +205,7 @@ class Transcript:
             case (
                 events.RunStarted()
                 | events.RunContinued()
+                | events.RunForked()
                 | events.RunBlocked()
                 | events.RunUnblocked()
                 | events.RunPaused()
@@ -209,11 +215,14 @@ class Transcript:
                 | events.MessageAwaited()
                 | events.LearningSkipped()
                 | events.ContextExceeded()
+                | events.BudgetReserved()
                 | events.CompactionRequested()
                 | events.ConstraintLifted()
                 | events.DormancyBegan()
                 | events.WaitPolled()
                 | events.WakeReceived()
+                | events.SubagentStarted()
+                | events.SubagentEnded()
                 | events.VerdictGiven()
                 | events.ToolCallStarted()
                 | events.ApprovalRequested()
@@ -262,7 +271,8 @@ class Transcript:
         )
         self._kept, self.first, self.head = Lines(), 0, GENESIS
         self._append(UserMessage(content=event.summary_message))
-        for message in (self._originals[position] for position in pinned):
+        # Where this is rebuilt, an earlier compaction may have kept one that a later one did not.
+        for message in (self._originals[position] for position in pinned if position in self._originals):
             if message not in kept:  # an unanswered one comes later, in its place
                 self._keep(message)
         for message in kept:

@@ -103,6 +103,7 @@ def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature
     from holdfast.activities.archive import Record
     from holdfast.activities.call_llm import LLM
     from holdfast.activities.call_tool import Tools
+    from holdfast.activities.children import Children
     from holdfast.activities.load_agent import Agents
     from holdfast.activities.loop_iteration import Loops
     from holdfast.activities.loop_record import LoopRecord
@@ -112,7 +113,7 @@ def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature
     table = {activity.name: activity for activity in activities}
     implementations: dict[str, Any] = {
         function.__temporal_activity_definition.name: function
-        for implemented in (Record, LLM, Tools, Agents, Loops, LoopRecord, Notifier)
+        for implemented in (Record, LLM, Tools, Agents, Loops, LoopRecord, Notifier, Children)
         for function in vars(implemented).values()
         if hasattr(function, "__temporal_activity_definition")
     }

@@ -19,19 +19,22 @@ PURE = {
     "stores": "",
     "base": "errors",
     "trust": "base",
+    "budget": "base errors",
+    "lineage": "base budget",
     "seals": "base errors",
     "llm": "base",
     "tools": "base errors llm trust",
     "memory": "base errors llm trust",
-    "authority": "base errors llm tools trust",
-    "agents": "authority base errors llm memory stores tools",
-    "log": "agents authority base errors llm memory tools trust",
+    "authority": "base budget errors llm tools trust",
+    "agents": "authority base budget errors llm memory stores tools",
+    "log": "agents authority base budget errors lineage llm memory tools trust",
     "transcript": "agents base llm log memory",
-    "run": "agents authority base errors llm log memory seals tools transcript trust version",
+    "run": "agents authority base budget errors lineage llm log memory seals tools transcript trust version",
     "loop": "base llm log run seals",
-    "schedule": "base llm run seals",
-    "audit": "authority llm log run tools",
+    "schedule": "base budget llm run seals",
+    "audit": "authority budget llm log run tools",
     "temporal": "base errors log loop run seals",
+    "portable": "agents base errors llm log transcript",
 }
 """Packages (and modules) of the pure core, each with those it may import: of the ones above it."""
 
@@ -53,11 +56,18 @@ RUNTIME = {
     "reading": "encryption programs",
     "client": "config encryption programs reading",
     "composition": "client config encryption hardening llm programs reading stores telemetry",
-    "worker": "client composition config devstack encryption hardening programs stores takeover telemetry",
+    "keeping": "client composition encryption programs reading stores",
+    "worker": (
+        "client composition config devstack encryption hardening keeping programs reading stores takeover telemetry"
+    ),
     "api": "client composition config encryption programs reading",
-    "audit": "client reading",
+    "audit": "client programs reading",
+    "portable": "audit client reading",
     "gateway": "api client composition config encryption programs reading",
-    "cli": "audit client commands composition config encryption llm memory programs reading takeover workspace",
+    "cli": (
+        "audit client commands composition config encryption keeping llm memory portable programs reading takeover "
+        "workspace"
+    ),
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""
 

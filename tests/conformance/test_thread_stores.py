@@ -27,7 +27,7 @@ from holdfast.log.events import ToolCallFinished, UserMessageReceived
 from holdfast.log.stored_lines import read_lines
 from holdfast.runtime.stores import blocks
 from holdfast.runtime.stores import pool as stores_pool
-from holdfast.runtime.stores.blocks import BLOCK_BYTES, Block, event_types_reversed, pack, unpack
+from holdfast.runtime.stores.blocks import BLOCK_BYTES, Block, events_reversed, pack, unpack
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.stores import ThreadStore
@@ -246,7 +246,7 @@ def test_any_lines_fit_blocks(lines: list[bytes], position: int) -> None:
     packed = pack(position, lines)
     assert [line for block in packed for line in unpack(block)] == lines
     for block in packed:
-        assert len(list(event_types_reversed(block))) == block.length
+        assert len(list(events_reversed(block))) == block.length
 
 
 @given(st.lists(st.text(st.characters(codec=None)), min_size=1, max_size=6), st.lists(LINES, max_size=2))
@@ -256,7 +256,7 @@ def test_events_are_condensed(contents: list[str], others: list[bytes]) -> None:
     (block,) = pack(7, lines)
     assert (block.position, block.stop, block.size) == (7, 7 + len(lines), sum(map(len, lines)))
     assert unpack(block) == lines
-    assert list(event_types_reversed(block)) == ["tool_call_finished"] * len(lines)
+    assert [event["type"] for event in events_reversed(block)] == ["tool_call_finished"] * len(lines)
     assert block.at == (datetime.fromisoformat(json.loads(lines[-1])["at"]) - blocks.EPOCH) // timedelta(microseconds=1)
     told = [{"content": each, "number": number, "status": "ok"} for number, each in enumerate(contents)]
     rest = [canonical(portable({"type": "tool_call_finished", "at": 1_000_000} | each)) for each in told]
@@ -307,7 +307,7 @@ def test_a_block_that_was_damaged_is_a_value_error(
 ) -> None:
     """Any content of a block gives lines or a ValueError."""
     block = Block(0, length, size, at, body if form is None else bytes([form]) + body)
-    assert all(isinstance(kind, str) for kind in event_types_reversed(block))
+    assert all(isinstance(event, dict) for event in events_reversed(block))
     with suppress(ValueError):
         unpack(block)
 

@@ -45,7 +45,7 @@ class Terminals:
         """The environment of a reader who has installed Holdfast."""
         path = f"{self._path}{os.pathsep}{os.environ['PATH']}"
         keys = {"HOLDFAST_HOME": str(self.folder / ".holdfast"), "PYTHONPATH": str(ROOT), "PATH": path}
-        return {**os.environ, **keys, "HOLDFAST_ANSWER_SECONDS": "1"}
+        return {**os.environ, **keys, "HOLDFAST_ANSWER_SECONDS": "10"}
 
     def run(self, line: str) -> None:
         """Carry out a command."""

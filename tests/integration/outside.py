@@ -184,8 +184,10 @@ catalog = Catalog(
             instructions="Serve the order.",
             policy=Policy(rules=(ask("ship", reason="it leaves the house"), allow())),
             dormancy=True,
+            subagents=("helper",),
             limits=Limits(history_events=40, max_steps=100_000, repeats_slowed=0, repeats_told=0, repeats_asked=0),
-        )
+        ),
+        Agent(name="helper", instructions="Help.", tools=()),
     ],
     tools=[charge, transfer, ship, mail, stamp, look],
 )

@@ -131,7 +131,7 @@ class WorkerProcess:
         for victim in victims:
             with suppress(psutil.NoSuchProcess):  # a backend ends by itself after its client was killed
                 victim.kill()
-        psutil.wait_procs(victims, timeout=10)
+        psutil.wait_procs(victims, timeout=PATIENCE)
 
     def wait(self) -> int:
         """Wait until it ends by itself, and return its exit code."""

@@ -393,6 +393,32 @@ def test_a_run_is_paused_shown_and_resumed(shell: Shell) -> None:
     assert shell("cancel", "halted").code in (0, 5)
 
 
+def test_a_budget_is_given_shown_and_extended(shell: Shell) -> None:
+    """`show`, `list` and `log` have it; amounts that nobody can mean are refused before anything is sent."""
+    started = shell(
+        "start", "release", "--thread", "thrifty", "--wait", "--by", "dana", "--budget", "steps=5,tokens=1m"
+    )
+    assert started.code == 6
+    more = shell("extend", "thrifty", "--budget", "steps=2", "--by", "alice", "--json")
+    assert (more.code, more.json["outcome"]) == (0, "accepted")
+    wrong, none, unknown, state, shown, listed, log = shell.all(
+        ("extend", "thrifty", "--budget", "steps=-1"),
+        ("extend", "thrifty", "--budget", "usd=NaN"),
+        ("extend", "thrifty", "--budget", "usd=1", "--by", "alice"),
+        ("show", "thrifty", "--json"),
+        ("show", "thrifty"),
+        ("list",),
+        ("log", "thrifty"),
+    )
+    assert [(ran.code, "--budget" in ran.err) for ran in (wrong, none)] == [(2, True)] * 2
+    assert (unknown.code, "not usd" in unknown.out) == (5, True)
+    assert state.json["budget"]["limits"][0]["allowed"] == "7"
+    assert "Budget     steps 2 of 7, 0 reserved, 5 left" in shown.out, shown.out
+    assert "steps=5 tokens=" in listed.out, listed.out
+    assert "by alice, steps=2" in log.out
+    assert shell("cancel", "thrifty").code == 0
+
+
 def test_a_task_is_refined_and_shown(shell: Shell) -> None:
     """`show` has the task and what has changed of it; `list` and `log` say that it was refined."""
     assert shell("start", "release", "--thread", "narrowed", "--wait", "--by", "dana").code == 6
@@ -737,6 +763,80 @@ def test_the_record_is_verified_and_pruned(shell: Shell, stack: Stack) -> None:
         assert connection.execute(f"SELECT FROM holdfast.events WHERE {of_it}").fetchall() == []
 
 
+def test_a_thread_is_backed_up_and_forgotten(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """Every verb answers clearly for a forgotten thread; what a damaged backup says is safe to show."""
+    database = {"DATABASE_URL": stack.database_url}
+    assert shell("start", "quick", "--thread", "private", "--wait").code == 0
+    made = shell("backup", "-o", str(tmp_path / "b"), "--json", **database)
+    # Other tests damage artifacts of this database: those, and no others, may be missing.
+    assert (made.code, made.json["events"] > 0) == (1 if made.json["missing"] else 0, True)
+    asked = ("forget-thread", "private", "--reason", "asked to", "--yes", "--by", "ann", "--json")
+    done = shell(*asked, **database)
+    for _ in range(60):  # until Temporal has removed the run, the command says so, and is repeated
+        if done.code == 0:
+            break
+        assert done.json["remaining_runs"]
+        done = shell(*asked, **database)
+    assert (done.code, done.json["forgotten_by"], done.json["remaining_runs"]) == (0, "ann", [])
+    assert "Not removed: backups" in done.err
+    verified, *answers = shell.all(
+        ("verify", "private", "--json"),
+        *((verb, "private") for verb in ("show", "log", "transcript")),
+        ("export", "private", "-o", str(tmp_path / "private.holdfast")),
+        **database,
+    )
+    assert not (tmp_path / "private.holdfast").exists()
+    assert (verified.code, verified.json["unchecked"][0]["what"]) == (0, "content")
+    assert all((each.code, "was forgotten on" in each.err) == (3, True) for each in answers)
+    (tmp_path / "b" / "manifest.json").write_text('{"parts": [{"kind": "\\u001b[2J"}], "\\u001b[31m": 1}')
+    damaged = shell("restore", str(tmp_path / "b"), **database)
+    assert (damaged.code, "is not that of a backup" in damaged.err, "\x1b" in damaged.err) == (1, True, False)
+
+
+def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, stack: Stack, tmp_path: Path) -> None:
+    """`export` writes a file once; `verify` checks it without a server, and tells files, faults and bad usage apart."""
+    database = {"DATABASE_URL": stack.database_url}
+    made, altered, key = tmp_path / "quick.holdfast", tmp_path / "altered.holdfast", tmp_path / "a.key"
+    public = nowhere("keygen", "--out", str(key), "--json").json["public"]
+    stranger = nowhere("keygen", "--out", str(tmp_path / "b.key"), "--json").json["public"]
+    assert shell("start", "quick", "--thread", "carried", "--wait").code == 0
+    done = shell("export", "carried", "-o", str(made), "--key", str(key), "--json", **database)
+    assert (done.code, done.json["file"], done.json["signed"], done.json["left_out"]) == (0, str(made), True, [])
+    again, unknown, nameless, words, shared = shell.all(
+        ("export", "carried", "-o", str(made)),
+        ("export", "nobody-knows", "-o", str(tmp_path / "none.holdfast")),
+        ("export", "carried"),
+        ("export", "carried", "--format", "openai"),
+        ("export", "carried", "-o", str(tmp_path / "shared.holdfast"), "--redact"),
+        **database,
+    )
+    assert (again.code, "is not overwritten" in again.err) == (2, True)
+    assert (unknown.code, nameless.code, "-o FILE.holdfast" in nameless.err) == (3, 2, True)
+    assert (words.code, words.json["messages"][-1]["content"]) == (0, "Done.")
+    assert (shared.code, "It is not signed" in shared.err) == (0, True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.key", "b.key", "quick.holdfast", "shared.holdfast"]
+
+    content = made.read_bytes()
+    altered.write_bytes(content.replace(b'"Done."', b'"Gone."'))
+    good, shown, bad, other, missing, no_key, redacted = nowhere.all(
+        ("verify", str(made), "--signer", public, "--json"),
+        ("verify", str(made)),
+        ("verify", str(altered)),
+        ("verify", str(made), "--signer", stranger),
+        ("verify", str(tmp_path / "missing.holdfast")),
+        ("verify", str(made), "--signer", "alice"),
+        ("verify", str(tmp_path / "shared.holdfast"), "--json"),
+    )
+    assert (good.code, good.json["head"], good.json["signers"]) == (0, done.json["head"], [public])
+    assert [each["what"] for each in good.json["unchecked"]] == ["history", "keys"]
+    assert (shown.code, "not checked: signer" in shown.out) == (0, True)
+    assert (bad.code, "memory/log.jsonl" in bad.out) == (1, True)
+    assert (other.code, "is not signed with the key" in other.out) == (1, True)
+    assert (missing.code, no_key.code) == (3, 2)
+    assert (redacted.code, redacted.json["redacted"]) == (0, True)
+    assert {"signature", "bodies", "artifacts", "ledger"} <= {each["what"] for each in redacted.json["unchecked"]}
+
+
 def test_a_call_with_unknown_outcome_is_reconciled(shell: Shell) -> None:
     """A person decides on a call whose outcome is unknown, and sees the commands for it; approving it is refused."""
     assert shell("start", "stall", "--thread", "unclear").code == 0
@@ -812,6 +912,12 @@ def test_start_refuses_an_invalid_start(shell: Shell) -> None:
         (("prune", "--older-than", "soon", "--yes"), "is not an age; write it as 48h, 30d, 8w or 1y"),
         (("prune", "--older-than", "30d"), "there is no terminal to ask on"),
         (("prune", "--older-than", "30d", "--yes"), "set DATABASE_URL"),
+        (("prune", "--yes"), "say one of --older-than AGE and --rule END=AGE"),
+        (("prune", "--rule", "open=1d", "--yes"), "is not a rule; write END=AGE"),
+        (("forget-thread", "x"), "there is no terminal to ask on"),
+        (("forget-thread", "x", "--yes"), "set DATABASE_URL"),
+        (("backup", "-o", "x"), "set DATABASE_URL"),
+        (("restore", "x"), "set DATABASE_URL"),
     ],
 )
 def test_bad_usage_is_2_without_a_server(nowhere: Shell, words: tuple[str, ...], said: str) -> None:
@@ -833,9 +939,10 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     overview = nowhere("--help")
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
     expected = (
-        "init start say refine retry pause resume compact cancel wake publish approve deny respond reconcile "
-        "delegate-authority revoke lift keygen show list log transcript artifact prompt pending watch verify loop "
-        "remember recall forget trust replay prune migrate doctor skip schedule policy"
+        "init start say refine retry pause resume compact cancel fork restart diff extend wake publish approve deny "
+        "respond reconcile delegate-authority revoke lift keygen show list log transcript artifact prompt pending "
+        "watch verify export loop remember recall forget trust backup restore forget-thread replay prune migrate "
+        "doctor skip schedule policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands: list[tuple[str, ...]] = [(verb,) for verb in verbs if verb not in ("policy", "schedule")]

@@ -74,7 +74,7 @@ def kill(*pids: int | None) -> None:
     killed = [psutil.Process(pid) for pid in pids if pid is not None]
     for process in killed:
         process.kill()
-    _, alive = psutil.wait_procs(killed, timeout=10)
+    _, alive = psutil.wait_procs(killed, timeout=60)
     assert not alive
 
 

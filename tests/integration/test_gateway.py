@@ -27,7 +27,7 @@ from holdfast.runtime.gateway import slack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.testing import call, say, steps
-from tests.rig import Rig, StartRig, events_of, eventually, status_of
+from tests.rig import PATIENCE, Rig, StartRig, events_of, eventually, status_of
 from tests.serving import served, sha256
 
 JSON = dict[str, Any]
@@ -409,7 +409,7 @@ async def test_a_slow_body_times_out(rig: StartRig) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = "POST /threads/x/messages HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer of-alice\r\n"
         writer.write(f"{head}Content-Length: 10\r\n\r\n{{".encode())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             answer = await reader.read()
         writer.close()
 

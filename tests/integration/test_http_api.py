@@ -62,7 +62,9 @@ RUNS: tuple[Scope, ...] = (
     "delegate",
     "pause",
     "refine",
+    "extend",
     "wake",
+    "fork",
 )
 FILE = CallersFile(
     tokens=(
@@ -314,6 +316,41 @@ async def test_a_run_is_paused_and_resumed_in_the_callers_name(rig: StartRig, tm
         assert (resumed.status_code, (await http.get(path)).json()["paused"]) == (200, None)
 
 
+async def test_a_budget_is_given_and_extended_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
+    """A start's budget counts; an id counts once; a token of before has no right to it."""
+    async with http_site(rig, tmp_path) as (http, _):
+        thread = named()
+        path = f"/threads/{thread}"
+        await http.put(path, json={"task": "pay", "budget": {"steps": 5, "usd": None}})
+        await settled(http, thread)
+        answers = [await http.post(f"{path}/extensions", json={"steps": 2, "id": "more"}) for _ in range(2)]
+        state = (await http.get(path)).json()
+        wrong = [
+            await http.post(f"{path}/extensions", json=body)
+            for body in (
+                {},
+                {"steps": 0},
+                {"steps": "1"},
+                {"usd": 1},
+                {"usd": "NaN"},
+                {"usd": "0"},
+                {"steps": 1, "by": "x"},
+            )
+        ]
+        other = await http.post(f"{path}/extensions", json={"tokens": 5})
+        old = await http.post(f"{path}/extensions", json={"steps": 1}, headers=bearer("of-old"))
+        refused = await http.put(f"/threads/{named()}", json={"task": "pay", "budget": {"steps": -1}})
+
+        assert [answer.status_code for answer in answers] == [200, 409], answers[0].text
+        assert (answers[0].json()["outcome"], answers[1].json()["outcome"]) == ("accepted", "duplicate")
+        (steps,) = state["budget"]["limits"]
+        assert (steps["limit"], steps["allowed"], steps["spent"]) == ("steps", "7", "1")
+        assert [answer.status_code for answer in wrong] == [422] * len(wrong)
+        assert (other.status_code, other.json()["outcome"]) == (409, "no_budget")
+        assert (old.status_code, "scope extend" in old.json()["detail"]) == (403, True)
+        assert refused.status_code == 422
+
+
 async def test_a_task_is_refined_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
     """An id counts once; a token of before has no right to it; a closed thread says how to continue it."""
     async with http_site(rig, tmp_path) as (http, _):
@@ -457,7 +494,7 @@ async def test_a_constraint_is_read_and_lifted(rig: StartRig, tmp_path: Any) -> 
         (constraint,) = (await http.get(path)).json()["constraints"]
         assert (constraint["constraint"], constraint["reason"]) == (1, "it is locked")
         answers = [await http.post(f"{path}/lifts", json={"constraint": number}) for number in (1, 1, 0, "1")]
-        assert [answer.status_code for answer in answers] == [200, 404, 422, 422], answers[0].text
+        assert [answer.status_code for answer in answers] == [200, 404, 404, 422], answers[0].text
         assert (await http.get(path)).json().get("constraints", []) == []
         page = await http.get(f"{path}/events", headers={"Accept": "application/json"})
         (lifted,) = (event for event in page.json()["events"] if event["type"] == "constraint_lifted")

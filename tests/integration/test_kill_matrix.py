@@ -8,7 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing import BOUNDARIES, INTERVENTION_BOUNDARIES, KillMatrix, call, say, steps, together
+from holdfast.log.events import SubagentEnded
+from holdfast.testing import (
+    BOUNDARIES,
+    INTERVENTION_BOUNDARIES,
+    Conversation,
+    KillMatrix,
+    Reply,
+    call,
+    say,
+    steps,
+    together,
+)
 from holdfast.testing.kill_matrix.matrix import Victim
 from tests.integration.outside import Api, Outside
 
@@ -113,6 +124,32 @@ async def test_interventions(sleeper: KillMatrix, boundary: str) -> None:
     assert kinds["run_paused"] == kinds["run_resumed"] >= 2
     assert kinds["dormancy_began"] == 7
     assert kinds["task_refined"] >= 1
+
+
+def delegating(conversation: Conversation) -> Reply:
+    """As the shop, have two helpers help and charge meanwhile; as a helper, help."""
+    if "run_agent" not in conversation.tools:
+        return say("helped")
+    helpers = [call("run_agent", agent="helper", task=f"help {n}") for n in range(2)]
+    return [together(*helpers, call("charge", order="7")), say("served")][conversation.replies]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_run_with_sub_agents(matrix: KillMatrix, moment: str) -> None:
+    """Wherever the worker is killed, each sub-agent starts once, and its answer is read once."""
+    matrix.llm.script = delegating
+    places = ("start_children", "subagent_started", "announce_end", "look_at_children", "subagent_ended")
+    try:
+        survival = await matrix.survive(*(f"{moment} {place}" for place in places))
+    finally:
+        matrix.llm.script = SCRIPT
+    assert {stop.boundary for stop in survival.stops} >= {f"{moment} {place}" for place in places}
+    kinds = Counter(event.type for event in survival.events)
+    assert (kinds["subagent_started"], kinds["subagent_ended"], kinds["tool_call_finished"]) == (2, 2, 3)
+    ends = [event.status for event in survival.events if isinstance(event, SubagentEnded)]
+    assert ends == ["completed", "completed"]
 
 
 @pytest.mark.slow

@@ -101,8 +101,8 @@ async def record(release: str, only: Sequence[str]) -> None:
                     elif name in LAUNCHERS:
                         run = await rig.launch(name)
                     else:
-                        run = await rig.start(thread=name, **begin)
-                    await play(run, rig)
+                        run = await rig.start(**{"thread": name, **begin})
+                    run = await play(run, rig) or run
                     latest = client.get_workflow_handle(run.id)
                     runs = await runs_of(client, run)
                     if (await latest.describe()).run_id != runs[-1].run_id:

@@ -1,6 +1,7 @@
 """The runs and loops whose histories each release records: the agents, what the LLM says, and what people send."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -11,6 +12,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from holdfast import (
     Agent,
     Approver,
+    Budget,
     Cannot,
     Catalog,
     Escalation,
@@ -26,7 +28,10 @@ from holdfast import (
 )
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import Decision
+from holdfast.lineage import Lineage
+from holdfast.log.fork_point import ForkPoint
 from holdfast.run.compaction import INSTRUCTION
+from holdfast.run.features import FORKS
 from holdfast.run.refusals import RECORDED
 from holdfast.run.rollover import SIGNAL_LIMIT
 from holdfast.runtime.memory.tools import memory_tools
@@ -157,6 +162,22 @@ CATALOG = Catalog(
         archivist(),
         clerk("looper", max_steps=100, repeats_slowed=3, repeats_told=3, repeats_asked=4),
         poller(),
+        Agent(name="manager", instructions="Delegate.", tools=(), subagents=("clerk",)),
+        Agent(
+            name="steward",
+            instructions="Delegate.",
+            tools=(),
+            policy=Policy(rules=(allow(),)),
+            subagents=("saver",),
+            budget=Budget(steps=6),
+        ),
+        Agent(
+            name="saver",
+            instructions="Work.",
+            tools=("look",),
+            policy=Policy(rules=(allow(),)),
+            budget=Budget(steps=5, tokens=1_000_000),
+        ),
     ],
     tools=[look, glance, pay, wipe, stall, fetch],
 )
@@ -283,6 +304,20 @@ async def reopened(run: Handle, rig: Rig) -> None:
     rig.llm.script = lambda _: say("done")
     again = await rig.start("go on", thread=run.id, resume=True, previous_run=run.first_execution_run_id)
     await again.result()
+
+
+async def forked(run: Handle, rig: Rig) -> Handle:
+    """Fork a thread while a request is open, lift what makes effects ask, and return the fork."""
+    await status_of(run, "waiting_approval")
+    await eventually(lambda: rig.threads.length(run.id), bool)
+    lines = await rig.threads.read(run.id)
+    point = ForkPoint(thread=run.id, position=len(lines) - 1, head=json.loads(lines[-1])["digest"])
+    fork = await rig.start("and pay 2", thread="forked", fork=point, features=FORKS, by="alice")
+    await status_of(fork, "waiting_approval")
+    await fork.signal("lift", {"constraint": 0, "by": "alice"})
+    await fork.signal("approve", {"request": "2", "by": "alice"})
+    await fork.result()
+    return fork
 
 
 async def undone(run: Handle, rig: Rig) -> None:
@@ -422,6 +457,16 @@ async def refined(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+async def budgeted(run: Handle, rig: Rig) -> None:
+    """Come to the end of a budget, refuse what extends it wrongly, and extend it twice: too little, and enough."""
+    await status_of(run, "blocked")
+    await run.signal("extend", {"steps": -1, "by": "alice"})
+    await run.execute_update("extend", {"steps": 1, "by": "alice", "id": "1"})
+    await answer_of(run.execute_update("extend", {"steps": 1, "by": "alice", "id": "1"}))
+    await run.signal("extend", {"steps": 3, "by": "bob"})
+    await run.result()
+
+
 def sleepy(conversation: Conversation) -> Reply:
     """Sleep badly and well, wait for events that were sent before and after, and be woken by a message and a person."""
     bad, nap = call("sleep_until", until="tomorrow"), call("sleep_until", until="2s")
@@ -513,7 +558,7 @@ async def not_learnt(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
-Scenario = tuple[Script, Callable[[Handle, Rig], Awaitable[None]], dict[str, Any]]
+Scenario = tuple[Script, Callable[[Handle, Rig], Awaitable[Handle | None]], dict[str, Any]]
 
 SCENARIOS: dict[str, Scenario] = {
     "plain": (steps([together(call("look", at="a"), call("look", at="b")), call("wipe"), say("done")]), plain, {}),
@@ -543,6 +588,11 @@ SCENARIOS: dict[str, Scenario] = {
         steps([call("refine_task", kind="narrow", text="only a"), say("done")]),
         approved,
         {"agent": "refiner"},
+    ),
+    "budgeted": (
+        steps([*(call("look", at=str(n)) for n in range(4)), say("half of it"), call("look", at="9"), say("done")]),
+        budgeted,
+        {"agent": "saver"},
     ),
     "pictured": (steps([call("look", at="a picture"), say("done")]), plain, {}),
     "polled": (polling, polled, {"agent": "poller"}),
@@ -581,6 +631,11 @@ SCENARIOS: dict[str, Scenario] = {
     "flooded": (steps([call("pay", amount=1), say("done")]), flooded, {}),
     "reset": (steps([call("pay", amount=1), say("done")]), was_reset, {}),
     "scheduled": (steps([call("look", at="a"), say("done")]), plain, {"schedule": "nightly", "features": 1}),
+    "forked": (
+        steps([call("pay", amount=1), call("pay", amount=2), say("done")]),
+        forked,
+        {"thread": "forked_from"},
+    ),
     "by_signal": (
         steps([together(call("pay", amount=1), call("pay", amount=2), call("stall")), say("done")]),
         by_signal,
@@ -588,6 +643,43 @@ SCENARIOS: dict[str, Scenario] = {
     ),
 }
 
+
+def delegates(conversation: Conversation) -> Reply:
+    """As the manager, wait for a clerk, and leave another one behind; as a clerk, pay."""
+    if conversation.messages[0]["content"].startswith("Delegate"):
+        first = call("run_agent", agent="clerk", task="first")
+        return [first, call("run_agent", agent="clerk", task="second", background=True), say("done")][
+            conversation.replies
+        ]
+    return [call("pay", amount=1), say("paid")][conversation.replies]
+
+
+async def delegated(run: Handle, rig: Rig) -> None:
+    """Hint falsely at the end of a sub-agent, decide its request, and let the run cancel the other one."""
+    child = rig.client.get_workflow_handle(f"{run.id}.1")
+    await eventually(lambda: run.query("state"), lambda state: state["subagents"])
+    await status_of(child, "waiting_approval")
+    await run.signal("subagent_ended", {"thread": "somebody-else"})
+    await child.signal("approve", {"request": "1", "by": "alice"})
+    await run.result()
+
+
+def allots(conversation: Conversation) -> Reply:
+    """As the steward, have something looked at; as the saver, look until the allowance has ended."""
+    if conversation.messages[0]["content"].startswith("Delegate"):
+        return [call("run_agent", agent="saver", task="look"), say("done")][conversation.replies]
+    return [call("look", at="1"), call("look", at="2"), say("half of it")][conversation.replies]
+
+
+SCENARIOS |= {
+    "delegated": (delegates, delegated, {"agent": "manager"}),
+    "allotted": (allots, plain, {"agent": "steward"}),
+    "descended": (
+        steps([call("fetch", id=1), say("done")]),
+        plain,
+        {"lineage": Lineage(path=("gone",), number=1, key="k", deepest=3), "depth": 1, "features": 1},
+    ),
+}
 
 LOOP = "loop"
 LOOP_CANCELLED = "loop_cancelled"

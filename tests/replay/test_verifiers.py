@@ -60,6 +60,8 @@ def recorded_logs() -> dict[str, list[StoredEvent]]:
         own: Sequence[StoredEvent] = (
             [decode_stored(line) for line in lines_in(history).values()] if scenario in LOOPS else read_events(history)
         )
+        if own and own[0].position > len(logs.get(name, [])):
+            continue  # a fork's own events: those before it are in the original's history
         if own:  # a loop of 0.1.0 has no log
             logs[name] = logs.get(name, [])[: own[0].position] + list(own)
     return logs

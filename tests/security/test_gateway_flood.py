@@ -59,7 +59,7 @@ async def answers(url: str, path: str = "/health", *, fresh: int = 20) -> list[i
     """Return the answers that a caller with a token gets, on new connections."""
     found = []
     for _ in range(fresh):
-        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=10) as http:
+        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
             found.append((await http.get(path, headers=bearer("of-dashboard"))).status_code)
     return found
 
@@ -105,7 +105,7 @@ async def test_slow_headers_time_out(url: str) -> None:
     assert (await used[0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
     for pair in (fresh, used):
         pair[1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n")
-    assert max(await asyncio.gather(lasts(fresh), lasts(used))) < HEADER_SECONDS + 3
+    assert max(await asyncio.gather(lasts(fresh), lasts(used))) < 2 * HEADER_SECONDS
 
 
 @pytest.mark.parametrize("path", ["/threads/x/decisions", "/threads", "/codec/decode", "/nothing", "/slack/actions"])

@@ -200,6 +200,6 @@ def test_a_large_file_is_changed_quickly(tmp_path: Path) -> None:
     """Megabytes of entries, fields, fences or sections take no longer than their size warrants."""
     for line in (b"### 2026-01-01 10:00 - x\n- What: y\n", b"- Goal: x\n", b"```\n", b"## Current Status\n"):
         (tmp_path / PROGRESS).write_bytes(b"## Current Status\n- Thread: old\n" + line * (2_000_000 // len(line)))
-        began = time.monotonic()
+        began = time.process_time()
         update_progress(status="x", call=context(tmp_path))
-        assert time.monotonic() - began < 20
+        assert time.process_time() - began < 20

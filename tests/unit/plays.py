@@ -1,5 +1,6 @@
 """Generate whole threads at random, for `tests/unit/test_run_properties.py`. A seed always gives the same play."""
 
+import json
 import random
 from datetime import timedelta
 from functools import cache
@@ -8,14 +9,29 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from holdfast.activities.builtin_tools.dormancy import dormancy_tools
+from holdfast.activities.builtin_tools.run_agent import subagent_tools
 from holdfast.agents.agent import Limits, Memory
 from holdfast.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
 from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import DecisionKind
+from holdfast.budget.budget import Budget
+from holdfast.budget.tree import TreeCost
 from holdfast.llm.blocks import ReasoningBlock, ToolCall, blocks_of
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import DecisionReceived
 from holdfast.memory.recalled import RecalledTier
+from holdfast.run.budgeting import BUDGET_SPENT
+from holdfast.run.children import (
+    Announced,
+    AnnounceEnd,
+    ChildReport,
+    ChildReports,
+    EndChildren,
+    LookAtChildren,
+    StartChildren,
+    StartedChild,
+    StartedChildren,
+)
 from holdfast.run.commands import Call, Sleep
 from holdfast.run.contracts import (
     CONTEXT_TOO_LONG,
@@ -34,16 +50,19 @@ from holdfast.run.contracts import (
 from holdfast.run.inputs import SIGNALS
 from holdfast.run.refusals import RECORDED
 from holdfast.run.updates import UPDATES
+from holdfast.tools.cannot import HandedConstraint
 from holdfast.tools.effects import Effect, PastEffect, effect_key
 from holdfast.tools.spec import ToolSpec
+from tests.examples import examples
 from tests.unit.runs import Thread, agent_spec, tool_spec
 
-SEEDS = st.integers(0, 59)
+SEEDS = st.integers(0, examples(30, 60) - 1)
 """Seeds of the plays: few enough that all tests share them and each is played once."""
 
 DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 PEOPLE = ("alice", "bob", "carol", "dave")
 HOUR = 3_600
+SUBAGENT_TOOLS = tuple(each.spec for each in subagent_tools())
 SLEEP_TOOLS = tuple(each.spec for each in dormancy_tools())
 LIMITS = Limits(
     max_steps=25,
@@ -51,6 +70,8 @@ LIMITS = Limits(
     compaction_tokens=1_000,
     idle_limit=5,
     stale_after=HOUR / 2,
+    max_subagents=6,
+    subagents_at_once=2,
     repeats_slowed=1,
     repeats_told=2,
     repeats_asked=2,
@@ -73,6 +94,9 @@ POLICIES = tuple(
             ask("wait_for_event", when="args.name == 'b'"),
             allow("wait_for_event"),
             allow("update_progress"),
+            ask("run_agent", when="args.task == 'risky'"),
+            allow("run_agent"),
+            allow("agent_result"),
             ask("pay", reason="money", terms=terms),
         ),
         approvers=approvers,
@@ -132,8 +156,12 @@ class Play:
         """The feature level of the workers."""
         self.sleeper = random.Random(seed) if seed % 4 == 1 else None
         """Makes the choices of an agent that can put itself to sleep; None for another agent."""
-        self.repeating = seed % 4 == 3
+        self.parent = random.Random(seed) if seed % 8 in (5, 7) else None
+        """Decides about sub-agents, in the plays whose agent runs some."""
+        self.repeating = seed % 8 == 3
         """Whether every call has the same result."""
+        self.spender = random.Random(seed) if seed % 10 == 5 else None
+        """Makes the choices about the budget of an agent that has one; None for another agent."""
         self.flooded = seed % 6 == 0
         """Whether meaningless signals arrive by the hundred."""
         tools: tuple[ToolSpec, ...] = (tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True))
@@ -141,6 +169,7 @@ class Play:
         if self.chance.random() < 0.5:
             tools += (tool_spec("keep", Effect.IDEMPOTENT, trusted_only=True, wants_origin=True),)
         tools += SLEEP_TOOLS if self.sleeper else ()
+        tools += SUBAGENT_TOOLS if self.parent else ()
         memory = Memory(progress=self.chance.random() < 0.5, learn=self.chance.random() < 0.6)
         if self.repeating:
             memory = Memory()
@@ -149,7 +178,13 @@ class Play:
             tools += (tool_spec("note_learning", Effect.IDEMPOTENT, wants_origin=True),)
         verify = self.chance.choice([(), ("look",)])
         policy = self.chance.choice(POLICIES)
-        spec = agent_spec(limits=LIMITS, policy=policy, verify=verify, tools=tools, memory=memory)
+        spent: dict[str, Any] = {}
+        if self.spender:
+            most = {"steps": self.spender.choice([5, 50]), "tokens": self.spender.choice([500, 50_000, 50_000])}
+            budget = Budget(**most, seconds=3 * HOUR)
+            spent = {"budget": budget, "llm_options": {"max_tokens": 100}}
+        spec = agent_spec(limits=LIMITS, policy=policy, verify=verify, tools=tools, memory=memory, **spent)
+        spec = spec.model_copy(update={"subagents": ("helper",)}) if self.parent else spec
         self.thread = Thread(spec, idle_limit=self.chance.choice([None, 0, 5]), by=self.chance.choice(["", "alice"]))
         self.thread.recalled = self.chance.choice(RECALLED)
         self.thread.loads_effects = False
@@ -169,6 +204,10 @@ class Play:
         thread.at += timedelta(seconds=chance.choice([0, 0, 0, 1, HOUR / 3]))
         if self.sleeper and self.sleeper.random() < 0.1:
             self._wake(self.sleeper)
+        if self.parent and (children := thread.state.subagents.children) and self.parent.random() < 0.2:
+            thread.signal("subagent_ended", {"thread": self.parent.choice(children).thread})
+        if self.spender and self.spender.random() < 0.05:
+            self._extend(self.spender)
         calls = list(thread.in_progress.values())
         match chance.random():
             case dice if dice < 0.66 and calls:
@@ -209,6 +248,11 @@ class Play:
                 return
             if thread.state.pause:
                 thread.signal("resume", {"by": "bob"})
+            elif thread.state.blocked and thread.state.blocked.cause == BUDGET_SPENT:
+                more = {"steps": 50, "tokens": 200_000, "seconds": 100 * HOUR}
+                outcomes = [thread.update("extend", {"by": by, **more})["outcome"] for by in PEOPLE]
+                if "accepted" not in outcomes:
+                    thread.cancel()  # all of them have asked for something, and may not extend it
             elif thread.state.blocked:
                 thread.signal("retry", {"by": "bob"})
             elif request := next(iter(thread.state.authority.requests), None):
@@ -234,6 +278,9 @@ class Play:
                     thread.fail(call, "NotTold")
                 else:
                     thread.deliver(call)
+            case StartChildren() | LookAtChildren() | EndChildren() | AnnounceEnd():
+                assert isinstance(call, Call)
+                self._end_of_children(call)
             case ThreadRequest():
                 thread.load_thread()
             case AgentRequest():
@@ -265,6 +312,36 @@ class Play:
                     thread.archive_refused(RECORD_CONFLICT)
                 else:
                     thread.archive()
+
+    def _end_of_children(self, call: Call) -> None:
+        """End a call about sub-agents: some of them cannot be started, some have ended."""
+        chance = self.parent or self.chance
+        match call.request:
+            case StartChildren(children=children):
+                started = [
+                    StartedChild(number=child.number, problem="taken")
+                    if chance.random() < 0.1
+                    else StartedChild(number=child.number, run_id=f"c{child.number}")
+                    for child in children
+                ]
+                self.thread.end(call, StartedChildren(children=tuple(started)))
+            case LookAtChildren(children=refs) | EndChildren(children=refs):
+                ended = self.rates["end"] == 1.0
+                reports = [
+                    ChildReport(
+                        number=ref.number,
+                        status=chance.choice(["completed", "failed", "terminated", "lost"]),
+                        text=chance.choice(TEXTS),
+                        trust=chance.choice(["agent", "web"]),
+                        constraints=chance.choice([(), (HandedConstraint(tool="look", reason="no"),)]),
+                        cost=chance.choice([None, TreeCost(steps=2), TreeCost(steps=9, tokens=70, more_steps=5)]),
+                    )
+                    for ref in refs
+                    if ended or chance.random() < 0.6
+                ]
+                self.thread.end(call, ChildReports(reports=tuple(reports)))
+            case _:
+                self.thread.end(call, Announced())
 
     def _past(self) -> list[PastEffect]:
         """Simulate what happened before a reset: to waiting calls, and to calls that the LLM may still make."""
@@ -309,6 +386,7 @@ class Play:
                 for n, name in enumerate(names)
             )
             made = (*self._sleeps(self.sleeper, step), *made) if self.sleeper else made
+            made = (*self._delegates(self.parent, step), *made) if self.parent else made
             problems = {call.id: "n: too small" for call in made if chance.random() < 0.1}
             said = (ReasoningBlock(text="…"), *blocks_of(chance.choice(["", *TEXTS])), *made)
             message = AssistantMessage(content=said)
@@ -385,6 +463,21 @@ class Play:
         sleeping = (ToolCall(id=f"s{step}.{n}", name=name, arguments=text) for n, (name, text) in enumerate(made))
         return (*sleeping, *self._polls(chance, step))
 
+    def _delegates(self, chance: random.Random, step: int) -> tuple[ToolCall, ...]:
+        """Return calls that run sub-agents, or that should."""
+        given: list[tuple[str, dict[str, Any]]] = [
+            (
+                "run_agent",
+                {"agent": chance.choice(["helper", "helper", "stranger"]), "task": chance.choice(["help", "risky"])},
+            ),
+            ("run_agent", {"agent": "helper", "task": "help", "background": True}),
+            ("agent_result", {"thread": f"t.{chance.randrange(1, 1 + self.thread.state.calls.count + 1)}"}),
+        ]
+        made = chance.choices(given, k=chance.choice([0, 1, 3]))
+        return tuple(
+            ToolCall(id=f"d{step}.{n}", name=name, arguments=json.dumps(a)) for n, (name, a) in enumerate(made)
+        )
+
     def _wake(self, chance: random.Random) -> None:
         """Send an event, or wake the run."""
         event = {"event": chance.choice("abc"), "id": str(chance.randrange(30)), "data": {"n": chance.randrange(2)}}
@@ -393,6 +486,17 @@ class Play:
             self.thread.signal("wake", payload)
         else:
             self.thread.update("wake", payload)
+
+    def _extend(self, chance: random.Random) -> None:
+        """Extend the budget, or try to."""
+        more: Any = chance.choice(
+            [{"steps": 1}, {"steps": 4, "tokens": 5_000}, {"seconds": 2 * HOUR}, {"usd": "1"}, {"steps": 0}]
+        )
+        payload = {"by": chance.choice([*PEOPLE, "agent"]), "id": str(chance.randrange(20)), **more}
+        if chance.random() < 0.5 or self.thread.waiting(EffectsRequest | ThreadRequest):
+            self.thread.signal("extend", payload)
+        else:
+            self.thread.update("extend", payload)
 
     def _say(self) -> None:
         thread, chance = self.thread, self.chance

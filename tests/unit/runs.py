@@ -17,11 +17,13 @@ from holdfast.authority.policy import Policy, allow, ask, deny
 from holdfast.authority.statements import DecisionKind
 from holdfast.base.digests import GENESIS, chain
 from holdfast.base.models import Frozen
+from holdfast.budget.account import TokenPrice
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import AssistantMessage, Usage, decode
 from holdfast.log.event_log import event_line, first_altered
 from holdfast.log.events import AgentEvent, UserMessageReceived
+from holdfast.log.fork_point import ForkPoint
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
@@ -44,6 +46,7 @@ from holdfast.run.contracts import (
     ToolOutcome,
     ToolRequest,
 )
+from holdfast.run.features import FORKS
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
 from holdfast.run.snapshot import snapshot_of
@@ -127,7 +130,9 @@ def loaded_thread(spec: AgentSpec | None = None, *, features: int = 0, **begin: 
 class Thread:
     """One thread over all its runs. `run` is the current Temporal run, or the last one."""
 
-    def __init__(self, spec: AgentSpec | None = None, **begin: Any) -> None:
+    def __init__(self, spec: AgentSpec | None = None, *, name: str = "t", **begin: Any) -> None:
+        self.name = name
+        """The thread id."""
         self.spec = spec or agent_spec()
         self.record: list[bytes] = []
         """The permanent record."""
@@ -144,6 +149,8 @@ class Thread:
         self.continue_suggested = self.notify = False
         self.loads_effects = True
         """Whether a continued run gets the ledger's empty answer at once."""
+        self.price: TokenPrice | None = None
+        """The list price of the agent's LLM."""
         self.recalled: tuple[RecalledTier, ...] = ()
         """The memories that are recalled when the agent is loaded."""
         self.notices: list[Notice] = []
@@ -223,7 +230,12 @@ class Thread:
         self._loads += 1
         (call,) = self.waiting(AgentRequest)
         loaded = LoadedAgent(
-            spec=self.spec, workspace="/w", notify=self.notify, recalled=self.recalled, features=features
+            spec=self.spec,
+            workspace="/w",
+            notify=self.notify,
+            recalled=self.recalled,
+            features=features,
+            price=self.price,
         )
         self.end(call, loaded)
 
@@ -345,6 +357,19 @@ class Thread:
         self.record += [event_line(event) for event in missing]
         self._continue(RunInput(task=task, resume=True, **begin))
 
+    def fork(self, at: int | None = None, **begin: Any) -> "Thread":
+        """Return a fork of this thread, with the id `u`, whose events are in the record and whose agent is to load."""
+        events = self.log if at is None else self.log[: at + 1]
+        point = ForkPoint(thread=self.name, position=len(events) - 1, head=events[-1].digest)
+        given: dict[str, Any] = {"task": "", "fork": point, "features": FORKS}
+        thread = Thread(self.spec, **({"name": "u"} | given | begin))
+        (call,) = thread.waiting(ThreadRequest)
+        thread.events, thread.record = events, [event_line(event) for event in events]
+        thread.end(call, LoadedThread(snapshot=snapshot_of(events)))
+        if not thread.closed:
+            thread.archive()
+        return thread
+
     @contextmanager
     def one_workflow_task(self) -> Iterator[None]:
         """Deliver all inputs of the block in one workflow task."""
@@ -411,7 +436,7 @@ class Thread:
         sent = through_json(begin).model_copy(update={"sealed": True, "issued_at": begin.issued_at or self.at})
         run = AgentRun(
             sent,
-            thread="t",
+            thread=self.name,
             run_id=f"r{self._count}",
             first_run_id=f"r{self._first}",
             at=self.at,

@@ -37,6 +37,7 @@ from holdfast.run.consequences import on_reply
 from holdfast.run.contracts import ToolRequest
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.tools.numbers import with_floats
+from tests.examples import examples
 from tests.unit.runs import ADAPTER, NOW, agent_spec, calls, loaded_thread, tool_spec
 
 
@@ -186,10 +187,10 @@ PIECES = st.recursive(
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@settings(max_examples=35)
+@settings(max_examples=examples(10, 35))
 @given(pieces=st.lists(PIECES, min_size=10, max_size=10))
 def test_what_the_policy_sees_is_what_the_function_receives(kind: str, pieces: list[str]) -> None:
-    """In ten thousand coercions, each is refused, or the judged value is identical when it is parsed again."""
+    """In thousands of coercions, each is refused, or the judged value is identical when it is parsed again."""
     act, plain = TOOLS[kind], TypeAdapter[Any](TYPES[kind])
     for piece in pieces:
         try:
@@ -223,7 +224,7 @@ def test_the_types_make_ten_thousand_coercions() -> None:
     assert len(TYPES) * 35 * 10 >= 10_000
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(60, 200))
 @given(name=st.sampled_from(["bool", "int", "nested", "any", "set"]), piece=PIECES)
 def test_what_is_recorded_is_what_was_judged(name: str, piece: str) -> None:
     """From the provider's bytes to the event: the call has the parsed arguments; the message stays verbatim."""

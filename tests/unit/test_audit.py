@@ -13,6 +13,7 @@ from temporalio.converter import WorkflowSerializationContext
 
 from holdfast.agents.agent import SkillSpec
 from holdfast.audit.audit import Audit, Fault
+from holdfast.audit.forks import first_thread
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.policy import Approver, Gateway, Policy, Terms, ask
 from holdfast.authority.signatures import encode_key, public_key, sign
@@ -112,7 +113,9 @@ def test_a_log_can_be_audited_from_any_of_its_states(seed: int, data: st.DataObj
 def test_a_recorded_history_passes(file: Path) -> None:
     """Every history that a release has recorded passes, from the snapshot of its Temporal run."""
     run = RecordedRun("", "", WorkflowHistory.from_json("", file.read_text()).events)
-    audit = Audit(file.stem.partition(".")[0], state=run.begin.state if run.begin.position else None)
+    begin = run.begin
+    thread = first_thread(run.log, file.stem.partition(".")[0])
+    audit = Audit(thread, state=begin.state if begin.position else None, head=begin.head)
     audit.take(run.log)
     assert audit.fault is None
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.authority.statements import DecisionKind
 from holdfast.base.replacing import replace
+from holdfast.budget.budget import Amounts
 from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import Usage
@@ -24,6 +25,10 @@ from holdfast.log.events import (
     ApprovalRequested,
     AuthorityDelegated,
     BaselineRecorded,
+    BudgetExtended,
+    BudgetLow,
+    BudgetReserved,
+    BudgetSpent,
     CompactionRequested,
     ConstraintLifted,
     ContextCompacted,
@@ -45,6 +50,7 @@ from holdfast.log.events import (
     RunBlocked,
     RunContinued,
     RunFinished,
+    RunForked,
     RunPaused,
     RunReset,
     RunResumed,
@@ -52,6 +58,8 @@ from holdfast.log.events import (
     RunUnblocked,
     SignalRejected,
     StateVerified,
+    SubagentEnded,
+    SubagentStarted,
     TaskRefined,
     ToolCallFinished,
     ToolCallRequested,
@@ -62,6 +70,7 @@ from holdfast.log.events import (
     WaitPolled,
     WakeReceived,
 )
+from holdfast.log.fork_point import ForkPoint
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import Authority
@@ -133,6 +142,7 @@ ABOUT_ONE: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
     (ApprovalExpired(request="1", decision="deny"), AWAITS),
     (ToolCallStarted(number=1, key="k"), {"allowed": "started"}),
     (DormancyBegan(number=1, trigger=TIMED), {"started": "started"}),
+    (SubagentStarted(number=1, thread="t.1", agent="a", run_id="r"), {"started": "started"}),
     *((finished(status), ENDS) for status in get_args(ToolStatus)),
 ]
 """Events about call 1, whose request 1 is open: phase → the phase that follows. Any other phase refuses the event."""
@@ -186,6 +196,11 @@ UNRELATED: list[AgentEvent] = [
 """Events that leave every call as it is."""
 
 REFUSED: list[AgentEvent] = [
+    BudgetReserved(steps=1, tokens=100),
+    BudgetLow(limit="steps", spent="4", allowed="5", notice="n"),
+    BudgetSpent(limit="steps"),
+    BudgetExtended(by="alice", more=Amounts(steps=1)),
+    RunForked(thread="u", first_run_id="r", origin="x", point=ForkPoint(thread="x", position=1, head=64 * "0")),
     RuleRemembered(rule="1", tool="pay", call_digest="d", by=("alice",)),
     VerdictGiven(number=77, verdict="allow", rule="r"),
     ApprovalRequested(request=request("2", number=77)),
@@ -199,6 +214,8 @@ REFUSED: list[AgentEvent] = [
     finished("ok", 77),
     DormancyBegan(number=77, trigger=TIMED),
     WaitPolled(number=1, poll=1, status="ok", result="news", seen="0"),
+    SubagentStarted(number=77, thread="t.77", agent="a", run_id="r"),
+    SubagentEnded(number=1, thread="t.1", status="completed"),
     MessageTaken(message=77),
 ]
 """Events about a call, a request, a rule or a message that does not exist: refused in every phase."""

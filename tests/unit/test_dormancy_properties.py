@@ -1,7 +1,6 @@
 """Random lives of an agent that sleeps: no event is lost or delivered twice, and what is kept stays bounded."""
 
 import json
-from datetime import timedelta
 from typing import Any
 
 from hypothesis import given, settings
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from holdfast.audit.audit import Audit
 from holdfast.log.events import DormancyBegan, ToolCallFinished, WakeReceived
 from holdfast.run.substates.dormancy import BUFFERED, SEEN, WAITS
+from tests.examples import examples
 from tests.unit.runs import Thread, loaded_thread
 from tests.unit.test_dormancy import calling, sleeper
 
@@ -66,7 +66,7 @@ def live(thread: Thread, steps: list[tuple[str, Any]]) -> dict[str, str]:
     return outcomes
 
 
-@settings(max_examples=200, deadline=timedelta(seconds=5))
+@settings(max_examples=examples(50, 200))
 @given(st.lists(STEP, max_size=25))
 def test_no_event_is_lost_or_delivered_twice(steps: list[tuple[str, Any]]) -> None:
     """An accepted event is in the results of the calls that it woke, or still kept: one of the two, and once."""

@@ -14,7 +14,7 @@ from temporalio.client import WorkflowHistory
 
 from holdfast.errors import HistoryUnreadable
 from holdfast.log.event_log import first_altered
-from holdfast.log.events import AgentEvent
+from holdfast.log.events import AgentEvent, RunForked
 from holdfast.temporal.history_reader import read_events
 
 HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
@@ -36,6 +36,10 @@ POLLED = "wait_polled tool_call_finished "
 DONE = "llm_replied run_finished"
 EXPECTED = {
     "scheduled": LOADED + STEP + DONE,
+    "budgeted": LOADED
+    + 4 * ("budget_reserved " + STEP)
+    + "budget_low budget_spent budget_reserved llm_replied run_blocked signal_rejected budget_extended budget_extended "
+    + ("budget_reserved " + STEP + "budget_reserved " + DONE),
     "plain": LOADED
     + "llm_replied "
     + 2 * ALLOWED
@@ -105,6 +109,14 @@ EXPECTED = {
     + ("llm_replied " + SLEPT + "user_message_received tool_call_finished message_taken ")
     + ("llm_replied " + SLEPT + "wake_received tool_call_finished " + DONE),
     "pictured": LOADED + STEP + DONE,
+    "delegated": LOADED
+    + ("llm_replied " + ALLOWED + "tool_call_started subagent_started signal_rejected subagent_ended ")
+    + ("tool_call_finished llm_replied " + ALLOWED + "tool_call_started subagent_started tool_call_finished ")
+    + "llm_replied message_awaited subagent_ended run_finished",
+    "allotted": LOADED
+    + ("budget_reserved llm_replied " + ALLOWED + "tool_call_started budget_reserved subagent_started ")
+    + "subagent_ended tool_call_finished budget_reserved llm_replied message_awaited run_finished",
+    "descended": LOADED + STEP + DONE,
     "polled": LOADED
     + ("llm_replied tool_call_requested tool_call_finished " + SLEPT + POLLED)
     + ("llm_replied " + SLEPT + "wait_polled " + POLLED)
@@ -142,6 +154,12 @@ EXPECTED = {
     + "refusals_counted decision_received "
     + (RAN + DONE),
     "reset": LOADED + "run_reset llm_replied " + ASKED + "decision_received tool_call_finished " + DONE,
+    "forked": "run_forked tool_call_finished "
+    + LOADED
+    + "message_taken llm_replied "
+    + ASKED
+    + "constraint_lifted decision_received "
+    + (RAN + DONE),
     "by_signal": LOADED
     + "llm_replied "
     + 2 * ASKED
@@ -196,6 +214,10 @@ def test_recorded_histories_yield_the_events_of_their_scenario(name: str) -> Non
     runs = [read_events(RECORDED[each].events) for each in RECORDED if each == name or each.startswith(f"{name}.")]
     for own in runs:
         first = own[0].position
+        if isinstance(own[0], RunForked):  # the events before it are the original's
+            assert first_altered(own, start=first, head=own[0].point.head) is None
+            assert [event.type for event in own] == EXPECTED[scenario(name)].split()
+            return
         # A run that was reset has a log of its own from there on.
         assert own[: len(events) - first] == events[first:] or any(event.type == "run_reset" for event in own)
         events = events[:first] + own

@@ -11,9 +11,22 @@ from typing import get_args
 import pytest
 from hypothesis import given
 
+from holdfast.activities.builtin_tools.run_agent import subagent_tools
 from holdfast.agents.agent import Limits
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.messages import AssistantMessage
 from holdfast.log.events import AgentEvent
 from holdfast.run import lifecycle
+from holdfast.run.children import (
+    ChildReport,
+    ChildReports,
+    EndChildren,
+    LookAtChildren,
+    StartChildren,
+    StartedChild,
+    StartedChildren,
+)
+from holdfast.run.contracts import LLMReply
 from holdfast.run.decide import next_action
 from holdfast.run.evolve import evolve
 from holdfast.run.lifecycle import PHASES, Kind, Phase, kind_of, phase_of
@@ -24,10 +37,12 @@ from holdfast.run.next_actions import (
     CallLLM,
     Compact,
     Complete,
+    EndSubagents,
     Finish,
     LoadAgent,
     NoteProgress,
     Poll,
+    ReportBudget,
     Settle,
     StartCalls,
     TakeMessages,
@@ -36,7 +51,7 @@ from holdfast.run.next_actions import (
 )
 from holdfast.run.state import RunState
 from tests.unit.plays import SEEDS, play
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
 ACTIONS: tuple[Action, ...] = (
     LoadAgent(),
@@ -49,6 +64,8 @@ ACTIONS: tuple[Action, ...] = (
     NoteProgress(),
     Poll((1,)),
     AskForLearnings(),
+    EndSubagents(),
+    ReportBudget(),
     Complete(),
     Block("c", "m"),
     Wait(),
@@ -67,7 +84,7 @@ LISTED: Mapping[str, frozenset[str]] = {
 def test_every_action_is_of_one_of_the_six_kinds() -> None:
     """No member of the union lacks a kind, and each kind leads to a phase."""
     assert {type(action) for action in ACTIONS} == set(get_args(Action))
-    assert {kind_of(action) for action in ACTIONS} == set(get_args(Kind)) - {"delegation"}
+    assert {kind_of(action) for action in ACTIONS} == set(get_args(Kind))
     assert set(PHASES) == set(get_args(Kind))
 
 
@@ -75,7 +92,7 @@ def test_the_docstring_states_each_phase_and_its_way_out() -> None:
     """Every phase is described; each that an action leads to has transitions, and no phase leads to itself."""
     described = re.findall(r"^- ([\w-]+): ", lifecycle.__doc__ or "", re.MULTILINE)
     assert tuple(described) == get_args(Phase)
-    assert set(LISTED) == set(get_args(Phase)) - {"delegating"}
+    assert set(LISTED) == set(get_args(Phase))
     for before, after in LISTED.items():
         assert after, before
         assert before not in after
@@ -120,8 +137,61 @@ def test_events_change_the_phase_as_the_docstring_lists(seed: int) -> None:
 
 def test_each_listed_transition_happens() -> None:
     """The list has nothing in it that no run does: so every phase but the last has a way out that runs take."""
-    seen = {pair for seed in range(100) for pair in of_play(seed)} | transitions(asked_late())
-    assert seen == {(before, after) for before, afters in LISTED.items() for after in afters}
+    listed = {(before, after) for before, afters in LISTED.items() for after in afters}
+    seen = transitions(asked_late()) | transitions(left_behind()) | transitions(answered_late())
+    seen |= transitions(long_delegated())
+    for seed in range(100):
+        if listed <= seen:
+            break
+        seen |= of_play(seed)
+    assert seen == listed
+
+
+def left_behind() -> Thread:
+    """A thread that is closed from outside while it cancels a sub-agent in the background, and begins again."""
+    tools = tuple(each.spec for each in subagent_tools())
+    thread = loaded_thread(agent_spec(tools=tools, subagents=("helper",)), features=1)
+    call = ToolCall(id="a", name="run_agent", arguments='{"agent":"helper","task":"x","background":true}')
+    thread.reply(LLMReply(message=AssistantMessage(content=(call,))))
+    (start,) = thread.waiting(StartChildren)
+    thread.end(start, StartedChildren(children=(StartedChild(number=1, run_id="c"),)))
+    thread.reply(says("done"))
+    assert thread.waiting(EndChildren)
+    thread.reopen()
+    thread.load_thread()
+    return thread
+
+
+def long_delegated() -> Thread:
+    """A thread that waits so long for a sub-agent that it looks at the world before it calls its LLM."""
+    tools = (*(each.spec for each in subagent_tools()), tool_spec("look"))
+    limits = Limits(stale_after=60)
+    thread = loaded_thread(agent_spec(tools=tools, subagents=("helper",), verify=("look",), limits=limits), features=1)
+    call = ToolCall(id="a", name="run_agent", arguments='{"agent":"helper","task":"x"}')
+    thread.reply(LLMReply(message=AssistantMessage(content=(call,))))
+    (start,) = thread.waiting(StartChildren)
+    thread.end(start, StartedChildren(children=(StartedChild(number=1, run_id="c"),)))
+    assert phase_of(thread.state) == "delegating"
+    thread.at += timedelta(minutes=2)
+    thread.signal("subagent_ended", {"thread": "t.1"})
+    (look,) = thread.waiting(LookAtChildren)
+    thread.end(look, ChildReports(reports=(ChildReport(number=1, status="completed", text="done"),)))
+    return thread
+
+
+def answered_late() -> Thread:
+    """A thread that completes after a long LLM call, while a sub-agent works in the background."""
+    tools = (*(each.spec for each in subagent_tools()), tool_spec("look"))
+    limits = Limits(stale_after=60)
+    thread = loaded_thread(agent_spec(tools=tools, subagents=("helper",), verify=("look",), limits=limits), features=1)
+    call = ToolCall(id="a", name="run_agent", arguments='{"agent":"helper","task":"x","background":true}')
+    thread.reply(LLMReply(message=AssistantMessage(content=(call,))))
+    (start,) = thread.waiting(StartChildren)
+    thread.end(start, StartedChildren(children=(StartedChild(number=1, run_id="c"),)))
+    thread.at += timedelta(minutes=2)
+    thread.reply(says("done"))
+    assert thread.waiting(EndChildren)
+    return thread
 
 
 def asked_late() -> Thread:
@@ -151,7 +221,7 @@ def test_every_event_leads_to_a_next_action_and_a_phase(seed: int) -> None:
 def test_the_plays_hold_every_kind_of_event() -> None:
     """The control: the properties here are about all kinds of events."""
     seen = {event.type for seed in range(100) for event in play(seed).thread.log}
-    assert seen == {kind.model_fields["type"].default for kind in get_args(get_args(AgentEvent)[0])}
+    assert seen | {"run_forked"} == {kind.model_fields["type"].default for kind in get_args(get_args(AgentEvent)[0])}
 
 
 @given(SEEDS)

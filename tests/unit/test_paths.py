@@ -12,6 +12,7 @@ from holdfast.authority.policy import ToolUse, evaluate
 from holdfast.base.paths import in_workspace, is_outside, normalised, paths_in
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.tools.arguments import ArgumentsInvalid
+from tests.examples import examples
 
 NAMES = st.sampled_from(["..", ".", "", "docs", "src", "a.py", "...", "~", " ", "ö", "%2e", "\\"])
 PATHS = st.one_of(
@@ -21,7 +22,7 @@ PATHS = st.one_of(
 )
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=examples(200, 1_000))
 @given(PATHS)
 def test_normalising_agrees_with_the_operating_system(path: str) -> None:
     """The result equals `os.path.normpath` (except for `//`, which POSIX leaves open) and is idempotent."""
@@ -31,7 +32,7 @@ def test_normalising_agrees_with_the_operating_system(path: str) -> None:
     assert normalised(normalised(path)) == normalised(path)
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=examples(200, 1_000))
 @given(PATHS, st.sampled_from(["/w/docs", "/w", "/", "/w/docs/"]))
 def test_a_path_in_the_workspace_is_relative_to_it(path: str, workspace: str) -> None:
     """The result names the same place; outside the workspace it is absolute or begins with `..`."""

@@ -1,6 +1,5 @@
 """Random lives of an agent that polls: polls are bounded and paced, a met condition ends, a pause starts nothing."""
 
-from datetime import timedelta
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,6 +10,7 @@ from holdfast.audit.audit import Audit
 from holdfast.log.events import DormancyBegan, RunPaused, RunResumed, ToolCallFinished, WaitPolled
 from holdfast.run.commands import Sleep
 from holdfast.run.contracts import ArchiveRequest, ToolOutcome
+from tests.examples import examples
 from tests.unit.runs import Thread, loaded_thread
 from tests.unit.test_dormancy import calling
 from tests.unit.test_polling import check, poller, polls
@@ -81,7 +81,7 @@ def check_now(thread: Thread) -> None:
         assert not due or held or (sleeps and isinstance(sleeps[0], Sleep)) or thread.run.end
 
 
-@settings(max_examples=200, deadline=timedelta(seconds=5))
+@settings(max_examples=examples(50, 200))
 @given(st.lists(STEP, max_size=40))
 def test_polls_are_paced_and_bounded_and_a_met_condition_ends_the_wait(steps: list[tuple[str, Any]]) -> None:
     """No two polls are nearer than their pace; one that meets its condition is the last; none begins in a pause."""

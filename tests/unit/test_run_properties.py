@@ -32,6 +32,7 @@ from holdfast.log.events import (
     DelegationRevoked,
     MessageTaken,
     ReconcileRequested,
+    RunForked,
     RunUnblocked,
     SignalRejected,
     TaskRefined,
@@ -46,6 +47,7 @@ from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, ArchiveReques
 from holdfast.run.details import current_details
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
 from holdfast.transcript.transcript import Transcript, refinement_text
+from tests.examples import examples
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import UNGUARDED, agent_spec, calls, loaded_thread, says, through_json
 
@@ -479,8 +481,10 @@ def test_the_plays_have_everything_in_them() -> None:
         kinds["kept"] += any(event.kept for event in events_of(play(seed).thread.log, ContextCompacted))
         kinds["closed"] += play(seed).terminated
         kinds.update(event.outcome for event in events_of(play(seed).thread.log, DecisionReceived))
-    for kind in get_args(get_args(AgentEvent)[0]):
-        assert kinds[kind.model_fields["type"].default] > 5, kind
+    for kind in set(get_args(get_args(AgentEvent)[0])) - {RunForked}:  # `tests/security/test_forks.py` has forks
+        name = kind.model_fields["type"].default
+        # Plays rarely use as much as 80 % of a limit and then have room for a call: `test_budgets` has that.
+        assert kinds[name] > 5 or name == "budget_low", kind
     for wanted in (
         "accepted",
         "queued",
@@ -839,7 +843,7 @@ MESSAGES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(60, 300))
 @given(
     st.sampled_from(["approve", "deny", "reconcile", "retry", "say", "decide", "\ud800", ""]),
     PAYLOADS | MESSAGES,

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import digest
 from holdfast.base.lines import PAGE_BYTES, page
-from holdfast.llm.messages import UserMessage, encode
-from holdfast.log.events import MessageTaken, UserMessageReceived
+from holdfast.llm.messages import AssistantMessage, Usage, UserMessage, encode
+from holdfast.log.events import AgentEvent, ContextCompacted, LLMReplied, MessageTaken, RunReset, UserMessageReceived
+from holdfast.tools.effects import PastEffect
 from holdfast.transcript.prompt import request_prefix
 from holdfast.transcript.transcript import Transcript, clip
 from tests.unit.runs import ADAPTER, agent_spec
@@ -86,3 +87,33 @@ def test_the_digest_covers_the_meaning(value: object) -> None:
     """Two spellings of the same JSON have one digest, which survives a round trip."""
     assert digest(json.loads(json.dumps(value))) == digest(value)
     assert canonical(json.loads(canonical(value))) == canonical(value)
+
+
+def replied(position: int, text: str) -> LLMReplied:
+    """Return the event of a reply."""
+    message = AssistantMessage(content=text)
+    return LLMReplied(
+        position=position, message=message, transcript_length=0, usage=Usage(), finish_reason="stop", llm=""
+    )
+
+
+def test_a_transcript_is_rebuilt_where_a_note_waited_longer_than_a_message() -> None:
+    """A compaction keeps a note that the LLM was not shown, so it is rebuilt from there: the message before is gone."""
+    effect = PastEffect(number=1, first_run_id="r", tool="pay", call_digest="d", key="k", status="ok")
+    log: list[AgentEvent] = [
+        UserMessageReceived(position=1, content="task", task=True),
+        replied(2, "hi"),
+        UserMessageReceived(position=3, content="more"),
+        RunReset(position=4, effects=(effect,), asking=True),
+        MessageTaken(position=5, message=3),
+        ContextCompacted(position=6, summary_message="summary", summary="s", messages=3),
+        replied(7, "go"),
+    ]
+    live, rebuilt = Transcript(), Transcript()
+    for event in log:
+        live.add(event)
+    for event in log[live.base.since - 1 :]:  # position 0 is `run_started`
+        rebuilt.add(event)
+    assert live.base.since == 4
+    assert (rebuilt.messages, rebuilt.head) == (live.messages, live.head)
+    assert b"was reset" in live.messages[-1]

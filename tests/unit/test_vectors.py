@@ -5,10 +5,12 @@
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from holdfast.authority.approvals import shown_digest
+from holdfast.authority.extensions import Extension
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.refinements import Refinement
 from holdfast.authority.signatures import encode_key, is_signed, public_key, sign
@@ -35,6 +37,7 @@ STATEMENTS: list[Signed] = [
     Lift(by="alice", constraint=3),
     Refinement(by="dana", kind="narrow", text="Only the ä", id="r1", until=UNTIL),
     Message(by="dana", message="Publish ä 😀", id="m1", until=UNTIL),
+    Extension(by="dana", usd=Decimal("1.50"), tokens=100_000, reason="ä", id="e1", until=UNTIL),
 ]
 
 
@@ -92,7 +95,7 @@ def test_a_stranger_gets_the_same_from_what_is_shown() -> None:
 def test_each_signed_statement_names_its_own_format() -> None:
     """No two kinds of statement can be confused, and a kind without a format cannot be signed."""
     kinds = [kind for kind in _kinds(Signed) if "FORMAT" in vars(kind)]
-    formats = {"decision/1", "delegation/1", "revocation/1", "lift/1", "message/1", "refine/1"}
+    formats = {"decision/1", "delegation/1", "revocation/1", "lift/1", "message/1", "refine/1", "extend/1"}
     assert {kind.FORMAT for kind in kinds} == formats
     assert {type(each) for each in STATEMENTS} == set(kinds)
 

@@ -16,6 +16,7 @@ from holdfast.base.replacing import replace
 from holdfast.log.events import DecisionReceived
 from holdfast.run.contracts import ToolRequest
 from holdfast.run.rights import STATEMENTS
+from tests.examples import examples
 from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.test_authority import awaiting_approval, call_starts, clerk, last_decision, pays
 
@@ -40,7 +41,7 @@ def signed(kind: type[Signed], by: str, **fields: Any) -> dict[str, Any]:
     return {**fields, "signature": sign(KEYS[by], kind.model_validate(fields).signed_bytes("t"))}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50, 150))
 @given(st.integers(2, 4), st.booleans(), st.lists(DO, min_size=4, max_size=25))
 def test_a_decision_needs_the_quorum(quorum: int, others_only: bool, actions: list[Any]) -> None:
     """Under any delegations, revocations, changed votes and edits, a decision has a quorum of equal answers, each with
@@ -88,7 +89,7 @@ def test_a_decision_needs_the_quorum(quorum: int, others_only: bool, actions: li
     thread.check_consistent()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40, 100))
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["delegate", "revoke", "variant", "wait"])), max_size=30))
 def test_a_signed_delegation_applies_once_in_any_order(actions: list[tuple[int, str]]) -> None:
     """A delegation that is replayed, also in another spelling or after its revocation, applies once; after a

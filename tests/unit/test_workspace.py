@@ -32,6 +32,7 @@ from holdfast.runtime.workspace.files import NotAFile, NotText
 from holdfast.runtime.workspace.paths import OutsideWorkspace, inside, matches_glob
 from holdfast.tools.decorator import ToolContext
 from holdfast.tools.effects import Effect
+from tests.examples import examples
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ PATHS = st.one_of(
 
 
 @settings(
-    max_examples=150,
+    max_examples=examples(50, 150),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -415,7 +416,7 @@ def test_an_edit_is_made_once(
 TEXT = st.text("ab\n", max_size=12)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(200, 1_000), deadline=None)
 @given(
     before=TEXT, old=st.text("ab\n", min_size=1, max_size=4), new=st.text("ab\n", max_size=5), everywhere=st.booleans()
 )

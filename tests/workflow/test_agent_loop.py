@@ -57,7 +57,12 @@ def git(workspace: Path, *arguments: str) -> list[str]:
 
 async def replays(client: Client, handle: WorkflowHandle[Any, Any]) -> None:
     """Check that the loop's history replays."""
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=data_converter, workflow_runner=UnsandboxedWorkflowRunner())
+    replayer = Replayer(
+        workflows=WORKFLOWS,
+        data_converter=data_converter,
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        debug_mode=True,
+    )
     await replayer.replay_workflow(await handle.fetch_history())
 
 

@@ -211,7 +211,6 @@ async def test_a_request_id_may_be_sent_as_a_number_or_as_json_text(rig: StartRi
         assert (await run.result())["result"] == "done"
 
 
-@pytest.mark.sandbox
 async def test_the_update_answers_with_the_outcome_and_duplicates_change_nothing(rig: StartRig) -> None:
     """`decide` says accepted, then duplicate; the effect happens once."""
     async with rig(catalog(), steps([call("pay", amount=1), call("pay", amount=2), say("done")])) as r:
@@ -230,7 +229,6 @@ async def test_the_update_answers_with_the_outcome_and_duplicates_change_nothing
         assert len((r.workspace / "paid").read_text().splitlines()) == 2
 
 
-@pytest.mark.sandbox
 async def test_replies_that_cannot_be_used_go_back_to_the_llm(rig: StartRig) -> None:
     """Bad JSON, unknown tool, wrong arguments, cut off: the LLM gets the error, and the run continues."""
     script = steps(
@@ -356,7 +354,6 @@ async def test_a_long_reply_in_progress_is_cancelled_with_the_run(rig: StartRig)
         assert (await run.query("state"))["status"] == "cancelled"
 
 
-@pytest.mark.sandbox
 async def test_cancelling_a_run_that_waits_ends_its_requests(rig: StartRig) -> None:
     """A cancelled run has no open requests, and a late decision is too late."""
     async with rig(catalog(), steps([call("pay", amount=1)])) as r:
@@ -465,7 +462,6 @@ async def test_the_step_limit_blocks_and_retry_grants_more(rig: StartRig) -> Non
         assert (await run.result())["steps"] == 3
 
 
-@pytest.mark.sandbox
 async def test_search_attributes_and_details_follow_the_run(rig: StartRig) -> None:
     """The Web UI can filter by agent, status and open requests, and shows the exact signal to send."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
@@ -38,7 +37,6 @@ def current(workspace: Path) -> Current:
     return parse_current(file.read_text() if file.exists() else "")
 
 
-@pytest.mark.sandbox
 async def test_a_run_learns_and_replays(rig: StartRig, client: Client, pool: AsyncConnectionPool) -> None:
     """What the LLM has learnt from tools is asked about; what is approved is kept with its provenance."""
     script, _, begin = SCENARIOS["learnt"]

@@ -142,15 +142,14 @@ async def test_a_cancellation_waits_for_a_local_activity_only_for_its_time_limit
 async def test_a_workflow_task_that_is_extended_for_a_read_keeps_one_log(client: Client) -> None:
     """The SDK extends a workflow task at four fifths of its time-out; signals that arrive then wait for the read."""
     desk = Desk(calls("look"), says("done"), spec=LOCAL.model_copy(update={"limits": Limits(local_seconds=5)}))
-    desk.open.set()
-    desk.delay = lambda: 1.7
     async with working(client, desk) as queue, deciding(client, queue, desk):
         order, limit = issued(RunInput(task="do it")), timedelta(seconds=1)
         run = await client.start_workflow(WORKFLOW, order, id=queue, task_queue=queue, task_timeout=limit)
         await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 2)
         for _ in range(3):
             await run.signal("what", {"by": "x"})
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.4)  # in all, longer than four fifths of the time-out: the read is still open
+        desk.open.set()
         await run.result()
         events = await check(run)
         types = [event.type for event in events]

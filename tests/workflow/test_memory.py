@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import WorkflowHandle
 
@@ -78,7 +77,6 @@ async def results_of(run: WorkflowHandle[Any, Any]) -> list[ToolCallFinished]:
     return [event for event in await events_of(run) if isinstance(event, ToolCallFinished)]
 
 
-@pytest.mark.sandbox
 async def test_an_agent_begins_with_all_of_its_memory(rig: StartRig, tmp_path: Path, database_url: str) -> None:
     """Skills and strategies are in the system message; standing memory and files come once, after the task."""
     async with rig(catalog(tmp_path / "skills"), steps([call("look", at="a"), say("done")])) as r:

@@ -13,7 +13,7 @@ from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, say
 from tests.replay.scenarios import CATALOG, SCENARIOS, paused
-from tests.rig import Rig, StartRig, check_thread, events_of, eventually, status_of
+from tests.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of
 
 
 def thread_of(rig: Rig, thread: str) -> Thread:
@@ -59,7 +59,7 @@ async def test_a_tool_under_way_ends_and_the_llm_is_called_when_somebody_resumes
         assert (await thread.pause(reason="wait", until=timedelta(hours=1))).outcome == "accepted"
         go.set()
         await eventually(lambda: events_of(run), lambda events: isinstance(events[-1], ToolCallFinished))
-        result = await thread.result(until="attention", timeout=10)
+        result = await thread.result(until="attention", timeout=PATIENCE)
         assert result.paused
         assert (result.status, result.paused.by) == ("paused", "alice")
         with pytest.raises(NotAccepted, match="paused already") as same:
@@ -67,7 +67,7 @@ async def test_a_tool_under_way_ends_and_the_llm_is_called_when_somebody_resumes
         assert same.value.outcome == "duplicate"
         await eventually(run.describe, lambda found: found.search_attributes["HoldfastStatus"] == ["paused"])
         assert (await thread.resume(say="go on")).outcome == "accepted"
-        assert (await thread.result(timeout=10)).text == "done: go on"
+        assert (await thread.result(timeout=PATIENCE)).text == "done: go on"
         with pytest.raises(NotAccepted) as late:
             await thread.resume()
         assert late.value.outcome == "too_late"

@@ -12,7 +12,7 @@ from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, hang, say
 from tests.replay.scenarios import CATALOG, SCENARIOS, refined
-from tests.rig import StartRig, check_thread, eventually, status_of
+from tests.rig import PATIENCE, StartRig, check_thread, eventually, status_of
 from tests.unit.test_history import EXPECTED
 
 
@@ -90,7 +90,7 @@ async def test_an_interrupt_gives_up_the_llm_call(rig: StartRig) -> None:
         await eventually(lambda: run.query("state"), lambda state: bool(state["agent"] and r.llm.requests))
         thread = Thread(run.id, threads=Threads(r.client, task_queue=r.task_queue), by="alice")
         assert (await thread.refine("rescope", "stop", when_busy="interrupt")).outcome == "interrupting"
-        assert (await thread.result(timeout=20)).text == "done"
+        assert (await thread.result(timeout=PATIENCE)).text == "done"
 
 
 async def test_a_refinement_that_is_sent_twice_counts_once(rig: StartRig) -> None:

@@ -17,7 +17,6 @@ from tests.rig import Rig, StartRig, check_thread, eventually, status_of
 
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 AT = "2026-01-02T03:04:05Z"
-pytestmark = pytest.mark.sandbox
 
 
 def named() -> str:
@@ -33,6 +32,7 @@ async def refusal_of(launcher: WorkflowHandle[object, ScheduledResult]) -> tuple
     return failed.value.cause.type or "", failed.value.cause.message
 
 
+@pytest.mark.sandbox
 async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
     """The run is sealed and in its thread; its log says who made the schedule, and which schedule it was."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
@@ -69,6 +69,7 @@ async def test_a_run_that_fails_fails_its_launcher(rig: StartRig) -> None:
         assert "no agent named 'gone'" in str(failed.value.cause.cause)
 
 
+@pytest.mark.sandbox
 async def test_a_cancelled_launcher_cancels_its_run_and_waits_for_it(rig: StartRig) -> None:
     """So the overlap policy `cancel` stops the agent, and starts the next run afterwards."""
     async with rig(CATALOG, lambda _: hang()) as worker:

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.base.models import Frozen
 from holdfast.base.text import one_line, visible
 from holdfast.llm.blocks import ToolCall
-from holdfast.tools.cannot import Scope
+from holdfast.tools.cannot import HandedConstraint, Scope
 
 CONSTRAINTS = 100
 """Constraints of a thread at the same time. The oldest that has an end makes room; else the oldest."""
@@ -20,6 +20,15 @@ CONSTRAINTS_BYTES = 100_000
 
 REASON_CHARS = 500
 """Characters of a constraint's reason; the tool's result has all of it."""
+
+HANDED = 50
+"""Constraints that a parent run and a sub-agent hand to one another at a time, the newest."""
+
+HANDED_BYTES = 20_000
+"""Bytes of them, as JSON."""
+
+FIRST_HANDED = 900_000_000
+"""The numbers of constraints that were handed over begin here: no call has them."""
 
 ARGUMENT_CHARS = 200
 """Characters of the arguments that a constraint shows."""
@@ -53,6 +62,11 @@ class Constraint(Frozen):
     def line(self) -> str:
         """The constraint on one line, as the LLM reads it."""
         return f"{self.what}, {self.end} (constraint {self.number}): {self.reason}"
+
+    @property
+    def came_down(self) -> bool:
+        """Whether the run above handed it down."""
+        return FIRST_HANDED <= self.number < FIRST_HANDED + HANDED
 
     def stands(self, at: datetime) -> bool:
         """Whether it has not ended by itself."""
@@ -113,6 +127,41 @@ class Constraints:
     def lift(self, number: int) -> "Constraints":
         """Remove the constraint of that number."""
         return Constraints(tuple(each for each in self.kept if each.number != number))
+
+    def to_hand_over(self, at: datetime, *, up: bool = False) -> tuple[HandedConstraint, ...]:
+        """Return the newest that stand, within limits.
+
+        Args:
+            at: Now.
+            up: To the parent, without what came from there: people may have lifted it there since.
+        """
+        handed: list[HandedConstraint] = []
+        size = 0
+        own = [each for each in self.unended(at).kept if not (up and each.came_down)]
+        for each in reversed(own[-HANDED:]):
+            copy = HandedConstraint.model_validate(each.model_dump(exclude={"number"}))
+            size += len(copy.model_dump_json().encode())
+            if size > HANDED_BYTES:
+                break
+            handed.insert(0, copy)
+        return tuple(handed)
+
+    def take_over(self, handed: tuple[HandedConstraint, ...], *, number: int, at: datetime) -> "Constraints":
+        """Add what another run has handed over, except where this run has heard of the same itself.
+
+        Args:
+            handed: From the other run.
+            number: The number of the call that started the sub-agent; 0 for those of the parent.
+            at: Now.
+        """
+        kept = list(self.unended(at).kept)
+        same = {(each.tool, each.call_digest) for each in kept}
+        for index, each in enumerate(handed[:HANDED]):
+            if (each.tool, each.call_digest) not in same:
+                kept.append(Constraint(number=FIRST_HANDED + number * HANDED + index, **each.model_dump()))
+        while len(kept) > CONSTRAINTS or sum(map(_size, kept)) > CONSTRAINTS_BYTES:
+            kept.remove(next((each for each in kept if each.until), kept[0]))
+        return Constraints(tuple(kept)) if handed else self
 
     def unended(self, at: datetime) -> "Constraints":
         """Return them without those that have ended by themselves."""

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from holdfast.authority.policy import Policy
 from holdfast.base.replacing import replace
+from holdfast.lineage import Lineage
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,13 @@ class RunOrigin:
     """Sealed starts that have begun a run lately, and when: each counts once."""
     schedule: str = ""
     """The schedule that started the thread; empty for none. Later runs of the thread do not change it."""
+
+    lineage: Lineage | None = None
+    """Which run started the thread as a sub-agent; None for none. Later runs of the thread do not change it."""
+    policies: tuple[Policy, ...] = ()
+    """The policies of the runs above, which judge its calls beside its own."""
+    deepest: int | None = None
+    """Of the fork of a sub-agent's thread: the greatest depth in the original's tree, which is its own limit, too."""
 
     def heard(self, by: str) -> "RunOrigin":
         """Note who said something: one person's memory must not be recalled for another person."""

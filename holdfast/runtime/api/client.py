@@ -9,12 +9,15 @@ from typing import Any, Self
 
 from temporalio.client import Client as TemporalClient
 
+from holdfast.budget.budget import Budget
 from holdfast.errors import SettingsError
 from holdfast.llm.blocks import Content
+from holdfast.run.comparing import Comparison
 from holdfast.run.state import Status
 from holdfast.runtime.api.schedules import Schedules
 from holdfast.runtime.api.thread import Thread, named
 from holdfast.runtime.api.views import ThreadSummary
+from holdfast.runtime.client.comparing import compare_threads
 from holdfast.runtime.client.idempotent_starts import start_once
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.publishing import Publication, publish
@@ -126,6 +129,7 @@ class Client:
         idle_limit: float | None = None,
         by: str | None = None,
         by_proven: bool = False,
+        budget: Budget | None = None,
     ) -> Thread:
         """Start a thread. With an id, that happens once: the same start again returns the thread that there is.
 
@@ -142,6 +146,8 @@ class Client:
             by: Who gives the task; None for the client's `by`.
             by_proven: This program has authenticated the person that it names in `by`. Otherwise the run cannot use
                 their memories. The client's own `by` counts as authenticated.
+            budget: What the run may use of steps, tokens, money and time, as far as the agent's own budget allows it;
+                None for that one.
 
         Raises:
             TaskDiffers: There is a thread of that id, with another task or for another agent. `Thread.say` continues
@@ -155,7 +161,13 @@ class Client:
         by, by_proven = named(self._by if by is None else by), by_proven or by is None
         if thread is None:
             started = await self._threads.start(
-                task, agent=agent, workspace=workspace, idle_limit=idle_limit, by=by, by_proven=by_proven
+                task,
+                agent=agent,
+                workspace=workspace,
+                idle_limit=idle_limit,
+                by=by,
+                by_proven=by_proven,
+                budget=budget,
             )
             return self.thread(started.thread)
         await start_once(
@@ -167,6 +179,7 @@ class Client:
             idle_limit=idle_limit,
             by=by,
             by_proven=by_proven,
+            budget=budget,
         )
         return self.thread(thread)
 
@@ -190,6 +203,26 @@ class Client:
         """
         found = await list_threads(self._threads, status=status, limit=limit, loops=False)
         return [ThreadSummary.model_validate(each) for each in found]
+
+    async def diff(
+        self, first: str, second: str, *, first_at: int | None = None, second_at: int | None = None
+    ) -> Comparison:
+        """Compare two threads, or one at two events: messages, calls, verdicts and token counts after the first
+        difference.
+
+        Args:
+            first: A thread's id.
+            second: A thread's id; it may be the same.
+            first_at: The position of the last event of `first` to compare; None for all.
+            second_at: The same of `second`.
+
+        Raises:
+            ThreadNotFound: There is no such thread.
+            PositionInvalid: There is no such event.
+            EventsMissing: Some of the events can no longer be read.
+        """
+        places = (check_thread_id(first), first_at), (check_thread_id(second), second_at)
+        return await compare_threads(self._threads, *places)
 
     async def publish(
         self, event: str, data: dict[str, Any] | None = None, *, id: str = "", by: str | None = None

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.base.models import Frozen
+from holdfast.budget.budget import Budget
 from holdfast.llm.blocks import Content
 from holdfast.runtime.api.thread import Thread, named
 from holdfast.runtime.api.views import ThreadStatus
@@ -40,6 +41,8 @@ class ScheduleState(Frozen):
     workspace: str | None
     """A folder on the worker; None for one of each thread's own."""
     reason: str
+    budget: str = ""
+    """What each run may use: `usd=2,tokens=100000`; empty for what its agent says."""
     cron: str | None
     """The cron expression; None with `every`, or for times that somebody has set in Temporal."""
     every: float | None
@@ -94,6 +97,7 @@ class Schedules:
         by: str | None = None,
         by_proven: bool = False,
         reason: str = "",
+        budget: Budget | None = None,
         replace: bool = False,
     ) -> ScheduleState:
         """Add a schedule. The same schedule again changes nothing.
@@ -115,6 +119,7 @@ class Schedules:
             by: Who gives the task of each run; None for the client's `by`.
             by_proven: This program has authenticated the person that it names in `by`, as in `Client.start`.
             reason: Why there is the schedule.
+            budget: What each run may use, as far as the agent's own budget allows it; None for that one.
             replace: Replace another schedule of that name, which stays paused if it is.
 
         Raises:
@@ -136,6 +141,7 @@ class Schedules:
             by=named(self._by if by is None else by),
             by_proven=by_proven or by is None,
             reason=reason,
+            budget=budget,
         )
         await schedules.add_schedule(self._threads, name, given, replace=replace)
         return await self.state(name)

@@ -125,6 +125,29 @@ def _closing(found: AsyncIterator[Any], loop: Loop) -> Iterator[None]:
             loop.run(close())
 
 
+class Another(_Made, Generic[P]):
+    """A method of `Thread` that returns another thread."""
+
+    def __init__(self, method: Callable[Concatenate[Thread, P], Awaitable[Thread]]) -> None:
+        super().__init__(method)
+
+    @overload
+    def __get__(self, face: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, face: _Face[Thread], owner: type) -> Callable[P, "SyncThread"]: ...
+    def __get__(self, face: _Face[Thread] | None, owner: type) -> "Self | Callable[P, SyncThread]":
+        """Bind the method to an object."""
+        if face is None:
+            return self
+        behind, loop = face._behind, face._loop
+
+        def another(*args: P.args, **kwargs: P.kwargs) -> SyncThread:
+            made: Awaitable[Thread] = self._method(behind, *args, **kwargs)
+            return SyncThread(loop.run(made), loop)
+
+        return update_wrapper(another, self._method)
+
+
 class SyncThread(_Face[Thread]):
     """`Thread` for programs without an event loop: the same methods, which wait."""
 
@@ -144,6 +167,7 @@ class SyncThread(_Face[Thread]):
     decide = Call(Thread.decide)
     say = Call(Thread.say)
     refine = Call(Thread.refine)
+    extend = Call(Thread.extend)
     retry = Call(Thread.retry)
     compact = Call(Thread.compact)
     lift = Call(Thread.lift)
@@ -151,6 +175,8 @@ class SyncThread(_Face[Thread]):
     resume = Call(Thread.resume)
     wake = Call(Thread.wake)
     cancel = Call(Thread.cancel)
+    fork = Another(Thread.fork)
+    restart = Another(Thread.restart)
 
 
 class SyncSchedules(_Face[Schedules]):
@@ -228,6 +254,7 @@ class SyncClient(_Face[Client]):
     start = Start(Client.start)
     threads = Call(Client.threads)
     publish = Call(Client.publish)
+    diff = Call(Client.diff)
 
     @property
     def schedules(self) -> SyncSchedules:

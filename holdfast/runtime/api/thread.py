@@ -12,6 +12,7 @@ from holdfast.authority.follow_ups import WhenBusy
 from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import Decision, DecisionKind, Lift
 from holdfast.base.names import person_name
+from holdfast.budget.budget import Amounts
 from holdfast.errors import NotAccepted, Refused, SettingsError
 from holdfast.llm.blocks import Content
 from holdfast.llm.messages import AnyMessage, from_json
@@ -19,7 +20,7 @@ from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
-from holdfast.runtime.client import decisions, messages, pausing, refining, waking
+from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, waking
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.follow import follow as follow_events
 from holdfast.runtime.client.messages import MessageResult
@@ -234,6 +235,32 @@ class Thread:
         answer = await refining.refine(self._threads, self.id, payload, private=private)
         return self._counted(answer, f"refinement of thread {self.id!r}")
 
+    async def extend(
+        self, more: Amounts, *, by: str | None = None, reason: str = "", key: Path | str | None = None
+    ) -> UpdateResult:
+        """Extend the budget of an open run; one that the end of its budget has blocked continues.
+
+        Args:
+            more: What is added to the limits: `Amounts(usd="1")`. Seconds count from now on.
+            by: Who extends it; None for the client's `by`.
+            reason: Why; it is in the log.
+            key: The file of the private key to sign with; None for the client's `key`.
+
+        Returns:
+            `accepted`, or `sent` where no worker has answered: Temporal keeps it for the next one.
+
+        Raises:
+            NotAccepted: The budget is as before; `outcome` is `not_entitled`, `unsigned` or `bad_signature` for a
+                person who may not extend it, `too_much`, `no_budget` where the run has no such limit, or `too_late`
+                for a closed run.
+            SettingsError: Nothing says who extends it, or the key cannot be read.
+        """
+        path = Path(key) if key else self._key
+        payload = {**more.model_dump(mode="json", exclude_none=True), "by": self._person(by), "reason": reason}
+        private = read_key(path) if path else None
+        answer = await extending.extend(self._threads, self.id, payload, private=private)
+        return self._counted(answer, f"extension of thread {self.id!r}")
+
     async def retry(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
         """Resume a blocked run, once its cause is fixed.
 
@@ -273,7 +300,8 @@ class Thread:
         The LLM does not read about it: send it a message with `say` if it should try again.
 
         Args:
-            constraint: Its number, as `state` lists it in `constraints`.
+            constraint: Its number, as `state` lists it in `constraints`; 0 to let the effects of a fork run as the
+                policy says.
             by: Who lifts it; None for the client's `by`.
             reason: Why; it is in the log.
             key: The file of the private key to sign with; None for the client's `key`.
@@ -385,6 +413,92 @@ class Thread:
         given: dict[str, Any] = {"event": event, "id": id, "data": data, "call": call, "reason": reason}
         answer = await waking.wake(self._threads, self.id, by=self._person(by), **given)
         return self._counted(answer, f"{f'event {event}' if event else 'wake'} of thread {self.id!r}")
+
+    async def fork(
+        self,
+        *,
+        at: int | None = None,
+        id: str | None = None,
+        say: Content | None = None,
+        edit_message: Content | None = None,
+        agent: str | None = None,
+        workspace: str | Path | None = None,
+        by: str | None = None,
+        by_proven: bool = False,
+    ) -> "Thread":
+        """Fork the thread: a new one that begins with the same events, byte for byte. This one does not change.
+
+        Effects of the fork ask a person first until an approver lifts that: `lift(0)` on the fork.
+
+        Args:
+            at: The position of the last event that the fork has; None for the last.
+            id: The fork's id: the same fork again returns the one that there is. None for a new id.
+            say: A message that the fork begins with; None for none.
+            edit_message: A message in place of the last one of a person up to `at`; None for none.
+            agent: Another agent of the catalog, with its LLM and policy; None for the thread's.
+            workspace: A folder on the worker's machine; None for one of the fork's own.
+            by: Who forks it; None for the client's `by`.
+            by_proven: This program has authenticated that person; as with `Client.start`.
+
+        Raises:
+            PositionInvalid: There is no such event, or no message that could be edited.
+            ThreadExists: There is another thread of that id.
+            ThreadIdInvalid: The id cannot be used.
+            TaskInvalid: The message cannot be sent, or there are two.
+            FleetKeyMissing: A fork needs the fleet key.
+            EventsMissing: The thread's events can no longer be read.
+        """
+        done = await forks.fork(
+            self._threads,
+            self.id,
+            at=at,
+            id=id,
+            say=say,
+            edit=edit_message,
+            agent=agent,
+            workspace=None if workspace is None else str(workspace),
+            by=named(self._by if by is None else by),
+            by_proven=by_proven or by is None,
+        )
+        return Thread(done.thread, threads=self._threads, by=self._by, key=self._key)
+
+    async def restart(
+        self,
+        *,
+        id: str | None = None,
+        task: Content | None = None,
+        agent: str | None = None,
+        workspace: str | Path | None = None,
+        by: str | None = None,
+        by_proven: bool = False,
+    ) -> "Thread":
+        """Start the thread's task again in a new thread, with a clean slate. This one keeps its record.
+
+        Args:
+            id: The new thread's id; None for a new one.
+            task: Another task; None for the same.
+            agent: Another agent; None for the same.
+            workspace: A folder on the worker's machine; None for one of the new thread's own.
+            by: Who gives the task; None for the client's `by`, or else the same person, as a claim.
+            by_proven: This program has authenticated that person; as with `Client.start`.
+
+        Raises:
+            ThreadExists: There is a thread of that id.
+            ThreadIdInvalid: The id cannot be used.
+            TaskInvalid: The task is empty or too long.
+            EventsMissing: The thread's first events can no longer be read.
+        """
+        started = await restarts.restart(
+            self._threads,
+            self.id,
+            id=id,
+            task=task,
+            agent=agent,
+            workspace=None if workspace is None else str(workspace),
+            by=named(self._by if by is None else by) or None,
+            by_proven=by_proven or by is None,
+        )
+        return Thread(started.thread, threads=self._threads, by=self._by, key=self._key)
 
     async def cancel(self, reason: str = "") -> UpdateResult:
         """Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.

@@ -9,6 +9,7 @@ from holdfast.authority.approvals import RequestKind
 from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import DecisionKind
 from holdfast.base.models import Frozen
+from holdfast.budget.budget import LimitName
 from holdfast.llm.messages import Usage
 from holdfast.run.lifecycle import Phase
 from holdfast.run.outlook import Following
@@ -69,6 +70,8 @@ class PendingRequest(Frozen):
     """When they are reminded next."""
     escalate_at: datetime | None = None
     """When more people are asked."""
+    path: tuple[str, ...] = ()
+    """Of a sub-agent's request: the threads from the root of its tree to its own, which takes the decision."""
 
 
 class RememberedRule(Frozen):
@@ -125,6 +128,22 @@ class DelayedCall(Frozen):
     starts_at: datetime
 
 
+class ThreadFork(Frozen):
+    """Where a thread was forked from (`Thread.fork`)."""
+
+    thread: str
+    """The thread that it was forked from."""
+    position: int
+    """The last event that both have."""
+    head: str
+    """The digest of that event."""
+    by: str
+    effects_ask: bool
+    """Effects ask a person first, whatever the policy allows; `Thread.lift(0)` ends that."""
+    lifted_by: str | None = None
+    """Who ended it."""
+
+
 class ThreadLimits(Frozen):
     """What counts towards an agent's limits, and the limits (`holdfast.Limits`)."""
 
@@ -141,6 +160,27 @@ class ThreadLimits(Frozen):
     """How often the call that repeats most has ended in the same way, with nothing new in between."""
     repeats_asked: int = 0
     """At how many people are asked, or the run is blocked; 0 for never."""
+
+
+class BudgetLimit(Frozen):
+    """What a limit of a run's budget allows, and what became of it: exact decimals, in dollars, seconds or a count."""
+
+    limit: LimitName
+    allowed: str
+    spent: str
+    reserved: str
+    """By what is under way."""
+    left: str
+
+
+class ThreadBudget(Frozen):
+    """The account of a run."""
+
+    limits: tuple[BudgetLimit, ...]
+    closing: Literal["", "asked", "over"] = ""
+    """`asked`: the LLM makes its last call; `over`: no further call before a person extends the budget."""
+    short: str = ""
+    """The limit that ended it."""
 
 
 class ThreadPolls(Frozen):
@@ -192,6 +232,30 @@ class ThreadDormancy(Frozen):
     buffered: tuple[KeptEvent, ...]
 
 
+class ThreadLineage(Frozen):
+    """Which run started a sub-agent."""
+
+    parent: str
+    root: str
+    path: tuple[str, ...]
+    """The threads above it, the root first."""
+    call: int
+    """The number of the parent's call."""
+
+
+class Subagent(Frozen):
+    """A sub-agent, as its parent has it."""
+
+    call: int
+    """The number of the call that started it."""
+    thread: str
+    agent: str
+    status: str
+    """`open`, or how it ended."""
+    background: bool = False
+    since: datetime
+
+
 class ThreadState(Frozen):
     """Where a thread stands."""
 
@@ -217,6 +281,12 @@ class ThreadState(Frozen):
     """The run's folder on the worker."""
     schedule: str = ""
     """The name of the schedule that started the thread; empty for none."""
+    fork: ThreadFork | None = None
+    """Where the thread was forked from; None if it was not."""
+    lineage: ThreadLineage | None = None
+    """Which run started it as a sub-agent; None for none."""
+    subagents: tuple[Subagent, ...] = ()
+    """The sub-agents that it has started."""
     pending: tuple[PendingRequest, ...]
     remembered: tuple[RememberedRule, ...] = ()
     delegated: tuple[Delegation, ...] = ()
@@ -235,6 +305,8 @@ class ThreadState(Frozen):
     """The LLM that the agent uses."""
     limits: ThreadLimits | None = None
     """What counts towards the agent's limits; None until a worker has loaded it."""
+    budget: ThreadBudget | None = None
+    """What the run may use, and has used; None where it has no budget."""
     warning: str = ""
     """What a person should change, though the run can continue; empty for nothing."""
     usage: Usage
@@ -263,6 +335,8 @@ class ThreadSummary(Frozen):
     """Tokens of all LLM calls; None where the run could not report them in time."""
     llm: str | None = None
     """The LLM that the agent uses; None where that is unknown."""
+    budget: ThreadBudget | None = None
+    """What an open run may use, and has used; None where it has no budget, or could not say so in time."""
 
 
 class Result(Frozen):

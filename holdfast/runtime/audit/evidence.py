@@ -49,7 +49,9 @@ class Unchecked:
     """Something that could not be checked."""
 
     what: str
-    """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts` or `iterations`."""
+    """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts`, `iterations`;
+    of a file also `signature`, `signer`, `bodies`, `original`, `parent`, `subagents`.
+    """
     why: str
 
 

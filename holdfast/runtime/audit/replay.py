@@ -97,6 +97,7 @@ async def _failure(run: RecordedRun, workflows: Sequence[type], *, strict: bool,
         data_converter=data_converter,
         workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
         runtime=runtime,
+        debug_mode=True,  # on a busy machine, two seconds pass without a deadlock, which would be a difference
     )
     history = WorkflowHistory(run.thread, run.events)
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)

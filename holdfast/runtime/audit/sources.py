@@ -29,6 +29,8 @@ class Segment:
 
     events: list[AgentEvent]
     state: RunState | None = None
+    head: str = ""
+    """The digest of the event before the first one; empty at the beginning of the log."""
 
 
 @dataclass
@@ -126,7 +128,7 @@ def _add_run(log: Log, run: RecordedRun) -> None:
     if before and start <= before[-1].position + 1:
         before += [event for event in events if event.position > before[-1].position]
     else:
-        log.segments.append(Segment(list(events), begin.state if start else None))
+        log.segments.append(Segment(list(events), begin.state if start else None, head if start else ""))
 
 
 # The permanent record.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.audit.audit import Audit, Effects, Fault
+from holdfast.audit.forks import first_thread
 from holdfast.authority.policy import Policy
 from holdfast.runtime.audit.evidence import (
     ADVICE,
@@ -23,6 +24,7 @@ from holdfast.runtime.audit.evidence import (
     ledger_rows,
     logs_set_aside,
 )
+from holdfast.runtime.audit.forgotten import forgotten_faults, tombstone_of
 from holdfast.runtime.audit.sources import Log, Segment, differences, from_histories, from_record, join
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.record import Evidence
@@ -88,6 +90,8 @@ async def verify(
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
+    if evidence and (found := await tombstone_of(evidence, thread)):
+        return _verification(thread, found.events, *await forgotten_faults(threads, found, evidence))
     unchecked: list[Unchecked] = []
     origin = origin_of(thread) or thread
     # Read before the log, so that the log has the events which started these effects.
@@ -137,12 +141,32 @@ async def verify(
     )
 
 
+def _verification(thread: str, events: int, faults: list[Finding], unchecked: list[Unchecked]) -> Verification:
+    """The result for a forgotten thread."""
+    if not faults:
+        return Verification(thread, True, events, ("record",), unchecked=tuple(unchecked))
+    first = min(faults, key=lambda fault: fault.order)
+    return Verification(
+        thread=thread,
+        ok=False,
+        events=events,
+        sources=("record",),
+        where=first.where,
+        position=first.position,
+        reason=first.reason,
+        advice=ADVICE[first.where],
+        unchecked=tuple(unchecked),
+    )
+
+
 def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> _AuditResult:
     """Audit the events, up to the first fault."""
     result = _AuditResult(whole=bool(segments) and segments[0].state is None)
+    owner = first_thread([event for segment in segments for event in segment.events], thread)
     for segment in segments:
-        audit = Audit(thread, state=segment.state, trusted=trusted)
+        audit = Audit(owner, state=segment.state, trusted=trusted, head=segment.head)
         audit.take(segment.events)
+        owner = audit.thread
         result.effects |= audit.effects
         result.past |= audit.past
         result.artifacts |= audit.artifacts

@@ -13,13 +13,17 @@ import typer
 
 from holdfast.runtime.cli.options import Invocation
 from holdfast.runtime.cli.verbs import (
+    budgets,
     decisions,
     events,
+    forks,
     inspect,
+    keep,
     loops,
     memory,
     operate,
     policies,
+    portable,
     projects,
     runs,
     schedules,
@@ -59,7 +63,23 @@ def build_app(*, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
         context_settings=_HELP_OPTIONS,
     )
     app.callback(help=HELP.format(program=CLI.command()))(_options)
-    for module in (projects, runs, events, decisions, inspect, loops, schedules, memory, trust, operate, policies):
+    for module in (
+        projects,
+        runs,
+        forks,
+        budgets,
+        events,
+        decisions,
+        inspect,
+        portable,
+        loops,
+        schedules,
+        memory,
+        trust,
+        keep,
+        operate,
+        policies,
+    ):
         module.verbs.register(app, partial(_carry_out, workflows=workflows))
     return app
 

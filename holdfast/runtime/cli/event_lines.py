@@ -8,6 +8,7 @@ from datetime import datetime
 from rich.text import Text
 
 from holdfast.base.durations import span_text
+from holdfast.budget.budget import amount_text
 from holdfast.llm.blocks import ReplyContent, ToolCall, blocks_of, text_of
 from holdfast.llm.content import read_content
 from holdfast.llm.messages import AssistantMessage, ToolMessage, from_json
@@ -24,10 +25,19 @@ PROGRESS = frozenset(
         *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
         *("approval_requested", "reconcile_requested", "decision_received"),
         *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
-        *("run_reset", "task_refined", "message_taken", "message_awaited", "learning_requested", "learning_skipped"),
+        *(
+            "run_reset",
+            "run_forked",
+            "task_refined",
+            "message_taken",
+            "message_awaited",
+            "learning_requested",
+            "learning_skipped",
+        ),
         *("context_exceeded", "compaction_requested", "context_compacted"),
         *("constraint_lifted", "run_blocked", "run_unblocked", "run_paused", "run_resumed", "run_finished"),
-        *("dormancy_began", "wake_received"),
+        *("dormancy_began", "wake_received", "subagent_started", "subagent_ended"),
+        *("budget_low", "budget_spent", "budget_extended"),
     }
 )
 """The events that `start --wait` shows as progress."""
@@ -43,6 +53,8 @@ _STYLES = {
     "run_reset": "yellow",
     "signal_rejected": "yellow",
     "refusals_counted": "yellow",
+    "budget_low": "yellow",
+    "budget_spent": "bold yellow",
     "context_exceeded": "yellow",
     "learning_skipped": "yellow",
     "message_awaited": "bold green",
@@ -109,6 +121,9 @@ def _summary(event: JSON) -> str:
         case "run_reset":
             done = "; ".join(f"{effect['call'] or effect['tool']}: {effect['status']}" for effect in event["effects"])
             return brief(f"reset to here; effects since then: {done or 'none'}", 240)
+        case "run_forked":
+            point, by = event["point"], f" by {event['by']}" if event.get("by") else ""
+            return brief(f"forked from {point['thread']} after event {point['position']}{by}", 240)
         case "user_message_received":
             by = f"{event['by']}: " if event["by"] else ""
             return brief(by + text_of(read_content(event["content"])))
@@ -188,11 +203,34 @@ def _summary(event: JSON) -> str:
             more = f" for call {event['call']}" if event["call"] else ""
             why = f": {event['reason']}" if event["reason"] else ""
             return brief(f"{what}{more} by {event['by']}, {event['outcome']} {event['data']}{why}", 300)
+        case "subagent_started":
+            where = ", in the background" if event["background"] else ""
+            return brief(f"call {event['number']}: agent {event['agent']} in thread {event['thread']}{where}", 300)
+        case "subagent_ended":
+            return brief(
+                f"call {event['number']}: thread {event['thread']} {event['status']}, {event['steps']} steps", 300
+            )
         case "constraint_lifted":
             why = f": {event['reason']}" if event["reason"] else ""
-            return brief(f"constraint {event['constraint']}, by {event['by']}{why}")
+            number = event["constraint"]
+            what = f"constraint {number}" if number else "effects of the fork run as the policy says"
+            return brief(f"{what}, by {event['by']}{why}")
         case "run_blocked":
             return brief(f"{event['cause']}: {event['message']}{_outage(event)}", 600)
+        case "budget_reserved":
+            usd = f", {amount_text('usd', event['nano_usd'])} usd" if event["nano_usd"] else ""
+            what = f"the sub-agent of call {event['call']}" if event.get("call") else "the next LLM call"
+            steps = f"{count(event['steps'], 'step')}, " if event.get("call") and event["steps"] else ""
+            return f"{steps}{count(event['tokens'], 'token')}{usd} for {what}"
+        case "budget_low":
+            return brief(f"{event['spent']} of {event['allowed']} {event['limit']} are used")
+        case "budget_spent":
+            last = "the LLM makes its last call" if event["last_call"] else "no call fits"
+            return brief(f"too little is left of {event['limit']}: {last}")
+        case "budget_extended":
+            proof, why = (f" ({event['proof']})" if event["proof"] else ""), event["reason"] and f": {event['reason']}"
+            then = ", and the run continues" if event["resumes"] else ""
+            return brief(f"by {event['by']}{proof}, {_amounts(event['more'])}{then}{why}", 300)
         case "run_unblocked":
             return brief(f"by {event['by']}" + (f": {event['reason']}" if event["reason"] else ""))
         case "run_paused":
@@ -362,3 +400,7 @@ def message_text(message: JSON) -> Text:
 def _words(content: ReplyContent) -> str:
     """What a message says, without its tool calls."""
     return text_of(tuple(block for block in blocks_of(content) if not isinstance(block, ToolCall)))
+
+
+def _amounts(more: JSON) -> str:
+    return ", ".join(f"{name}={amount}" for name, amount in more.items() if amount is not None)

@@ -19,8 +19,11 @@ _CODES = {
     **dict.fromkeys(("SettingsError", "LoadError", "CatalogError", "PolicyError"), USAGE),
     **dict.fromkeys(("TaskInvalid", "ThreadIdInvalid", "ThreadExists", "StatusInvalid"), USAGE),
     **dict.fromkeys(("PositionInvalid", "HistoryFileInvalid", "ScheduleInvalid", "ScheduleExists"), USAGE),
+    **dict.fromkeys(("ExportFailed",), USAGE),
     **dict.fromkeys(("ThreadNotFound", "AgentNotFound", "WorkspaceNotFound", "EventsMissing"), NOT_FOUND),
+    "ThreadForgotten": NOT_FOUND,
     **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound", "ArtifactNotFound", "ScheduleNotFound"), NOT_FOUND),
+    **dict.fromkeys(("FileUnreadable",), NOT_FOUND),
     **dict.fromkeys(("ServerUnreachable", "StackError", "RecordUnavailable"), UNREACHABLE),
     **dict.fromkeys(("Refused", "ItemRefused"), REFUSED),
 }

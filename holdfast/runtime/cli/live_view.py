@@ -17,9 +17,11 @@ from holdfast.authority.statements import parsed
 from holdfast.base.readable_json import readable_json
 from holdfast.errors import EventOutOfPlace
 from holdfast.log.events import EVENTS
+from holdfast.run.budgeting import BUDGET_SPENT
 from holdfast.run.details import HARMLESS
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
+from holdfast.runtime.cli.budget_words import budget_words
 from holdfast.runtime.cli.keys import ASKS, Keys, choices_for, decision_of, hints_for
 from holdfast.runtime.cli.screens import (
     STATUS_STYLES,
@@ -33,6 +35,7 @@ from holdfast.runtime.cli.screens import (
 from holdfast.runtime.cli.scrolling import Scrolling
 from holdfast.runtime.cli.text import brief, visible
 from holdfast.runtime.client.threads import JSON
+from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.recent import running_calls
 from holdfast.runtime.reading.runs import Retrying
 
@@ -62,6 +65,8 @@ class View:
         self.pressed = ""
         """The last key. Why it did nothing is shown until the next one."""
         self.retrying: Sequence[Retrying] = ()
+        self.below: Sequence[Text] = ()
+        """The sub-agents, each on a line."""
         self._console = console
         self._recent: list[JSON] = []
         self._spinner = Spinner("dots")
@@ -81,7 +86,8 @@ class View:
             {**request.view(), "thread": self.state.thread, "arguments": parsed(request.arguments)}
             for request in self.state.authority.requests
         ]
-        self.keys.update(requests, blocked=self.state.blocked is not None)
+        blocked = self.state.blocked is not None and self.state.blocked.cause != BUDGET_SPENT  # `retry` does not help
+        self.keys.update(requests, blocked=blocked)
         self.keys.paused = self.state.pause is not None
 
     def seen(self, request: JSON) -> bool:
@@ -144,10 +150,13 @@ class View:
             f"  agent {agent}, step {state.steps.count}  ",
             (tokens_words(state.usage.model_dump()), "dim"),
         )
+        if words := budget_words(state.account.view()):
+            yield Text(f"Budget: {words}".replace("\n", " · "), "dim")
         if self.keys.request is None:
             yield Text("─" * min(self._console.width, 80), "dim")
         for call in running_calls(self._recent):
             yield Text(f"  {visible(call)}", "cyan")
+        yield from self.below
         now = datetime.now(UTC)
         for each in self.retrying:
             yield Text(f"  {'paused' if each.paused else 'retrying'} {retry_words(each, now=now)}", "yellow")
@@ -159,7 +168,9 @@ class View:
             yield Text(brief(f"Dormant, and waits for {state.dormancy.words}", 400), "bold blue")
         if state.blocked:
             yield Text(f"Blocked: {brief(f'{state.blocked.cause}: {state.blocked.message}', 400)}", "bold red")
-            if words := limits_words(state.view()["limits"]):
+            if state.blocked.cause == BUDGET_SPENT:
+                yield Text(f"  {CLI.command('extend', state.thread, '--budget', 'usd=1')}", "bold")
+            elif words := limits_words(state.view()["limits"]):
                 yield Text(f"  {words}", "red")
 
     def _waiting(self) -> Iterator[Text]:

@@ -13,6 +13,7 @@ from holdfast.base.readable_json import readable_json
 from holdfast.run.details import votes_words
 from holdfast.run.substates.dormancy import looks_words
 from holdfast.runtime.audit.verify import Verification
+from holdfast.runtime.cli.budget_words import budget_words, left_words
 from holdfast.runtime.cli.costs import cost_words
 from holdfast.runtime.cli.outlook_rows import outlook_rows
 from holdfast.runtime.cli.text import age_words, brief, clock, count, indented, visible
@@ -87,11 +88,13 @@ def show_screen(
     rows = outlook_rows(state, last, now=at)
     rows += [("Task", visible(state["task"])), *map(refinement_row, state.get("refinements", ()))]
     rows += [("Workspace", visible(state["workspace"])), ("Schedule", visible(state.get("schedule", "")))]
+    rows += [("Root", visible(root_words(state))), *(("Sub-agent", child_words(c)) for c in state.get("subagents", ()))]
     rows += [("Running", visible(call)) for call in state.get("running", ())]
     rows += [("Delayed", delay_words(each, at)) for each in state.get("delayed", ())]
     rows += [("Paused" if each.paused else "Retrying", retry_words(each, now=at, thread=thread)) for each in retrying]
     rows += [("Warning", visible(state.get("warning", "")))]
     rows += [("Tokens", tokens_words(usage)), ("Cost", cost_words(state) if "cost" in state else "")]
+    rows += [("Budget", budget_words(state.get("budget")))]
     rows += [("Limits", limits_words(state.get("limits"))), ("Web UI", ui or "")]
     for label, text in rows:
         if text:
@@ -112,7 +115,8 @@ def show_screen(
         if reason := blocked.get("reason"):
             screen.append(f"  last: {brief(reason, 1_000)}\n")
         if origin is None:
-            screen.append(f"  {CLI.command('retry', thread)}\n", "bold")
+            then = ("extend", thread, "--budget", "usd=1") if blocked["cause"] == "BudgetSpent" else ("retry", thread)
+            screen.append(f"  {CLI.command(*then)}\n", "bold")
     for rule in state.get("remembered", ()):
         revoke = CLI.command("revoke", thread, "--remembered", rule["rule"])
         screen.append("\nAllowed from now on  ", "bold").append(
@@ -135,6 +139,12 @@ def show_screen(
         screen.append(f"\nConstraint {number}  ", "bold").append(f"refuses {brief(what, 300)}{end}\n")
         screen.append(f"  {brief(constraint['reason'], 600)}\n")
         screen.append(f"  {CLI.command('lift', thread, number)}\n", "dim")
+    if fork := state.get("fork"):
+        screen.append("\nFork ", "bold").append(f"of {brief(fork['thread'])} after event {fork['position']}")
+        screen.append(f", by {brief(fork['by'])}\n" if fork["by"] else "\n")
+        if fork["effects_ask"]:
+            screen.append("  its effects ask first, whatever the policy allows\n")
+            screen.append(f"  {CLI.command('lift', thread, '0')}\n", "dim")
     for request in state["pending"]:
         asked = request_screen if origin is None else _request_text
         screen.append("\n").append(asked({"thread": thread, **request}))
@@ -318,10 +328,25 @@ def tokens_words(usage: JSON) -> str:
     return f"{usage['prompt_tokens']:,} prompt{cached}, {usage['completion_tokens']:,} completion"
 
 
+def root_words(state: JSON) -> str:
+    """Where a sub-agent stands in its tree; empty for any other run."""
+    lineage = state.get("lineage")
+    return " > ".join([*lineage["path"], state["thread"]]) if lineage else ""
+
+
+def child_words(child: JSON) -> str:
+    """A sub-agent in a line, as its parent has it."""
+    how = f"{child['status']}, in the background" if child["background"] else child["status"]
+    return brief(f"{child['thread']}  agent {child['agent']}, {how}", 240)
+
+
 def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
     """Threads in columns, the task last and shortened. What is unknown is `?`."""
     asleep = any(row.get("wakes_at") for row in rows)
-    heads = ("THREAD", "STATUS", *(["WAKES"] if asleep else []), "STEP", "PENDING", "AGE", "COST", "AGENT", "TASK")
+    budgets = any(row.get("budget") for row in rows)
+    more = ["LEFT"] if budgets else []
+    wakes = ["WAKES"] if asleep else []
+    heads = ("THREAD", "STATUS", *wakes, "STEP", "PENDING", "AGE", "COST", *more, "AGENT", "TASK")
     at = now or datetime.now(UTC)
     table = [
         (
@@ -332,6 +357,7 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
             str(row["pending"] or "–"),
             age_words(row["started_at"], now=at),
             cost_words(row),
+            *([left_words(row) or "–"] if budgets else []),
             brief(row["agent"] or "–"),
             refined_words(row) + brief(row["task"] or "?", TASK_CHARS),
         )

@@ -4,12 +4,13 @@ Leaving the view does not change the run.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from holdfast.authority.statements import Decision
 from holdfast.errors import HoldfastError
@@ -18,13 +19,20 @@ from holdfast.runtime.cli.event_lines import event_line
 from holdfast.runtime.cli.keyboard import Keyboard
 from holdfast.runtime.cli.keys import Answer, Edit, Message
 from holdfast.runtime.cli.live_view import View
+from holdfast.runtime.cli.text import brief
+from holdfast.runtime.cli.tree_screens import node_lines
 from holdfast.runtime.client.decisions import UpdateResult, decide, retry
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.messages import say
 from holdfast.runtime.client.pausing import pause, resume
 from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.client.trees import Node, read_tree
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
+from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.runs import retrying
+
+ROWS_BELOW = 12
+"""Rows for the sub-agents of a run: the rest of the screen is the run's own."""
 
 LOOK_SECONDS = 2.0
 """How often to ask Temporal which calls are being retried; events report that only afterwards."""
@@ -68,6 +76,7 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
             while True:
                 with suppress(HoldfastError):  # `show` reports it, if it lasts
                     view.retrying = retrying(await threads.runs.describe(thread))
+                    view.below = await _below(threads, view)
                 await asyncio.sleep(LOOK_SECONDS)
 
         async def edit(order: Edit) -> str:
@@ -98,6 +107,26 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
                 live.refresh()
 
         return await _first(show, answer, look)
+
+
+async def _below(threads: Threads, view: View) -> list[Text]:
+    """The open sub-agents of a run, and theirs: with the commands that show their requests."""
+    if not view.state.subagents.open:
+        return []
+    tree = await read_tree(threads, view.state.thread, only=lambda child: child["status"] == "open")
+    return rows_below([(depth, node) for depth, node in tree.walk() if depth], thread=view.state.thread)
+
+
+def rows_below(runs: Sequence[tuple[int, Node]], *, thread: str) -> list[Text]:
+    """The runs below a thread, each with its depth: where there are too many, those that ask for something first."""
+    lines = [line for depth, node in runs for line in node_lines(node, depth)]
+    if len(lines) <= ROWS_BELOW:
+        return lines
+    lines = [
+        line for depth, node in sorted(runs, key=lambda run: not run[1].pending) for line in node_lines(node, depth)
+    ]
+    more = brief(CLI.command("show", thread, "--tree"), 300)
+    return [*lines[: ROWS_BELOW - 1], Text(f"  … {len(runs)} sub-agents in all: {more}", "dim")]
 
 
 async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:

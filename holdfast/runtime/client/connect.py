@@ -13,6 +13,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError
 
 from holdfast.errors import ServerUnreachable, StackError
+from holdfast.runtime.client.exiting import finish_at_exit
 from holdfast.runtime.client.unreachable import unreachable
 from holdfast.runtime.config.stack_file import DEFAULT_ADDRESS, Stack, read_stack
 from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
@@ -58,6 +59,7 @@ async def connect(
     Raises:
         ServerUnreachable: No server answers, or it refuses the connection.
     """
+    finish_at_exit()
     address = config["target_host"]
     converter = build_converter(codec or EncryptionCodec(), seals or Seals())
     try:
@@ -83,6 +85,7 @@ def adapt(client: Client, *, codec: EncryptionCodec, seals: Seals) -> Client:
 
     Interceptors stay. The data converter is replaced, for workers read Holdfast's encoding and encryption only.
     """
+    finish_at_exit()
     if issubclass(client.data_converter.payload_converter_class, LeanPayloadConverter):
         return client
     # The plugins have had their say on this configuration.

@@ -4,6 +4,7 @@ Temporal refuses a second workflow of the same id, and the thread's log says how
 processes can start the same thread, without a store of their own.
 """
 
+from holdfast.budget.budget import Budget
 from holdfast.errors import TaskDiffers, ThreadExists
 from holdfast.llm.blocks import Content
 from holdfast.runtime.client.start_options import check_task
@@ -20,6 +21,7 @@ async def start_once(
     idle_limit: float | None = None,
     by: str = "",
     by_proven: bool = True,
+    budget: Budget | None = None,
     exactly: bool = False,
 ) -> bool:
     """Start a thread, unless the same start has happened; return whether it is new. Needs no worker.
@@ -35,6 +37,7 @@ async def start_once(
         idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
         by: Who gives the task.
         by_proven: The caller has authenticated that person.
+        budget: What the run may use; that of the first start counts.
         exactly: The idle limit and the person have to be the same, too.
 
     Raises:
@@ -54,6 +57,7 @@ async def start_once(
             idle_limit=idle_limit,
             by=by,
             by_proven=by_proven,
+            budget=budget,
             once=True,
         )
     except ThreadExists:

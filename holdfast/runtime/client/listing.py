@@ -31,6 +31,7 @@ STATUSES: tuple[str, ...] = get_args(Status)
 _AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")
 _STEP = SearchAttributeKey.for_int("HoldfastStep")
+_ROOT = SearchAttributeKey.for_keyword("HoldfastRoot")
 _WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
 # Only the last Temporal run of an agent run: earlier ones were continued as new.
 _RUNS = f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
@@ -88,8 +89,8 @@ async def list_threads(
 
     Each row has `thread`, `agent`, `status`, `step`, `started_at` (of its latest Temporal run), `pending` (how many
     requests are open), `wakes_at` (when a dormant run wakes by itself), `task` (in one line), `refinements` (how often
-    it was refined), `usage` and `llm`. What is unknown is None: the task of a run that another program started, and
-    what was not reported within a second.
+    it was refined), `usage`, `llm` and `budget`. What is unknown is None: the task of a run that another program
+    started, and what was not reported within a second.
 
     Visibility lags a little, and has the step as of the last change of status: open threads are queried.
 
@@ -167,6 +168,7 @@ async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
             "pending": len(state["pending"]),
             "wakes_at": (state.get("dormancy") or {}).get("until") if state["status"] == "dormant" else None,
             "refinements": len(state.get("refinements", ())),
+            "budget": state.get("budget"),
         }
     if run.status is not WorkflowExecutionStatus.COMPLETED:
         return {}
@@ -256,6 +258,8 @@ async def _row(threads: Threads, run: WorkflowExecution) -> JSON:
         "refinements": None,
         "usage": None,
         "llm": None,
+        "root": known.get(_ROOT),
+        "budget": None,
     }
 
 

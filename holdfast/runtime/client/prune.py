@@ -1,20 +1,35 @@
 """Prune the permanent record: delete threads that ended long ago and have no open run."""
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+from holdfast.base.retention import Retention
 from holdfast.errors import ThreadNotFound
 from holdfast.runtime.reading.record import EndedThread, OpenRecord
 from holdfast.runtime.reading.runs import ENDED, Runs
+from holdfast.tools.subagents import parent_thread
 
 
-async def list_prunable(runs: Runs, record: OpenRecord, *, older_than: timedelta) -> list[EndedThread]:
+async def list_prunable(
+    runs: Runs, record: OpenRecord, *, older_than: timedelta | None = None, retention: Retention | None = None
+) -> list[EndedThread]:
     """List the threads to prune, oldest first: those that ended longer ago than that and have no open run.
+
+    A sub-agent stays as long as the run that may still read its result is open.
+
+    Args:
+        runs: The namespace's runs.
+        record: The permanent record.
+        older_than: The least age of the last event.
+        retention: Rules in its place, by how the last run ended.
 
     Raises:
         ServerUnreachable: Temporal does not answer, so it is unknown which runs are open.
     """
-    return [ended for ended in await record.prunable(older_than) if not await is_open(runs, ended.thread)]
+    rules = retention or Retention((("finished", older_than or timedelta()),))
+    now = datetime.now(UTC)
+    found = [each for each in await record.prunable(rules.least) if rules.is_due(each.outcome, now - each.last_at)]
+    return [ended for ended in found if not await is_needed(runs, ended.thread)]
 
 
 async def prune(
@@ -26,10 +41,18 @@ async def prune(
         ServerUnreachable: Temporal no longer answers; the remaining threads stay.
     """
     for ended in threads:
-        deleted = not await is_open(runs, ended.thread) and await record.prune(
+        deleted = not await is_needed(runs, ended.thread) and await record.prune(
             ended.thread, last_position=ended.last_position
         )
         yield ended, deleted
+
+
+async def is_needed(runs: Runs, thread: str) -> bool:
+    """Return whether a run of the thread is open, or one that may have started it, directly or not, as a sub-agent."""
+    if await is_open(runs, thread):
+        return True
+    parent = parent_thread(thread)
+    return bool(parent) and await is_needed(runs, parent)
 
 
 async def is_open(runs: Runs, thread: str) -> bool:

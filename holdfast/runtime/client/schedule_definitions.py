@@ -21,6 +21,7 @@ from temporalio.converter import WorkflowSerializationContext
 
 from holdfast.base.durations import span_text
 from holdfast.base.text import code, one_line, quoted
+from holdfast.budget.budget import Budget
 from holdfast.errors import HoldfastError, ScheduleInvalid
 from holdfast.llm.blocks import Content, text_of
 from holdfast.run.contracts import SCHEDULED_WORKFLOW
@@ -75,6 +76,7 @@ class Definition:
     by: str = ""
     by_proven: bool = True
     reason: str = ""
+    budget: Budget | None = None
 
 
 def check_schedule_name(name: str) -> str:
@@ -157,6 +159,7 @@ def schedule_of(name: str, given: Definition, *, task_queue: str) -> Schedule:
         agent=given.agent,
         workspace=given.workspace,
         reason=given.reason,
+        budget=given.budget,
         until=given.until,
     )
     every = timedelta(seconds=given.every) if given.every is not None else None
@@ -214,6 +217,7 @@ def definition_of(begin: ScheduledInput, found: ScheduleDescription) -> Definiti
         by=begin.by,
         by_proven=begin.by_proven,
         reason=begin.reason,
+        budget=begin.budget,
     )
 
 

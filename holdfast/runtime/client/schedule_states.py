@@ -120,6 +120,7 @@ async def schedule_state(threads: Threads, name: str, *, runs: bool = True) -> J
         "agent": given.agent,
         "workspace": given.workspace,
         "reason": given.reason,
+        "budget": given.budget.words if given.budget else "",
         "cron": given.cron,
         "every": given.every,
         "tz": given.tz,

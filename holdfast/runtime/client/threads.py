@@ -21,18 +21,22 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
+from holdfast.budget.budget import Budget
 from holdfast.errors import (
     AgentNotFound,
     FleetKeyMissing,
     HoldfastError,
+    PositionInvalid,
     ServerUnreachable,
     ThreadExists,
+    ThreadForgotten,
     ThreadNotFound,
     WorkspaceNotFound,
 )
 from holdfast.llm.blocks import Content
 from holdfast.log.events import AgentEvent
 from holdfast.run import contracts
+from holdfast.run.features import BUDGETS
 from holdfast.run.task_summary import memo, summary
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.start_options import (
@@ -113,6 +117,7 @@ class Threads:
         idle_limit: float | None = None,
         by: str = "",
         by_proven: bool = True,
+        budget: Budget | None = None,
         once: bool = False,
     ) -> Started:
         """Start a run: of a new thread, or re-open a closed thread. The next free worker runs it.
@@ -129,6 +134,7 @@ class Threads:
                 the agent's own limit.
             by: Who gives the task.
             by_proven: The caller has authenticated that person; otherwise the run cannot use their memories.
+            budget: What the run may use, as far as the agent's own budget allows it; None for that one.
             once: The thread must be new: a closed one is not re-opened.
 
         Raises:
@@ -146,10 +152,11 @@ class Threads:
             await self._check_new(check_own_id(thread))
         else:
             previous = await self._latest_closed_run(check_own_id(thread))
-        given = contracts.RunInput(task=task, by=by, agent=agent, idle_limit=idle_limit)
+        given = contracts.RunInput(task=task, by=by, agent=agent, idle_limit=idle_limit, budget=budget)
         if seals_of(self._client):
-            claims = {"workspace": workspace, "resume": resume, "previous_run": previous}
+            claims: dict[str, Any] = {"workspace": workspace, "resume": resume, "previous_run": previous}
             claims["by_proven"] = by_proven
+            claims |= {"features": BUDGETS} if budget else {}  # a worker without budgets must not begin it
             given = issued(given.model_copy(update=claims))
         elif workspace is not None or previous is not None:
             what = "in a folder" if workspace is not None else f"of the closed thread {thread!r}"
@@ -211,16 +218,28 @@ class Threads:
 
         Raises:
             ThreadExists: A run of the thread is open.
+            ThreadForgotten: Its content was removed.
         """
         try:
             found = await self.runs.describe(thread)
         except ThreadNotFound:
+            await self._refuse_forgotten(thread)
             return None
         if status_of(found) in CLOSED:
             found = await self.runs.until_closed(found)
         if found.status not in ENDED:
             raise _exists(thread, status_of(found))
         return found.run_id
+
+    async def _refuse_forgotten(self, thread: str) -> None:
+        """Raise `ThreadForgotten` if the record says so. If it does not answer, the worker finds out."""
+        try:
+            if self.reader.record:
+                await self.reader.record.length(thread)
+        except ThreadForgotten:
+            raise
+        except HoldfastError:
+            pass
 
     async def wait_until_loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
         """Wait until a worker has loaded the agent or the run has ended, and return the state.
@@ -293,11 +312,24 @@ class Threads:
         async for line in self.reader.lines(thread, after + 1, found=found, note=note):
             yield json.loads(line)
 
-    async def messages(self, thread: str, *, active: bool = False, note: Note | None = None) -> AsyncIterator[JSON]:
-        """The messages of a thread, without the system message: all of them, or what the LLM sees now (`active`)."""
-        transcript = Transcript(keep_all=not active)
+    async def messages(
+        self, thread: str, *, active: bool = False, at: int | None = None, note: Note | None = None
+    ) -> AsyncIterator[JSON]:
+        """The messages of a thread, without the system message: all of them, or what the LLM sees now (`active`).
+
+        With `at`, as they were right after the event at that position.
+
+        Raises:
+            PositionInvalid: There is no such event.
+        """
+        transcript, last = Transcript(keep_all=not active), -1
         async for event in decode_lines(self.reader.lines(thread, 0, found=None, note=note)):
             transcript.add(event)
+            last = event.position
+            if last == at:
+                break
+        if at is not None and last != at:
+            raise PositionInvalid(f"thread {thread!r} has no event {at}: its events are at positions 0 to {last}")
         for message in transcript.messages:
             yield json.loads(message)
 

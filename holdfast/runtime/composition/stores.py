@@ -94,12 +94,14 @@ def collect_evidence(
 ) -> "Evidence":
     """What a thread's log is compared with; `verify` reports the rest as not checked."""
     from holdfast.runtime.reading.record import Evidence
+    from holdfast.runtime.stores.forget import find_tombstone
     from holdfast.runtime.stores.ledger import effects_of
     from holdfast.runtime.stores.threads import PostgresThreads
 
     effects = None if pool is None else partial(effects_of, pool)
     asides = threads.asides if isinstance(threads, PostgresThreads) else partial(_probe_asides, threads)
-    return Evidence(effects, asides, artifacts)
+    tombstone = None if pool is None else partial(find_tombstone, pool)
+    return Evidence(effects, asides, artifacts, tombstone)
 
 
 async def _probe_asides(threads: ThreadStore | None, thread: str) -> list[str]:

@@ -18,8 +18,10 @@ from holdfast.runtime.config.marked_yaml import Marked, read_yaml
 from holdfast.runtime.config.marked_yaml import Path as Place
 from holdfast.runtime.config.policy_forms import (
     VERDICTS,
+    AmountsForm,
     ApproverForm,
     EscalationForm,
+    ExtensionsForm,
     GatewayForm,
     PolicyForm,
     RuleForm,
@@ -96,6 +98,8 @@ _FIELDS: dict[str, type[BaseModel]] = {
     "escalate": EscalationForm,
     "approvers": ApproverForm,
     "gateways": GatewayForm,
+    "extensions": ExtensionsForm,
+    "most": AmountsForm,
 }
 
 
@@ -117,6 +121,9 @@ def _check_approvers(policy: PolicyForm) -> Iterator[Found]:
     """Find names in terms that are no approver or role, and quorums that too few approvers can reach."""
     people = [person.name for person in policy.approvers]
     known = [*people, *(role for person in policy.approvers for role in person.roles)]
+    for number, name in enumerate(policy.extensions.by):
+        if people and name not in known:
+            yield ("extensions", "by", number), f"there is no approver or role {name!r}{meant([name], known)}", False
     for place, terms in _all_terms(policy):
         wrong = [(where, name) for where, name in _names(terms) if people and name not in known]
         for where, name in wrong:

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from holdfast.authority.conditions import check_condition
-from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Rule, Seconds, Terms
+from holdfast.authority.policy import Approver, Escalation, Extensions, Gateway, Policy, Rule, Seconds, Terms
 from holdfast.base.durations import read_seconds
+from holdfast.budget.budget import Amounts
 
 CONDITION_CHARS = 4_000
 """The longest condition. A much longer one can exhaust the compiler's stack."""
@@ -80,6 +81,16 @@ class RuleForm(Rule, extra="forbid"):
         return {**rest, "verdict": verdict, "tool": given[verdict]}
 
 
+class AmountsForm(Amounts, extra="forbid"):
+    """The most that one extension may give."""
+
+
+class ExtensionsForm(Extensions, extra="forbid"):
+    """Who may extend budgets."""
+
+    most: AmountsForm | None = None
+
+
 class PolicyForm(Policy, extra="forbid"):
     """The whole file."""
 
@@ -87,6 +98,7 @@ class PolicyForm(Policy, extra="forbid"):
     approvers: tuple[ApproverForm, ...] = ()
     gateways: tuple[GatewayForm, ...] = ()
     terms: TermsForm = TermsForm()
+    extensions: ExtensionsForm = ExtensionsForm()
 
     @model_validator(mode="after")
     def _of_people_who_exist(self) -> Self:

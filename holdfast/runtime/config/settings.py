@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from pydantic import (
     ValidationError,
 )
 
+from holdfast.base.retention import Retention, read_age, read_rules
 from holdfast.errors import SettingsError
 from holdfast.runtime.config.encryption_keys import parse_keys, split_plain
 
@@ -55,6 +57,17 @@ def _upper(text: str) -> str:
 
 def _lower(text: str) -> str:
     return text.lower()
+
+
+def _rules(text: str) -> str:
+    read_rules(text.replace(",", " ").split())
+    return text
+
+
+def _interval(text: str) -> str:
+    if read_age(text) < timedelta(hours=1):
+        raise ValueError("prune at most once an hour")
+    return text
 
 
 def _absolute(path: Path) -> Path:
@@ -131,6 +144,11 @@ class Settings(BaseModel):
     takeover: bool = True
     """`HOLDFAST_TAKEOVER`: when a worker on this machine is killed, end its claims at once instead of waiting for
     Temporal's time-outs."""
+    prune: Annotated[str, AfterValidator(_rules)] | None = None
+    """`HOLDFAST_PRUNE`: the workers remove ended threads from the permanent record by these rules, such as
+    `finished=90d failed=1y`. Default: only `prune` does."""
+    prune_every: Annotated[str, AfterValidator(_interval)] = "24h"
+    """`HOLDFAST_PRUNE_EVERY`: how often they do so: `1h`, `24h`, `7d`."""
     ui_url: Annotated[str, _url_of("https", "http")] | None = None
     """`HOLDFAST_UI_URL`: Temporal's Web UI, for links. Not needed with the embedded stack or Temporal Cloud."""
     key: Annotated[Path, AfterValidator(_absolute)] | None = None
@@ -162,6 +180,16 @@ class Settings(BaseModel):
     """`HOLDFAST_LOG_LEVEL`: the least severe level to log; upper or lower case."""
     log_format: Annotated[Literal["console", "json"], BeforeValidator(_lower)] = "console"
     """`HOLDFAST_LOG_FORMAT`: `console` for people, `json` for log collectors; upper or lower case."""
+
+    @property
+    def retention(self) -> Retention | None:
+        """The rules by which workers prune; None for none."""
+        return read_rules(self.prune.replace(",", " ").split()) if self.prune else None
+
+    @property
+    def pruning_interval(self) -> timedelta:
+        """How long after the beginning of a sweep the workers begin the next."""
+        return read_age(self.prune_every)
 
     @property
     def scripted(self) -> bool:

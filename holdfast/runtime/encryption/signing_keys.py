@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from holdfast.authority.approvals import shown_digest
+from holdfast.authority.extensions import Extension
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.refinements import Refinement
 from holdfast.authority.signatures import encode_key, public_key, sign
@@ -68,12 +69,12 @@ def readable_by_others(path: Path) -> bool:
 
 def signed_once(
     payload: dict[str, Any],
-    read: Callable[[Any], Message | Refinement | tuple[Any, str]],
+    read: Callable[[Any], Message | Refinement | Extension | tuple[Any, str]],
     *,
     thread: str,
     private: str,
 ) -> dict[str, Any]:
-    """Sign a message or a refinement, with an id and an expiry time, so that it counts only once.
+    """Sign a message, a refinement or an extension, with an id and an expiry time, so that it counts only once.
 
     Args:
         payload: What is to be signed; it may have an `id`.

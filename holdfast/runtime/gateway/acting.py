@@ -16,6 +16,7 @@ from holdfast.runtime.gateway.bodies import (
     Body,
     DecisionBody,
     DelegationBody,
+    ExtensionBody,
     LiftBody,
     MessageBody,
     PauseBody,
@@ -76,6 +77,8 @@ def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
     post("messages", "send_message", "say", MessageBody, actions.say, words)
     words = "Refine the task of an open run, in the caller's name: narrow it, replace it or correct it."
     post("refinements", "refine_task", "refine", RefinementBody, actions.refine, words)
+    words = "Extend the budget of an open run, in the caller's name. A run that its end has blocked continues."
+    post("extensions", "extend_budget", "extend", ExtensionBody, actions.extend, words)
     words = "Delegate the caller's approval authority within the thread."
     post("delegations", "delegate_authority", "delegate", DelegationBody, actions.delegate, words)
     words = "Revoke a remembered rule, or a delegation by the caller."

@@ -19,6 +19,7 @@ from holdfast.runtime.client.decisions import (
     retry,
     revoke,
 )
+from holdfast.runtime.client.extending import extend
 from holdfast.runtime.client.messages import REOPENED, say
 from holdfast.runtime.client.pausing import pause, resume
 from holdfast.runtime.client.refining import refine
@@ -29,6 +30,7 @@ from holdfast.runtime.gateway.answers import Outcome
 from holdfast.runtime.gateway.bodies import (
     DecisionBody,
     DelegationBody,
+    ExtensionBody,
     LiftBody,
     MessageBody,
     PauseBody,
@@ -139,6 +141,18 @@ class Actions:
         payload = {**body.model_dump(exclude_unset=True), "by": by}
         sent = await refine(self._threads, thread, payload, private=self._key)
         return _response(UpdateResult(sent.outcome, sent.explanation), by=by)
+
+    async def extend(self, thread: str, body: ExtensionBody, *, by: str) -> tuple[int, Outcome]:
+        """Extend the budget in the name of `by`; returns status and outcome.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: No worker can judge it; then nothing was done.
+        """
+        await self._check_open(thread)
+        await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
+        payload = {**body.model_dump(exclude_unset=True, exclude_none=True), "by": by}
+        return _response(await extend(self._threads, thread, payload, private=self._key), by=by)
 
     async def delegate(self, thread: str, body: DelegationBody, *, by: str) -> tuple[int, Outcome]:
         """Delegate the approval authority of `by`.

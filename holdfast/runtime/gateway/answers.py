@@ -18,17 +18,19 @@ class Outcome(ResponseBody):
     """The owner of the token or key."""
 
 
-class PendingOf(ResponseBody):
-    """The open requests of a thread."""
-
-    pending: list[dict[str, Any]]
-
-
 class Unanswered(ResponseBody):
     """A thread that has open requests, and whose worker did not answer."""
 
     thread: str
     why: str
+
+
+class PendingOf(ResponseBody):
+    """The open requests of a thread and of its sub-agents."""
+
+    pending: list[dict[str, Any]]
+    unanswered: list[Unanswered] = []
+    """Sub-agents that could not be read."""
 
 
 class PendingOfAll(ResponseBody):
@@ -92,6 +94,8 @@ class Schedule(ResponseBody):
     """Who made it: who gives the task of each run."""
     agent: str | None
     reason: str
+    budget: str = ""
+    """What each run may use; empty for what its agent says."""
     cron: str | None
     every: float | None
     tz: str

@@ -21,6 +21,7 @@ from holdfast.runtime.gateway.artifacts import artifacts_router
 from holdfast.runtime.gateway.authentication import Authenticator
 from holdfast.runtime.gateway.callers import Callers
 from holdfast.runtime.gateway.events import events_router
+from holdfast.runtime.gateway.forking import forking_router
 from holdfast.runtime.gateway.health import health_router
 from holdfast.runtime.gateway.limits import BODY_BYTES, BODY_SECONDS, Limits
 from holdfast.runtime.gateway.places import Places
@@ -108,6 +109,7 @@ def build_app(
     places = partial(Places, limit=followers, each=followers_each)
     for router in (
         starting_router(threads, authenticator),
+        forking_router(threads, authenticator),
         reading_router(threads, authenticator),
         events_router(threads, authenticator, places("streams")),
         results_router(threads, authenticator, places("waits"), longest=wait_seconds),

@@ -17,6 +17,7 @@ from pydantic_core import from_json
 from holdfast.authority.follow_ups import WhenBusy
 from holdfast.authority.refinements import LONGEST_REFINEMENT, RefinementKind
 from holdfast.authority.statements import LONGEST_DELEGATION, DecisionKind
+from holdfast.budget.budget import Amounts
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.llm.messages import MAX_DEPTH, too_deep
 from holdfast.run.pausing import LONGEST_PAUSE
@@ -105,6 +106,52 @@ class RefinementBody(Body):
     _of_text = field_validator("text")(not_blank)
 
 
+Steps = Annotated[int, Field(ge=1, le=10**6)]
+Tokens = Annotated[int, Field(ge=1, le=10**12)]
+_BELOW_ONE = "|".join(f"0{{{zeros}}}[1-9][0-9]{{0,{8 - zeros}}}" for zeros in range(9))
+"""The decimal places of an amount below a dollar: at most nine, and not all of them zero."""
+Usd = Annotated[
+    str, Field(pattern=rf"^(?:[1-9][0-9]{{0,5}}(?:\.[0-9]{{1,9}})?|1000000(?:\.0{{1,9}})?|0\.(?:{_BELOW_ONE}))$")
+]
+Seconds = Annotated[int, Field(ge=1, le=316_224_000)]
+
+_AT_LEAST_ONE: list[Any] = [
+    {"required": [name], "properties": {name: {"type": kind}}}
+    for name, kind in {"steps": "integer", "tokens": "integer", "usd": "string", "seconds": "integer"}.items()
+]
+
+
+class BudgetBody(Body):
+    """Amounts of what a run may use; at least one of them."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": _AT_LEAST_ONE, "examples": [{"usd": "2.50"}]})
+
+    steps: Steps | None = None
+    """LLM calls."""
+    tokens: Tokens | None = None
+    """Tokens of requests and replies."""
+    usd: Usd | None = None
+    """US dollars by list prices, as a decimal in a text."""
+    seconds: Seconds | None = None
+    """Seconds during which the run is at work."""
+
+    @model_validator(mode="after")
+    def _of_amounts(self) -> Self:
+        Amounts(steps=self.steps, tokens=self.tokens, usd=self.usd, seconds=self.seconds)
+        return self
+
+
+class ExtensionBody(BudgetBody):
+    """An extension of a run's budget, in the name of the owner of the token or key."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": _AT_LEAST_ONE, "examples": [{"usd": "1", "id": "more-1"}]})
+
+    reason: str = Field(default="", max_length=2_000)
+    """Why; it is in the log."""
+    id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["more-1"])
+    """An id of the caller's: an extension that is sent again with the same id counts once."""
+
+
 class StartBody(Body):
     """A task for an agent, in the name of the owner of the token or key."""
 
@@ -121,6 +168,8 @@ class StartBody(Body):
     """The agent's name; null for the catalog's first."""
     idle_limit: float | None = Field(default=None, ge=0, le=LONGEST_DELEGATION)
     """Seconds that the run stays open for messages after the agent has answered; null for the agent's own limit."""
+    budget: BudgetBody | None = None
+    """What the run may use, as far as the agent's own budget allows it; null for that one."""
 
     _of_task = field_validator("task")(not_blank)
 
@@ -211,8 +260,8 @@ class LiftBody(ReasonBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"constraint": 3, "reason": "the invoice is unlocked"}]})
 
-    constraint: Annotated[int, BeforeValidator(_whole)] = Field(ge=1, le=1_000_000_000, examples=[3])
-    """Its number, as the thread's state lists it."""
+    constraint: Annotated[int, BeforeValidator(_whole)] = Field(ge=0, le=1_000_000_000, examples=[3])
+    """Its number, as the thread's state lists it; 0 to let the effects of a fork run as the policy says."""
 
 
 _Sent = TypeVar("_Sent", bound=Body)

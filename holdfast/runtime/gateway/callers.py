@@ -42,13 +42,16 @@ Scope = Literal[
     "wake",
     "publish",
     "refine",
+    "extend",
     "schedule",
     "schedules",
+    "fork",
 ]
 """`decide` requests, `say`: send messages, `read` states, results, requests and events, `codec`: decrypt payloads,
 `start` and `list` threads, read `transcript` and `artifacts`, `delegate` authority, `retry`, `cancel` runs,
-`pause` and resume them, `wake` them and send them events, `publish` events, `refine` their tasks, `schedule`: add,
-pause, resume, trigger and delete schedules, `schedules`: list and read them."""
+`pause` and resume them, `wake` them and send them events, `publish` events, `refine` their tasks,
+`extend` their budgets, `schedule`: add, pause, resume, trigger and delete schedules, `schedules`: list and read
+them, `fork` threads and start their tasks again, which needs `start`, too."""
 
 APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
 """What the policy's approvers may do with their keys."""

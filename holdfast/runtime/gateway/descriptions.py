@@ -42,8 +42,21 @@ _DETAILS = {
 
 def body_of(kind: type[Body], *, required: bool = True) -> dict[str, Any]:
     """The body of a route: the route reads it itself, after it has authenticated the caller."""
-    content = {"application/json": {"schema": kind.model_json_schema()}}
+    schema = kind.model_json_schema()
+    parts = schema.pop("$defs", {})
+    content = {"application/json": {"schema": _inlined(schema, parts)}}
     return {"requestBody": {"required": required, "content": content}}
+
+
+def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
+    """A schema with its parts in their places: `#/$defs` would be looked for at the top of the description."""
+    if isinstance(schema, list):
+        return [_inlined(each, parts) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(parts[schema["$ref"].rpartition("/")[2]], parts)
+    return {key: _inlined(each, parts) for key, each in schema.items()}
 
 
 def content(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from holdfast.errors import (
     ScheduleNotFound,
     ServerUnreachable,
     TaskInvalid,
+    ThreadForgotten,
     ThreadIdInvalid,
     ThreadNotFound,
 )
@@ -144,6 +145,8 @@ def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
             )
         case QueryRefused():
             return HTTPProblem(503, f"the worker that has thread {thread!r} cannot answer yet; try again")
+        case ThreadForgotten():
+            return HTTPProblem(410, f"thread {thread!r} was forgotten: its content was removed")
         case EventsMissing() | LogBroken() | RecordUnreadable() | HistoryUnreadable():
             where = f"`{CLI.command('verify')}` says where thread {thread!r} is broken"
             return HTTPProblem(409, f"not all events can be read: {type(error).__name__}. {where}")

@@ -10,6 +10,7 @@ from holdfast.run.state import Status
 from holdfast.runtime.client.listing import list_page, list_pending
 from holdfast.runtime.client.showing import show_thread
 from holdfast.runtime.client.threads import JSON, Threads
+from holdfast.runtime.client.trees import pending_of_tree
 from holdfast.runtime.gateway.answers import (
     ListedThread,
     MessagesPage,
@@ -58,9 +59,13 @@ def reading_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
 
     @routes.get("/threads/{thread}/pending", response_model=PendingOf, responses=problems(*ON_THREAD))
     async def list_pending_of_thread(access: Annotated[Access, reads_one]) -> PendingOf:
-        """The open requests of a thread, each with the digest that a decision on it has to give."""
-        pending = (await threads.state(access.thread, note=note))["pending"]
-        return PendingOf(pending=[{"thread": access.thread, **request} for request in pending])
+        """The open requests of a thread and of its sub-agents, each with the digest that a decision on it has to give.
+
+        Those of a sub-agent have its `thread`, which takes the decision, and the `path` to it.
+        """
+        pending, unread = await pending_of_tree(threads, access.thread, note=note)
+        silent = [Unanswered(thread=name, why=str(problem_of(error, name))) for name, error in unread.items()]
+        return PendingOf(pending=pending, unanswered=silent)
 
     @routes.get("/pending", response_model=PendingOfAll, responses=problems(*ALWAYS))
     async def list_pending_requests(caller: Annotated[Caller, reads]) -> PendingOfAll:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from holdfast.budget.budget import Budget
 from holdfast.errors import ScheduleInvalid, ScheduleNotFound
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.runtime.client import schedules
@@ -24,7 +25,7 @@ from holdfast.runtime.client.schedule_states import list_schedules, schedule_sta
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.answers import Schedule, SchedulesList, TriggeredRun
 from holdfast.runtime.gateway.authentication import Authenticator, decode_thread
-from holdfast.runtime.gateway.bodies import AGENT_NAME, NOT_BLANK, Body, ReasonBody, not_blank, read_body
+from holdfast.runtime.gateway.bodies import AGENT_NAME, NOT_BLANK, Body, BudgetBody, ReasonBody, not_blank, read_body
 from holdfast.runtime.gateway.callers import Caller
 from holdfast.runtime.gateway.descriptions import ALWAYS, ON_THREAD, body_of, problems
 from holdfast.runtime.gateway.problems import HTTPProblem
@@ -70,6 +71,8 @@ class ScheduleBody(Body):
     """The agent's name; null for the catalog's first."""
     reason: str = Field(default="", max_length=2_000)
     """Why there is the schedule."""
+    budget: BudgetBody | None = None
+    """What each run may use, as far as the agent's own budget allows it; null for that one."""
     replace: bool = False
     """Replace another schedule of this name."""
 
@@ -126,7 +129,8 @@ def scheduling_router(threads: Threads, authenticator: Authenticator) -> APIRout
         if not caller.reaches(name):
             prefixes = " or ".join(caller.threads)
             raise HTTPProblem(403, f"{caller.name} may only make schedules whose name begins with {prefixes}")
-        given = Definition(**body.model_dump(exclude={"replace"}), by=caller.name)
+        budget = Budget.model_validate(body.budget.model_dump()) if body.budget else None
+        given = Definition(**body.model_dump(exclude={"replace", "budget"}), budget=budget, by=caller.name)
         new = await schedules.add_schedule(threads, name, given, replace=body.replace)
         response.status_code = 201 if new else 200
         return await _state(threads, name)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Header, Request, Response
 
 from holdfast.base.digests import digest
+from holdfast.budget.budget import Budget
 from holdfast.errors import TaskDiffers, ThreadIdInvalid, ThreadNotFound
 from holdfast.runtime.client.idempotent_starts import start_once
 from holdfast.runtime.client.start_options import check_own_id, new_thread_id
@@ -92,7 +93,7 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
         request: Request, response: Response, thread: ThreadInPath, caller: Annotated[Caller, start]
     ) -> StartedThread:
         """Start a thread with this id, once. 200: the same start has happened before."""
-        body, name = read_body(await request.body(), StartBody), _own_id(decode_thread(thread, status=422), caller)
+        body, name = read_body(await request.body(), StartBody), own_id(decode_thread(thread, status=422), caller)
         try:
             new = await _start(threads, name, body, caller)
         except (TaskDiffers, ThreadNotFound):
@@ -106,13 +107,14 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
 
 async def _start(threads: Threads, thread: str, body: StartBody, caller: Caller) -> bool:
     """Start a thread, once; whether it is new."""
-    agent, limit = body.agent, body.idle_limit
+    agent, limit, given = body.agent, body.idle_limit, body.budget
+    budget = Budget.model_validate(given.model_dump()) if given else None
     return await start_once(
-        threads, body.task, thread=thread, agent=agent, idle_limit=limit, by=caller.name, exactly=True
+        threads, body.task, thread=thread, agent=agent, idle_limit=limit, by=caller.name, budget=budget, exactly=True
     )
 
 
-def _own_id(thread: str, caller: Caller) -> str:
+def own_id(thread: str, caller: Caller) -> str:
     """The thread id, if the caller may start a thread with it."""
     try:
         check_own_id(thread)

@@ -182,7 +182,7 @@ class Repository:
     @contextmanager
     def _viewed(self) -> Iterator[View | None]:
         """Give a view of the repository; None if there is no repository."""
-        root = self._find_root() if self._workspace.is_dir() else None
+        root = self.root() if self._workspace.is_dir() else None
         if root is None:
             yield None
         else:
@@ -194,14 +194,18 @@ class Repository:
         """Give a view of the repository while holding our lock; create the repository if there is none."""
         try:
             self._workspace.mkdir(parents=True, exist_ok=True)
-            root = self._find_root() or create_repository(self._workspace)
+            root = self.root() or create_repository(self._workspace)
         except OSError as error:
             raise GitFailed(f"no repository can be created in {self._workspace.name}: {error.strerror}") from None
         with exclusive(root.folder) as lock, view_of(root, author=self._author, keep=(lock,)) as view:
             yield view
 
-    def _find_root(self) -> RepositoryRoot | None:
-        """Find the existing repository, unless it is one further up that ignores the workspace."""
+    def root(self) -> RepositoryRoot | None:
+        """Find the existing repository, unless it is one further up that ignores the workspace.
+
+        Raises:
+            GitFailed: There is one, and it cannot be used.
+        """
         root = find_repository_root(self._workspace)
         if root is None or root.is_workspace:
             return root

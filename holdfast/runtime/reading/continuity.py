@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from holdfast.base.digests import GENESIS
 from holdfast.errors import LogBroken
 from holdfast.log.event_log import digest_after
+from holdfast.log.fork_point import ForkPoint
 
 
 class Continuity:
@@ -48,6 +49,18 @@ def follows(head: str, line: bytes) -> bool:
     """Return whether the digest of an event follows from `head`, the digest of the event before it."""
     event = json.loads(line)
     return digest_after(head, event) == str(event.get("digest"))
+
+
+def fork_of(line: bytes) -> ForkPoint | None:
+    """Return where a thread leaves another one, if this line begins a fork; else None."""
+    event = json.loads(line) if line else {}
+    return ForkPoint.model_validate(event["point"]) if event.get("type") == "run_forked" else None
+
+
+def begins_for_person(line: bytes) -> bool:
+    """Return whether a person gave the task of a thread that begins with this line: no agent, and no file."""
+    event = json.loads(line)
+    return not event.get("lineage") and event.get("trust", "person") == "person"
 
 
 def position_of(line: bytes) -> int:

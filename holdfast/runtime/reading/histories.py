@@ -61,7 +61,7 @@ class RecordedRun:
             HistoryUnreadable: This release cannot read it.
         """
         given = self.given
-        if given.snapshot or not given.resume:
+        if given.snapshot or not (given.resume or given.fork):
             return given.snapshot or RunSnapshot()
         loaded = self._answers("load_thread", LoadedThread)
         return next((answer.snapshot for answer in loaded), RunSnapshot())

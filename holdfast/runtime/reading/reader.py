@@ -14,7 +14,8 @@ from temporalio.client import WorkflowExecutionDescription
 
 from holdfast.errors import EventsMissing, HistoryUnreadable, NoWorker, RecordUnavailable, RunPaused, ThreadNotFound
 from holdfast.log.event_log import event_line
-from holdfast.runtime.reading.continuity import Continuity, position_of
+from holdfast.log.fork_point import ForkPoint
+from holdfast.runtime.reading.continuity import Continuity, fork_of, position_of
 from holdfast.runtime.reading.histories import RecordedRun, fetch, previous_of, runs_back
 from holdfast.runtime.reading.record import Record
 from holdfast.runtime.reading.runs import ENDED, NeverRan, Runs
@@ -97,7 +98,7 @@ class Reader:
             has_current = True
             first = position_of(current[0])
             if first > continuity.position:
-                async for part in self._earlier_runs(thread, continuity.position, first):
+                async for part in self._earlier_runs(thread, continuity.position, first, current[0]):
                     for line in continuity.join(part):
                         yield line
             for line in continuity.join(current):
@@ -180,8 +181,18 @@ class Reader:
                     self._begun.add(found.run_id)
         return found.run_id in self._begun
 
-    async def _earlier_runs(self, thread: str, start: int, stop: int | None) -> AsyncIterator[Lines]:
+    async def _earlier_runs(
+        self, thread: str, start: int, stop: int | None, following: bytes = b""
+    ) -> AsyncIterator[Lines]:
         """Yield the events before the current Temporal run, from `start` up to `stop`; None for all of them.
+
+        What a fork has of another thread is read there, as long as the record does not have it under the fork's id.
+
+        Args:
+            thread: The thread id.
+            start: The first position.
+            stop: One more than the last position; None for all.
+            following: The line at `stop`, where there is one.
 
         Raises:
             EventsMissing: Some of them are gone.
@@ -194,6 +205,10 @@ class Reader:
         later: Lines = []
         if stop is None or kept < stop:
             later, begin = await self._from_histories(thread, max(start, kept), stop)
+            begin_line = later[0] if later else following
+            if begin and begin > max(start, kept) and (point := fork_of(begin_line)):
+                begin = max(start, kept)
+                later = [*await self._forked(point, begin), *later]
             lost = begin is None and not kept  # events existed, and their number is unknown
             if lost or (begin is not None and begin > max(start, kept)):
                 raise self._missing(thread, max(start, kept), begin, unavailable)
@@ -202,6 +217,15 @@ class Reader:
                 yield page
         if later:
             yield later
+
+    async def _forked(self, point: ForkPoint, start: int) -> Lines:
+        """The lines that a fork has of its original, from a position on."""
+        lines: Lines = []
+        async for line in self.lines(point.thread, start, found=None, note=None, use_worker=False):
+            lines.append(line)
+            if start + len(lines) > point.position:
+                break
+        return lines
 
     async def _from_histories(self, thread: str, start: int, stop: int | None) -> tuple[Lines, int | None]:
         """Return those events from the histories of earlier runs, and the first position that these have.

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from holdfast.base.text import one_line
 from holdfast.errors import HoldfastError, RecordUnavailable
 from holdfast.log.stored_lines import read_lines
+from holdfast.log.tombstones import Tombstone
 from holdfast.runtime.programs import CLI
 from holdfast.stores import ArtifactStore, EffectRow, ThreadStore
 
@@ -63,6 +64,8 @@ class EndedThread(Protocol):
     def last_at(self) -> datetime: ...
     @property
     def last_position(self) -> int: ...
+    @property
+    def outcome(self) -> str: ...
 
 
 class Prune(Protocol):
@@ -81,6 +84,8 @@ class Evidence:
     """Lists the ids of the logs that resets of a thread have set aside."""
     artifacts: ArtifactStore | None
     """None if this client does not have the artifact store."""
+    tombstone: Callable[[str], Awaitable[Tombstone | None]] | None = None
+    """Returns what remains of a forgotten thread; None where no database is known here."""
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ async def pending_of(
         else:
             return requests
     state = _state_from_run(thread, run)
-    return [] if state.outcome else [request.view() for request in state.authority.requests]
+    return [] if state.outcome else state.pending_view()
 
 
 async def state_at(reader: Reader, thread: str, position: int, *, note: Note | None) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _state_from_run(thread: str, run: RecordedRun) -> RunState:
     begun = run.begin.state
     if not run.log and begun.outcome:  # it is about to begin where the thread ended
         begun = RunState()
-    return _fold(replace(begun, thread=thread), run.log)
+    return _fold(begun if begun.thread else replace(begun, thread=thread), run.log)  # a fork begins as its original
 
 
 def _fold(state: RunState, events: Iterable[AgentEvent]) -> RunState:

@@ -43,6 +43,13 @@ class PostgresArtifacts:
 
     async def put(self, content: bytes, *, thread: str) -> str:
         """Store `content`, record that `thread` refers to it, and return its address."""
+        return await self._put(content, thread, again=False)
+
+    async def repair(self, content: bytes, *, thread: str) -> str:
+        """Store `content` as `put` does, in place of what is at its address: that was altered."""
+        return await self._put(content, thread, again=True)
+
+    async def _put(self, content: bytes, thread: str, *, again: bool) -> str:
         address = await asyncio.to_thread(address_of, content)
         digest = _key(address)
         with retried_by_temporal(f"artifact {address}"):
@@ -54,6 +61,8 @@ class PostgresArtifacts:
                     "ON CONFLICT (digest) DO UPDATE SET size = excluded.size",
                     [digest, len(content)],
                 )
+                if again:
+                    await connection.execute("DELETE FROM holdfast.artifact_parts WHERE digest = %s", [digest])
                 stored = await connection.execute(
                     "SELECT FROM holdfast.artifact_parts WHERE digest = %s LIMIT 1", [digest]
                 )
@@ -64,6 +73,19 @@ class PostgresArtifacts:
                     [digest, number],
                 )
         return address
+
+    async def share(self, origin: str, thread: str) -> None:
+        """Record that `thread` refers to every artifact that `origin` refers to."""
+        with retried_by_temporal(f"the artifacts of {origin}"):
+            async with self._pool.connection() as connection, connection.transaction():
+                # `prune` of the original waits for this, so that it finds the fork's references.
+                source = await lock_thread(connection, origin, lock="KEY SHARE")
+                number = await lock_thread(connection, thread, lock="KEY SHARE")
+                await connection.execute(
+                    "INSERT INTO holdfast.artifact_threads (digest, thread) "
+                    "SELECT digest, %s FROM holdfast.artifact_threads WHERE thread = %s ON CONFLICT DO NOTHING",
+                    [number, source],
+                )
 
     async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
         """Read the content, or a part of it."""
@@ -124,6 +146,10 @@ class FolderArtifacts:
         """Store `content` and return its address. The file appears atomically, even with concurrent writers."""
         return await asyncio.to_thread(self._put, content)
 
+    async def repair(self, content: bytes, *, thread: str) -> str:
+        """Store `content` as `put` does, in place of what is at its address: that was altered."""
+        return await asyncio.to_thread(self._put, content, again=True)
+
     async def get(self, address: str, offset: int = 0, limit: int | None = None) -> bytes:
         """Read the content, or a part of it."""
         return await asyncio.to_thread(self._get, address, offset, limit)
@@ -132,10 +158,10 @@ class FolderArtifacts:
         """The size of the content in bytes."""
         return await asyncio.to_thread(self._size, address)
 
-    def _put(self, content: bytes) -> str:
+    def _put(self, content: bytes, *, again: bool = False) -> str:
         address = address_of(content)
         file = self._file(address)
-        if file.exists() and file.stat().st_size == len(content):
+        if not again and file.exists() and file.stat().st_size == len(content):
             return address
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_name(f".{file.name}.{uuid4().hex}")

@@ -91,8 +91,10 @@ def unpack(block: Block) -> list[bytes]:
     return lines
 
 
-def event_types_reversed(block: Block) -> Iterator[str]:
-    """The types of a block's events, the last first; "" for an event that does not decode. Checks no digests."""
+def events_reversed(block: Block) -> Iterator[dict[str, Any]]:
+    """A block's events, the last first; without the fields that follow from the line before, and without checking
+    digests. An event that does not decode is empty.
+    """
     try:
         form, content = _content(block)
         lines = content[2 * _DIGEST :].split(b"\n") if form & _REBUILT else _split(block, content)
@@ -100,9 +102,10 @@ def event_types_reversed(block: Block) -> Iterator[str]:
         lines = [b""]
     for line in reversed(lines):
         try:
-            yield str(json.loads(line)["type"])
-        except (ValueError, TypeError, KeyError, RecursionError):
-            yield ""
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = {}
+        yield event if isinstance(event, dict) else {}
 
 
 def _block(position: int, lines: list[bytes]) -> Block:

@@ -1,4 +1,4 @@
-"""Removes threads that ended long ago from the permanent record. No other code removes any.
+"""Removes threads that ended long ago from the permanent record; `forget` beside it removes the content of one.
 
 This module does not access Temporal: the caller makes sure that no run of a thread is open before pruning it.
 """
@@ -10,7 +10,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast.base.models import Frozen
 from holdfast.log.event_log import LATE, has_ended
-from holdfast.runtime.stores.blocks import EPOCH, Block, event_types_reversed
+from holdfast.runtime.stores.blocks import EPOCH, Block, events_reversed
 from holdfast.runtime.stores.threads import list_asides
 from holdfast.stores import origin_of
 
@@ -20,7 +20,8 @@ _LAST_BLOCKS = """
     CROSS JOIN LATERAL (
         SELECT * FROM holdfast.events WHERE thread = threads.id ORDER BY position DESC LIMIT 1
     ) AS last
-    WHERE last.at BETWEEN 0 AND %s
+    WHERE threads.id > %s AND last.at BETWEEN 0 AND %s
+    ORDER BY threads.id LIMIT %s
 """
 
 _BLOCK_BEFORE = """
@@ -52,6 +53,8 @@ class Prunable(Frozen):
     """Approximate size of its events in the database, without its artifacts."""
     last_at: datetime
     """The time of its last event."""
+    outcome: str = ""
+    """How its last run ended: `completed`, `failed` or `cancelled`."""
 
     @property
     def last_position(self) -> int:
@@ -59,39 +62,60 @@ class Prunable(Frozen):
         return self.events - 1
 
 
+BEGINNING = 0
+"""Before the number of the first thread: numbers grow, so going by number looks at each thread once."""
+
+BATCH = 500
+"""Threads that are looked at together."""
+
+
 async def prunable(pool: AsyncConnectionPool, older_than: timedelta) -> list[Prunable]:
     """List the threads whose last run has finished and whose last event is older than that, the oldest first.
+
+    Raises:
+        psycopg.OperationalError: The database is unavailable.
+    """
+    found: list[Prunable] = []
+    place: int | None = BEGINNING
+    while place is not None:
+        some, place = await prunable_batch(pool, older_than, after=place)
+        found += some
+    return sorted(found, key=lambda each: each.last_at)
+
+
+async def prunable_batch(
+    pool: AsyncConnectionPool, older_than: timedelta, *, after: int, size: int = BATCH
+) -> tuple[list[Prunable], int | None]:
+    """List the next threads to prune by number, and where to go on after them; None at the end.
 
     Logs set aside are removed with their thread, and not listed. Events that arrived while the run closed may follow
     its end (`holdfast.log.event_log.has_ended`). A thread is left out if the event that would show its end does not
     decode.
 
+    Args:
+        pool: Open, to a migrated database.
+        older_than: The least age of the last event.
+        after: The number at which the last batch ended; `BEGINNING` for the first.
+        size: How many threads to look at.
+
     Raises:
         psycopg.OperationalError: The database is unavailable.
     """
-    before = datetime.now(UTC) - older_than
-    cutoff = (before - EPOCH) // timedelta(microseconds=1)
+    cutoff = (datetime.now(UTC) - EPOCH - older_than) // timedelta(microseconds=1)
     ended: dict[int, Prunable] = {}
-    late: dict[int, tuple[Prunable, Block]] = {}
     async with pool.connection() as connection:
-        async for number, thread, *columns in connection.cursor(binary=True).stream(_LAST_BLOCKS, [cutoff]):
-            if origin_of(thread):
-                continue
+        asked = await connection.execute(_LAST_BLOCKS, [after, cutoff, size], binary=True)
+        rows = await asked.fetchall()
+        for number, thread, *columns in rows:
             block = Block(*columns)
+            if origin_of(thread) or not (outcome := await _outcome(connection, number, block)):
+                continue
             last_at = EPOCH + timedelta(microseconds=columns[3])
-            candidate = Prunable(thread=thread, events=block.stop, bytes=0, last_at=last_at)
-            ends = _has_ended(block)
-            if ends is None:
-                late[number] = candidate, block
-            elif ends:
-                ended[number] = candidate
-        for number, (candidate, block) in late.items():
-            if await _ended_before(connection, number, block):
-                ended[number] = candidate
-        rows = await connection.execute(_SIZES, [_ROW_BYTES, list(ended)])
-        sizes: dict[int, int] = dict(await rows.fetchall())
+            ended[number] = Prunable(thread=thread, events=block.stop, bytes=0, last_at=last_at, outcome=outcome)
+        counted = await connection.execute(_SIZES, [_ROW_BYTES, list(ended)])
+        sizes: dict[int, int] = dict(await counted.fetchall())
     found = [each.model_copy(update={"bytes": sizes.get(number, 0)}) for number, each in ended.items()]
-    return sorted(found, key=lambda each: each.last_at)
+    return found, rows[-1][0] if len(rows) == size else None
 
 
 async def prune(pool: AsyncConnectionPool, thread: str, *, last_position: int) -> bool:
@@ -125,12 +149,13 @@ async def prune(pool: AsyncConnectionPool, thread: str, *, last_position: int) -
 
 
 async def _remove(connection: psycopg.AsyncConnection, number: int) -> None:
-    await _remove_artifacts(connection, number)
+    await remove_artifacts(connection, number)
     for statement in _REMOVE_THREAD:
         await connection.execute(statement, [number])
 
 
-async def _remove_artifacts(connection: psycopg.AsyncConnection, number: int) -> None:
+async def remove_artifacts(connection: psycopg.AsyncConnection, number: int) -> None:
+    """Remove a thread's references to artifacts, and those artifacts that no other thread refers to."""
     # Lock first, in an order that all prunes share, so that the statements below see every other reference.
     locked = await connection.execute(
         "SELECT digest FROM holdfast.artifacts "
@@ -146,20 +171,15 @@ async def _remove_artifacts(connection: psycopg.AsyncConnection, number: int) ->
     )
 
 
-async def _ended_before(connection: psycopg.AsyncConnection, number: int, block: Block) -> bool:
-    """Whether the blocks before `block` contain the end of the last run, followed only by late events."""
+async def _outcome(connection: psycopg.AsyncConnection, number: int, block: Block) -> str:
+    """How the last run of a thread has ended, by its last block or, after late events, one before; empty if not."""
     while True:
+        last = next((event for event in events_reversed(block) if event.get("type") not in LATE), None)
+        if last is not None:
+            ended = has_ended([str(last.get("type"))])
+            return str(last.get("outcome") or "finished") if ended else ""
         found = await connection.execute(_BLOCK_BEFORE, [number, block.position], binary=True)
         row = await found.fetchone()
         if row is None:
-            return False
+            return ""
         block = Block(*row)
-        ends = _has_ended(block)
-        if ends is not None:
-            return ends
-
-
-def _has_ended(block: Block) -> bool | None:
-    """Whether the last run of a thread has finished, judged by its last block; None if it has only late events."""
-    last = next((type for type in event_types_reversed(block) if type not in LATE), None)
-    return None if last is None else has_ended([last])

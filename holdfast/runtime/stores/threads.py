@@ -7,13 +7,14 @@ threads. A lock on the thread's row serialises appends to one thread, so that it
 import asyncio
 import itertools
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Literal
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.base.lines import PAGE_BYTES
-from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
+from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable, ThreadForgotten
 from holdfast.runtime.stores.blocks import Block, pack, unpack
 from holdfast.runtime.stores.event_rows import CATCH_UP, COLUMNS, carried_of, insert_rows
 from holdfast.runtime.stores.unavailable import retried_by_temporal
@@ -90,6 +91,8 @@ class PostgresThreads:
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
                 blocks = await _blocks(connection, thread, start, most=_PAGE_BLOCKS, size=PAGE_BYTES)
+                if not blocks:
+                    await _refuse_forgotten(connection, thread)
         return await asyncio.to_thread(_page, thread, start, blocks)
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
@@ -145,7 +148,10 @@ class PostgresThreads:
         """The number of recorded events."""
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
-                return await _length(connection, thread)
+                length = await _length(connection, thread)
+                if not length:
+                    await _refuse_forgotten(connection, thread)
+                return length
 
 
 async def fill_rows(url: str) -> int:
@@ -198,14 +204,34 @@ async def lock_thread(
         connection: In a transaction.
         thread: The thread's id.
         lock: `NO KEY UPDATE` to exclude other appends, `KEY SHARE` to exclude pruning.
+
+    Raises:
+        ThreadForgotten: Its content was removed, and nothing may be added.
     """
     while True:
-        query = f"SELECT id FROM holdfast.threads WHERE thread = %s FOR {lock}"  # noqa: S608  # one of two constants
+        query = f"SELECT id, forgotten_at FROM holdfast.threads WHERE thread = %s FOR {lock}"  # noqa: S608  # constants
         found = await connection.execute(query, [thread])
         if row := await found.fetchone():
+            if row[1] is not None:
+                raise _forgotten(thread, row[1])
             return int(row[0])
         # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind on every append.
         await connection.execute("INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING", [thread])
+
+
+async def _refuse_forgotten(connection: psycopg.AsyncConnection, thread: str) -> None:
+    """Raise `ThreadForgotten` for a thread whose content was removed."""
+    found = await connection.execute("SELECT forgotten_at FROM holdfast.threads WHERE thread = %s", [thread])
+    row = await found.fetchone()
+    if row and row[0] is not None:
+        raise _forgotten(thread, row[0])
+
+
+def _forgotten(thread: str, at: datetime) -> ThreadForgotten:
+    return ThreadForgotten(
+        f"thread {thread!r} was forgotten on {at.astimezone(UTC):%Y-%m-%d at %H:%M} UTC: its content was removed, and "
+        "the digests of its events remain. `verify` says who did so. It cannot be continued: use another id."
+    )
 
 
 async def list_asides(connection: psycopg.AsyncConnection, thread: str) -> list[tuple[int, str]]:

@@ -26,7 +26,10 @@ from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.supervisor import restart_dead_servers
 from holdfast.runtime.encryption.fleet_keys import required_seals
 from holdfast.runtime.hardening import ROOT_NOTICE, is_root
+from holdfast.runtime.keeping.own_stores import require_own_stores
+from holdfast.runtime.keeping.sweep import sweeping
 from holdfast.runtime.programs import CLI
+from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE
 from holdfast.runtime.takeover.registry import Offer
 from holdfast.runtime.takeover.takeover import taking_over
@@ -105,7 +108,11 @@ async def run_worker(
             )
         )
         await ensure_search_attributes(client)
-        await parts.migrated_pool()
+        pool = await parts.migrated_pool()
+        if retention := settings.retention:
+            require_own_stores(await parts.stores())
+            runs = Runs(client, answer_within=settings.answer_seconds)
+            await cleanup.enter_async_context(sweeping(runs, pool, retention, every=settings.pruning_interval))
         resources = await cleanup.enter_async_context(open_resources(catalog, secrets))
         async with running(await build(parts, catalog, secrets, resources, identity)):
             _say_ready(settings, catalog)

@@ -173,16 +173,23 @@ async def revoke(
     return _report(session, f"{what} in {thread}", await decisions.revoke(threads, thread, payload))
 
 
-@verbs.verb('lift rel-1.2 3 --reason "the invoice is unlocked"', "lift rel-1.2 3 --by alice --key alice.key")
+@verbs.verb(
+    'lift rel-1.2 3 --reason "the invoice is unlocked"',
+    "lift rel-1.2 3 --by alice --key alice.key",
+    "lift rel-1.2-fork 0    # effects of a fork no longer ask first",
+)
 async def lift(
     session: Session,
     thread: Thread,
-    constraint: Annotated[int, typer.Argument(metavar="CONSTRAINT", min=1, help="Its number, as `show` lists it.")],
+    constraint: Annotated[int, typer.Argument(metavar="CONSTRAINT", min=0, help="Its number, as `show` lists it.")],
     by: By = None,
     reason: Reason = "",
     key: Key = None,
 ) -> int:
-    """Lift a constraint: calls that a tool said it cannot make are judged again like any others."""
+    """Lift a constraint: calls that a tool said it cannot make are judged again like any others.
+
+    Number 0 lets the effects of a fork run as the policy says.
+    """
     private, payload = session.private_key(key), _complete(session, by=by, reason=reason, constraint=constraint)
     threads = await session.connect(thread)
     from holdfast.authority.statements import Lift

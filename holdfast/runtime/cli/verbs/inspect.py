@@ -14,6 +14,7 @@ from holdfast.runtime.cli.options import By, Key, Thread, Verbs
 from holdfast.runtime.cli.reports import print_loop, print_state
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import visible
+from holdfast.runtime.cli.verbs.portable import is_file, verify_portable
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
@@ -23,16 +24,23 @@ if TYPE_CHECKING:
 verbs = Verbs()
 
 
-@verbs.verb("show rel-1.2", "show rel-1.2 --at 17", "show rel-1.2 --json | jq .status")
+@verbs.verb("show rel-1.2", "show rel-1.2 --at 17", "show rel-1.2 --tree", "show rel-1.2 --json | jq .status")
 async def show(
     session: Session,
     thread: Thread,
     at: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="As it was right after the event at position N.")
     ] = None,
+    tree: Annotated[bool, typer.Option("--tree", help="The thread and its sub-agents, each on a line.")] = False,
 ) -> int:
     """Show what a thread waits for or does, what went wrong last, what follows, open requests and the result."""
+    if tree and at is not None:
+        raise typer.BadParameter("--tree shows how things are now; leave out --at")
     threads = await session.connect(thread)
+    if tree:
+        from holdfast.runtime.cli.tree_screens import print_tree
+
+        return await print_tree(session, threads, thread)
     from holdfast.runtime.client.loops import find_loop, is_archived_loop
 
     if loop := await find_loop(threads, thread):
@@ -46,11 +54,12 @@ async def show(
     return OK
 
 
-@verbs.verb("list", "list --status waiting_approval", name="list")
+@verbs.verb("list", "list --status waiting_approval", "list --tree", name="list")
 async def list_threads(
     session: Session,
     status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only threads with this status.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most threads: the N newest.")] = 100,
+    tree: Annotated[bool, typer.Option("--tree", help="Sub-agents below the thread that runs them.")] = False,
 ) -> int:
     """List threads, newest first: status, step, open requests, cost and task.
 
@@ -60,15 +69,17 @@ async def list_threads(
     threads = await session.connect()
     from holdfast.runtime.cli.costs import with_cost
     from holdfast.runtime.cli.screens import list_screen
+    from holdfast.runtime.cli.tree_screens import as_trees, indented_row
     from holdfast.runtime.client.listing import list_threads
 
     output = session.output
     rows = [with_cost(row) for row in await list_threads(threads, status=status, limit=limit)]
+    rows = as_trees(rows) if tree else rows
     if output.as_json:
         for row in rows:
             output.result(row)
         return OK
-    output.result(rows, list_screen(rows))
+    output.result(rows, list_screen([indented_row(row) for row in rows] if tree else rows))
     if not rows:
         output.note("No threads" + (f" with status {status}." if status else " yet."))
     elif len(rows) == limit:
@@ -100,19 +111,27 @@ async def log(
     return OK
 
 
-@verbs.verb("transcript rel-1.2", "transcript rel-1.2 --active", "transcript rel-1.2 --json | jq -r .content")
+@verbs.verb(
+    "transcript rel-1.2",
+    "transcript rel-1.2 --active",
+    "transcript rel-1.2 --at 17",
+    "transcript rel-1.2 --json | jq -r .content",
+)
 async def transcript(
     session: Session,
     thread: Thread,
     active: Annotated[
         bool, typer.Option("--active", help="Only what the LLM is sent now: since the last context compaction.")
     ] = False,
+    at: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="As it was right after the event at position N.")
+    ] = None,
 ) -> int:
     """Print a thread's messages, from the first one on."""
     threads = await session.connect(thread)
     from holdfast.runtime.cli.event_lines import message_text
 
-    async for message in threads.messages(thread, active=active, note=session.note_silence):
+    async for message in threads.messages(thread, active=active, at=at, note=session.note_silence):
         session.output.result(message, None if session.output.as_json else message_text(message))
     return OK
 
@@ -196,12 +215,14 @@ async def pending(
     """Print the requests that wait for a decision; without a worker, those in Temporal's history."""
     threads = await session.connect(thread)
     from holdfast.runtime.cli.screens import request_screen
-    from holdfast.runtime.client.listing import list_pending
+    from holdfast.runtime.client.listing import Unanswered, list_pending
+    from holdfast.runtime.client.trees import pending_of_tree
 
     if thread is None:
         requests, unanswered = await list_pending(threads, note=session.note_silence)
     else:
-        requests, unanswered = await threads.pending(thread, note=session.note_silence), []
+        requests, unread = await pending_of_tree(threads, thread, note=session.note_silence)
+        unanswered = [Unanswered(*each) for each in unread.items()]
     output = session.output
     for request in requests:
         output.result(request, None if output.as_json else request_screen(request))
@@ -233,17 +254,28 @@ async def watch(session: Session, thread: Thread, by: By = None, key: Key = None
     return await show(session, thread)
 
 
-@verbs.verb("verify rel-1.2", "verify rel-1.2 --keys people.yaml", "verify rel-1.2 --json | jq .unchecked")
+@verbs.verb(
+    "verify rel-1.2",
+    "verify rel-1.2 --keys people.yaml",
+    "verify rel-1.2 --json | jq .unchecked",
+    "verify rel-1.2.holdfast --signer ed25519:PbIeLO…",
+)
 async def verify(
     session: Session,
-    thread: Thread,
+    thread: Annotated[
+        str,
+        typer.Argument(metavar="THREAD|FILE", help="A thread id; or a file from `export`: FILE.holdfast, or ./FILE."),
+    ],
     keys: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="People, gateways and their keys, as a policy lists them: trust no others."),
     ] = None,
     no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Do not check artifacts.")] = False,
+    signer: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Of a file: the public key that has to have signed it.")
+    ] = None,
 ) -> int:
-    """Check that a thread is what was recorded.
+    """Check that a thread is what was recorded; or a portable file, offline.
 
     Temporal's histories and the permanent record have the same events; each follows from those before it, verdicts,
     signatures and quorum included; the effect ledger and the artifacts agree with them. Exit 1 names the first fault.
@@ -251,22 +283,30 @@ async def verify(
     """
     from holdfast.runtime.client.start_options import check_thread_id
 
-    check_thread_id(thread)
+    in_file = is_file(thread)
+    if not in_file:
+        check_thread_id(thread)
+    if signer is not None and not in_file:
+        raise typer.BadParameter("--signer is for a file; a thread's people are in --keys")
     from holdfast.runtime.config.policy_file import load_policy
 
     trusted = load_policy(keys) if keys else None
+    if in_file:
+        return await verify_portable(session, thread, trusted=trusted, signer=signer, artifacts=not no_artifacts)
     threads = await session.connect(thread)
     from dataclasses import asdict, replace
 
+    from holdfast.runtime.audit.forgotten import tombstone_of
     from holdfast.runtime.audit.loops import verify_loop
     from holdfast.runtime.audit.verify import verify as verify_thread
     from holdfast.runtime.cli.screens import verify_screen
     from holdfast.runtime.client.loops import find_loop, is_archived_loop
 
-    if await find_loop(threads, thread) or await is_archived_loop(threads, thread):
+    evidence = await session.parts.evidence()
+    forgotten = await tombstone_of(evidence, thread)
+    if not forgotten and (await find_loop(threads, thread) or await is_archived_loop(threads, thread)):
         found = await verify_loop(threads, thread)
     else:
-        evidence = await session.parts.evidence()
         if no_artifacts:
             evidence = replace(evidence, artifacts=None)
         found = await verify_thread(threads, thread, evidence=evidence, trusted=trusted)

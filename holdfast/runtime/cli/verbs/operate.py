@@ -1,6 +1,5 @@
 """Verbs that operate Holdfast: replay, prune, migrate, doctor, skip."""
 
-import re
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -16,10 +15,8 @@ from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.programs import CLI
 
 if TYPE_CHECKING:
+    from holdfast.base.retention import Retention
     from holdfast.runtime.reading.record import EndedThread
-
-_AGE = re.compile(r"(\d{1,5})([hdwy])")
-_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 
 SKIP_SECONDS = 60.0
 """How long `skip` may take."""
@@ -58,23 +55,29 @@ async def replay(
     )
 
 
-@verbs.verb("prune --older-than 90d --dry-run", "prune --older-than 1y", "prune --older-than 90d --yes --json")
+@verbs.verb(
+    "prune --older-than 90d --dry-run",
+    "prune --rule finished=90d --rule failed=1y",
+    "prune --older-than 90d --yes --json",
+)
 async def prune(
     session: Session,
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="How long ago a thread must have ended: 48h, 30d, 8w or 1y.")
-    ],
+        str | None, typer.Option(metavar="AGE", help="How long ago a thread must have ended: 48h, 30d, 8w or 1y.")
+    ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(metavar="END=AGE", help="By its end: finished, completed, failed, cancelled. May be given again."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> int:
     """Remove old threads from the record.
 
     A thread that ended so long ago is removed from the permanent record for good: events, effects, artifacts. A thread
-    with an open run stays.
+    with an open run stays. HOLDFAST_PRUNE has the workers do so on a schedule.
     """
-    age = _AGE.fullmatch(older_than.strip())
-    if not age:
-        raise typer.BadParameter(f"--older-than {older_than!r} is not an age; write it as 48h, 30d, 8w or 1y")
+    retention = _retention(older_than, rule)
     asking = not session.output.as_json and sys.stdin is not None and sys.stdin.isatty()
     if not (yes or dry_run or asking):
         raise typer.BadParameter("there is no terminal to ask on: give --yes to remove them, or --dry-run to list them")
@@ -85,8 +88,7 @@ async def prune(
     from holdfast.runtime.client.prune import prune as prune_threads
     from holdfast.runtime.reading.record import call_store
 
-    older = timedelta(hours=int(age[1]) * _HOURS[age[2]])
-    found = await call_store(list_prunable(threads.runs, record, older_than=older))
+    found = await call_store(list_prunable(threads.runs, record, retention=retention))
     if dry_run or not yes:
         for one in found:
             _print_pruned(session, one, removed=False)
@@ -182,10 +184,27 @@ async def skip(
     return OK
 
 
+def _retention(older_than: str | None, rules: list[str] | None) -> "Retention":
+    from holdfast.base.retention import read_rules
+
+    if (older_than is None) == (not rules):
+        raise typer.BadParameter("say one of --older-than AGE and --rule END=AGE")
+    try:
+        return read_rules(rules or [f"finished={older_than}"])
+    except ValueError as error:
+        raise typer.BadParameter(f"{'--rule' if rules else '--older-than'}: {error}") from None
+
+
 def _print_pruned(session: Session, one: "EndedThread", *, removed: bool) -> None:
     from holdfast.runtime.cli.screens import prunable_line
 
-    row = {"thread": one.thread, "events": one.events, "bytes": one.bytes, "last_at": one.last_at.isoformat()}
+    row = {
+        "thread": one.thread,
+        "events": one.events,
+        "bytes": one.bytes,
+        "last_at": one.last_at.isoformat(),
+        "outcome": one.outcome,
+    }
     session.output.result({**row, "removed": removed}, prunable_line(one))
 
 

@@ -11,6 +11,7 @@ from holdfast.runtime.cli.options import Blocks, By, Key, Reason, Thread, Verbs,
 from holdfast.runtime.cli.reports import print_state, report_outcome
 from holdfast.runtime.cli.session import Session, normalized_name
 from holdfast.runtime.cli.text import visible
+from holdfast.runtime.cli.verbs.budgets import read_budget
 from holdfast.runtime.programs import CLI, WORKER
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ Until = Literal["attention", "end"]
     "start - --wait < task.md",
     'start "And now 1.3" --thread rel-1.2    # continues a closed thread, with all it contains',
     'start "Publish 1.2" --agent releaser --idle-limit 600 --json',
+    'start "Publish 1.2" --budget usd=2,tokens=100k',
     farewell="Not waiting any longer; the run continues.",
 )
 async def start(
@@ -49,6 +51,13 @@ async def start(
             help="Stay open for follow-up messages (`say`) for this long. [default: what the agent says]",
         ),
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AMOUNTS",
+            help="What the run may use: usd=2,tokens=100k,steps=50,seconds=1h. [default: what the agent says]",
+        ),
+    ] = None,
     blocks: Blocks = None,
     by: Annotated[
         str | None,
@@ -67,9 +76,11 @@ async def start(
 ) -> int:
     """Start a run, or continue a closed thread."""
     content = read_content(task, blocks, what="TASK")
+    from holdfast.budget.budget import Budget
     from holdfast.runtime.client.start_options import check_own_id, check_task
 
     check_task(content)
+    limits = Budget(**read_budget(budget)) if budget is not None else None
     if thread is not None:
         check_own_id(thread)
     threads = await session.connect()
@@ -87,6 +98,7 @@ async def start(
         idle_limit=idle_limit,
         by=giver,
         by_proven=session.is_own(giver),
+        budget=limits,
     )
     state = await threads.wait_until_loaded(started.thread)
     if state is None:
@@ -349,7 +361,9 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
     if event["type"] in ("approval_requested", "reconcile_requested"):
         await _show_requests(session, threads, thread, shown)
     if event["type"] == "run_blocked":
-        session.output.note(f"It is blocked. Fix the cause, then: {CLI.command('retry', thread)}")
+        spent = event["cause"] == "BudgetSpent"
+        then = CLI.command("extend", thread, "--budget", "usd=1") if spent else CLI.command("retry", thread)
+        session.output.note(f"Its budget has ended: {then}" if spent else f"It is blocked. Fix the cause, then: {then}")
     if event["type"] == "run_paused":
         session.output.note(f"Somebody has paused it. To resume it: {CLI.command('resume', thread)}")
 

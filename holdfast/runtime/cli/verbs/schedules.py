@@ -10,6 +10,7 @@ from holdfast.runtime.cli.exits import OK
 from holdfast.runtime.cli.options import Blocks, By, Verbs, read_content
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import visible
+from holdfast.runtime.cli.verbs.budgets import read_budget
 from holdfast.runtime.programs import CLI
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ async def add(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="The end: 2026-12-24T18:00, or in 30d. [default: none]")
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="AMOUNTS", help="What a run may use: usd=2,tokens=100k. [default: what the agent says]"),
+    ] = None,
     blocks: Blocks = None,
     by: By = None,
     reason: Reason = "",
@@ -71,8 +76,10 @@ async def add(
         end = read_time(until, now=datetime.now(UTC)) if until else None
     except ValueError as error:
         raise typer.BadParameter(f"--until: {error}") from None
+    limits = read_budget(budget) if budget is not None else None
     seconds, late = _seconds("--every", every), _seconds("--catchup", catchup)
     threads = await session.connect()
+    from holdfast.budget.budget import Budget
     from holdfast.runtime.client.schedule_definitions import Definition
     from holdfast.runtime.client.schedules import add_schedule
 
@@ -94,6 +101,7 @@ async def add(
         by=person,
         by_proven=session.is_own(person),
         reason=reason,
+        budget=Budget(**limits) if limits else None,
     )
     new = await add_schedule(threads, name, given, replace=replace)
     if not new:

@@ -1,0 +1,107 @@
+"""Allowances: what the budget of a run gives to its sub-agents. Pure functions over the run's state.
+
+1. A sub-agent of a run with a budget starts with an allowance, which is recorded as reserved before its start is
+   ordered. Its own account enforces it, and shares it out to those below. So what runs side by side never spends more
+   than what is there, and the budget at the root bounds the whole tree.
+2. An allowance is an equal share for each call of the step that waits for a start. Before that, the run keeps what its
+   own next call and the last one after it need, with the results of all calls that the step waits for: it can always
+   hand in what it has. Where a sub-agent starts in the background, the run itself counts as one more, because it goes
+   on meanwhile.
+3. Where not all of them can have at least `least_share`, fewer start. The others wait while the step waits for
+   sub-agents anyway, whose unspent parts return; otherwise their calls end.
+4. Time is no share: a sub-agent has at most the time that the run has left, and the run's own clock runs on while it
+   waits for sub-agents.
+5. A sub-agent whose allowance ends makes its last call and then ends: it hands in what it has to the run above.
+"""
+
+from collections.abc import Sequence
+
+from holdfast.base.replacing import replace
+from holdfast.budget.account import Account, Cost
+from holdfast.budget.budget import MICRO
+from holdfast.budget.tree import SHARED, allowance_name, reserve_allowance, settle_allowance
+from holdfast.errors import EventOutOfPlace
+from holdfast.llm.tokens import tokens_of
+from holdfast.log.events import AgentEvent, BudgetReserved, SubagentEnded, ToolCallFinished
+from holdfast.run.budgeting import NOTICE_TOKENS, call_cost, kept_back, reply_tokens, result_tokens
+from holdfast.run.state import RunState
+from holdfast.run.substates.calls import CallState
+from holdfast.tools.subagents import RUN_AGENT, read_run_agent
+
+TOO_SMALL = "the budget of this run has no room for another agent; do the rest yourself, or hand in what you have"
+"""Why a call starts nothing."""
+
+
+def kept_by_run(state: RunState) -> Cost:
+    """Return what a run keeps for itself: its next call and the last one, after the results of the step."""
+    awaited = sum(call.phase != "finished" for call in state.calls.current)
+    results = state.account.cost_of(request=2 * awaited * result_tokens(state), reply=0, steps=0)
+    return call_cost(state) + kept_back(state) + results
+
+
+def least_share(state: RunState, waiting: Sequence[CallState]) -> Cost:
+    """Return the least with which a sub-agent can do anything: a call and the last one, as long as this run's are."""
+    tasks = [given.task for call in waiting if (given := read_run_agent(call.call))]
+    request = max(map(tokens_of, tasks), default=0) + NOTICE_TOKENS
+    return state.account.cost_of(request=2 * request, reply=2 * reply_tokens(state), steps=2)
+
+
+def allowances(state: RunState, waiting: Sequence[CallState], *, room: int) -> list[BudgetReserved]:
+    """Return the events that reserve the allowances of the next sub-agents; none where the budget has no room.
+
+    Args:
+        state: The state before.
+        waiting: The calls that wait for a start and have no allowance.
+        room: How many sub-agents may start besides those with an allowance.
+    """
+    account, kept, least = state.account, kept_by_run(state), least_share(state, waiting)
+    shared = [name for name in SHARED if name in account.limits]
+    free = {name: max(0, account.left(name) - kept.of(name)) for name in shared}
+    given = [read_run_agent(call.call) for call in waiting]
+    own = int(any(each.background for each in given if each))
+    fits = min((free[name] // max(1, least.of(name)) for name in shared), default=len(waiting) + own)
+    count = min(len(waiting), fits - own)
+    if count < 1 or ("seconds" in account.limits and account.left("seconds") - kept.seconds < MICRO):
+        return []
+    share = Cost(**{name: free[name] // (count + own) for name in shared})
+    return [
+        BudgetReserved(steps=share.steps, tokens=share.tokens, nano_usd=share.usd, call=call.number)
+        for call in waiting[: max(0, min(count, room))]
+    ]
+
+
+def may_return(state: RunState) -> bool:
+    """Return whether the step waits for a sub-agent with an allowance, of which a part may return."""
+    started = (call.number for call in state.calls.current if call.phase == "started" and call.call.name == RUN_AGENT)
+    return any(allowance_name(number) in state.account.reserved for number in started)
+
+
+def reserved_for(state: RunState, event: BudgetReserved) -> Account:
+    """Return the account with the allowance that an event reserves.
+
+    Raises:
+        EventOutOfPlace: The call starts no sub-agent, or has an allowance, or there is no room.
+    """
+    assert event.call is not None
+    call = state.calls.get(event.call)
+    if call.phase != "started" or call.call.name != RUN_AGENT or state.subagents.find(event.call):
+        raise EventOutOfPlace(f"call {event.call} waits for no start of a sub-agent")
+    cost = Cost(steps=event.steps, tokens=event.tokens, usd=event.nano_usd)
+    return reserve_allowance(state.account, event.call, cost)
+
+
+def settled_by(state: RunState, event: AgentEvent) -> Account:
+    """Return the account with the allowance settled that an event ends: of a sub-agent, or of one that never began."""
+    account = state.account
+    if isinstance(event, SubagentEnded):
+        return settle_allowance(account, event.number, event.cost)
+    if isinstance(event, ToolCallFinished) and state.subagents.find(event.number) is None:
+        name = allowance_name(event.number)
+        return account.settle(name, Cost()) if name in account.reserved else account
+    return account
+
+
+def with_handed(state: RunState, account: Account) -> Account:
+    """Return the account of a run that opens, and note whether its budget is an allowance."""
+    lineage = state.origin.lineage
+    return replace(account, handed=True) if lineage and lineage.allowance else account

@@ -1,0 +1,146 @@
+"""How events change the account of a run: reservations, settlements, the time that it runs, extensions."""
+
+from datetime import timedelta
+
+from holdfast.base.replacing import replace
+from holdfast.budget.account import LLM_CALL, Account, Cost
+from holdfast.errors import EventOutOfPlace
+from holdfast.llm.blocks import text_of
+from holdfast.llm.tokens import BYTES_PER_TOKEN, MEDIA_TOKENS, tokens_of
+from holdfast.log.events import (
+    AgentEvent,
+    AgentLoaded,
+    BudgetExtended,
+    BudgetLow,
+    BudgetReserved,
+    BudgetSpent,
+    ContextCompacted,
+    ContextExceeded,
+    LLMReplied,
+    MemoryRecalled,
+    MessageTaken,
+    ReplyRejected,
+    RunBlocked,
+    RunFinished,
+    RunStarted,
+    StateVerified,
+    SubagentEnded,
+    ToolCallFinished,
+)
+from holdfast.run.allowances import reserved_for, settled_by, with_handed
+from holdfast.run.budgeting import BUDGET_SPENT, actual_cost, first_request, short_of
+from holdfast.run.state import RunState
+
+_REFUSED = "LLMRejected"
+"""`holdfast.run.contracts.LLM_REJECTED`, from where snapshots, and so this fold, are imported."""
+
+_MICROSECOND = timedelta(microseconds=1)
+_NOTHING = Cost()
+
+
+def keep_account(before: RunState, event: AgentEvent, after: RunState) -> RunState:
+    """Return the state with its account as the event changes it.
+
+    Raises:
+        EventOutOfPlace: It reserves more than there is room for, or settles what was never reserved.
+    """
+    if isinstance(event, AgentLoaded) and event.budget:
+        tokens = first_request(event.spec, more=before.task)
+        return replace(after, account=with_handed(before, Account.open(event.budget, event.price, tokens=tokens)))
+    if not before.account.limits:
+        if isinstance(event, BudgetReserved | BudgetLow | BudgetSpent | BudgetExtended):
+            raise EventOutOfPlace("the run has no budget")
+        return after
+    if isinstance(event, RunStarted):
+        return replace(after, account=Account())
+    account = before.account
+    if before.status == "running":
+        account = account.spend(Cost(seconds=max(0, (event.at - before.updated_at) // _MICROSECOND)))
+    account = _grown(before, event, _applied(replace(before, account=account), event))
+    changed = replace(after, account=account)
+    if isinstance(event, LLMReplied) and before.account.closing == "asked" and event.message:
+        changed = replace(changed, result=event.message.text)
+    if isinstance(event, BudgetExtended) and event.resumes:
+        blocked = after.blocked if after.blocked and after.blocked.cause != BUDGET_SPENT else None
+        changed = replace(changed, blocked=blocked, account=replace(account, closing="", short=""))
+    return changed
+
+
+def _applied(state: RunState, event: AgentEvent) -> Account:
+    """What an event reserves, settles or says."""
+    account = state.account
+    match event:
+        case BudgetReserved(call=int()):
+            return reserved_for(state, event)
+        case SubagentEnded() | ToolCallFinished():
+            return settled_by(state, event)
+        case BudgetReserved():
+            return account.reserve(LLM_CALL, Cost(steps=event.steps, tokens=event.tokens, usd=event.nano_usd))
+        case LLMReplied():
+            _require_summary(account, of=False)
+            cost = actual_cost(account, event.usage, event.cost, steps=1, attempt=event.attempt, outage=event.outage)
+            settled = account.settle(LLM_CALL, cost)
+            return replace(settled, closing="over") if account.closing == "asked" else settled
+        case ContextCompacted() if event.usage.prompt_tokens or event.usage.completion_tokens:
+            _require_summary(account)
+            cost = actual_cost(account, event.usage, event.cost, steps=0, outage=event.outage)
+            return account.settle(LLM_CALL, cost)
+        case ReplyRejected() if LLM_CALL in account.reserved:
+            _require_summary(account)
+            return account.settle(LLM_CALL, actual_cost(account, event.usage, event.cost, steps=0))
+        case ContextExceeded():
+            settled = account.settle(LLM_CALL, _NOTHING)
+            return replace(settled, closing="over") if account.closing == "asked" else settled
+        case RunBlocked(cause=cause) if cause == _REFUSED and LLM_CALL in account.reserved:
+            return account.settle(LLM_CALL, _NOTHING)
+        case RunFinished():
+            return account.lose(LLM_CALL)
+        case BudgetLow():
+            return replace(account, low=(*account.low, event.limit))
+        case BudgetSpent():
+            return replace(account, closing="asked" if event.last_call else "over", short=event.limit)
+        case BudgetExtended():
+            return account.extend(event.more, id=event.id)
+        case _:
+            return account
+
+
+def _require_summary(account: Account, *, of: bool = True) -> None:
+    """Check that what is settled was reserved for a summary, or else for a reply, which counts as a step.
+
+    Raises:
+        EventOutOfPlace: It was reserved for the other, or not at all.
+    """
+    reserved = account.reserved.get(LLM_CALL)
+    if reserved is None or (reserved.steps == 0) is not of:
+        raise EventOutOfPlace(f"no call for a {'summary' if of else 'reply'} was reserved")
+
+
+def _grown(state: RunState, event: AgentEvent, account: Account) -> Account:
+    """The account with the estimated tokens of the next request."""
+    match event:
+        case LLMReplied():
+            return replace(account, request_tokens=event.usage.prompt_tokens + event.usage.completion_tokens)
+        case ContextCompacted():
+            return replace(account, request_tokens=account.fixed_tokens + tokens_of(event.summary_message))
+        case ToolCallFinished():
+            media = 0 if isinstance(event.content, str) else sum(block.type != "text" for block in event.content)
+            more = tokens_of(text_of(event.content)) + media * MEDIA_TOKENS
+        case MessageTaken():
+            message = state.inbox.find(event.message)  # whose text is clipped
+            more = tokens_of(message.text) + MEDIA_TOKENS if message.more else -(-message.size // BYTES_PER_TOKEN)
+        case MemoryRecalled():
+            more = sum(tokens_of(tier.text) for tier in event.tiers)
+            account = replace(account, fixed_tokens=account.fixed_tokens + more)
+        case StateVerified():
+            more = sum(tokens_of(finding.content) for finding in event.findings)
+        case BudgetLow() | BudgetSpent() | BudgetExtended() | ReplyRejected():
+            more = tokens_of(event.notice)
+        case _:
+            return account
+    return replace(account, request_tokens=account.request_tokens + more)
+
+
+def has_room(state: RunState, account: Account) -> bool:
+    """Return whether a run with this account could make another call."""
+    return not short_of(replace(state, account=replace(account, closing="", short="")))

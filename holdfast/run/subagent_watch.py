@@ -1,0 +1,214 @@
+"""When a run starts its sub-agents, and when it looks how they are. Not part of `RunState`, because it concerns this
+Temporal run only: the next one looks at all of them when it begins.
+
+1. Children are started and looked at in batches, one order of a kind at a time.
+2. A child's hint leads to a look at that child alone; one that arrives during a look leads to another. Where a look
+   has found a hint to be untrue, further hints about that child wait longer each time, for up to a minute.
+3. A child that was closed from outside sends no hint: all open ones are looked at from time to time.
+4. While a person has paused the run, nothing is started. Ends are recorded.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.run.children import (
+    AnnounceEnd,
+    ChildReport,
+    ChildReports,
+    EndChildren,
+    LookAtChildren,
+    StartChildren,
+    StartedChildren,
+)
+from holdfast.run.open_calls import OpenCalls
+from holdfast.run.recorder import Recorder
+from holdfast.run.subagents import (
+    REPORT_CHARS,
+    end_request,
+    limits_of,
+    on_report,
+    on_started,
+    on_starts_due,
+    on_unfinished,
+    ref_of,
+    start_request,
+)
+from holdfast.run.substates.subagents import Child
+from holdfast.tools.subagents import AGENT_RESULT, child_thread, read_agent_result
+
+FIRST_LOOK = timedelta(seconds=20)
+"""After the last start, until all open children are looked at."""
+
+LONGEST_PAUSE = timedelta(minutes=5)
+"""The longest time between two looks at all of them."""
+
+LONGEST_DOUBT = 60
+"""The most seconds that a hint waits about a child whose last hints were untrue."""
+
+LOOKS = 20
+"""Children that one order looks at: each may hand over `HANDED_BYTES` of constraints."""
+
+
+class SubagentWatch:
+    """Starts, looks and ends.
+
+    Args:
+        run: Records the events.
+        calls: Makes the calls.
+    """
+
+    def __init__(self, run: Recorder, calls: OpenCalls) -> None:
+        self._run = run
+        self._calls = calls
+        self._queue: dict[int, bool] = {}
+        """The calls whose children to look at as soon as possible; whether the child has hinted at its end."""
+        self._untrue: dict[int, tuple[int, datetime]] = {}
+        """How many hints about a child were untrue, and when that was last found."""
+        self._early: list[int] = []
+        """The calls whose children have hinted at their ends before the answer to their start has arrived."""
+        self._later: dict[int, datetime] = {}
+        """Hints that wait."""
+        self._next: datetime | None = None
+        """When all open children are looked at; None before the first of them is known to this Temporal run."""
+        self._pause = FIRST_LOOK
+        self._announced = False
+
+    # What comes in.
+
+    def hint(self, payload: Any) -> bool:
+        """Take in the hint that a child is about to end; return False where it is about none that is open."""
+        thread = payload.get("thread") if isinstance(payload, dict) else None
+        child = self._run.state.subagents.of_thread(thread) if isinstance(thread, str) else None
+        if child is None and (number := self._starting(thread)):
+            self._early += [number] if number not in self._early else []
+            return True
+        if child is None or not child.open:
+            return False
+        count, found_at = self._untrue.get(child.number, (0, self._run.at))
+        due = found_at + timedelta(seconds=min(2 ** min(count, 10), LONGEST_DOUBT)) if count else self._run.at
+        if due > self._run.at:
+            self._later[child.number] = due
+        else:
+            self._queue[child.number] = True
+        return True
+
+    def on_started(self, answer: StartedChildren) -> None:
+        """Take in which children were started."""
+        for started in answer.children:
+            self._run.record(*on_started(self._run.state, started))
+        self._queue |= dict.fromkeys(self._early, True)
+        self._early.clear()
+        if self._next is None or self._next <= self._run.at:
+            self._pause = FIRST_LOOK
+            self._next = self._run.at + self._pause
+
+    def on_looked(self, request: LookAtChildren, answer: ChildReports) -> None:
+        """Take in how the children are that were looked at."""
+        self._report(answer.reports)
+        for ref in request.children:
+            child = self._run.state.subagents.find(ref.number)
+            if child is None or not child.open:
+                self._forget(ref.number)
+            elif ref.closing:
+                self._untrue[ref.number] = self._untrue.get(ref.number, (0, self._run.at))[0] + 1, self._run.at
+
+    def on_ended(self, request: EndChildren, answer: ChildReports) -> None:
+        """Take in how the children ended that were cancelled: others may have started since."""
+        self._report(answer.reports)
+        self._run.record(*on_unfinished(self._run.state, [ref.number for ref in request.children]))
+
+    def was_reset(self) -> None:
+        """Look at all children: what the run knew of their ends may be gone."""
+        self._next = None
+
+    # What it leads to.
+
+    def proceed(self) -> None:
+        """Start children and look at them, as far as that is due."""
+        state = self._run.state
+        if state.spec is None or not (state.spec.subagents or state.subagents.children):
+            return
+        if not state.pause and not self._calls.under_way(StartChildren):
+            self._run.record(*on_starts_due(state))
+            if request := start_request(self._run.state):
+                self._calls.call(request, self._run.state)
+        if not self._calls.under_way(LookAtChildren, EndChildren):
+            self._look()
+
+    def end_all(self) -> bool:
+        """Cancel the open children; return whether that is still to be waited for."""
+        if self._calls.under_way(StartChildren, EndChildren):
+            return True
+        if not self._run.state.subagents.open:
+            return False
+        self._calls.call(end_request(self._run.state), self._run.state)
+        return True
+
+    def announces(self) -> bool:
+        """Tell the parent that the run is about to end, once; return whether that is still under way."""
+        lineage = self._run.state.origin.lineage
+        if lineage and not self._announced:
+            self._announced = True
+            self._calls.call(AnnounceEnd(parent=lineage.parent), self._run.state)
+        return bool(self._calls.under_way(AnnounceEnd))
+
+    def due(self) -> datetime | None:
+        """Return when the next look is due though nothing arrives; None for never."""
+        if not self._run.state.subagents.children or self._calls.under_way(LookAtChildren, EndChildren):
+            return None
+        times: list[datetime] = [*self._later.values()]
+        if self._next and self._run.state.subagents.open:
+            times.append(self._next)
+        # What is due by now waits for something else, and is done then: a timer could only fire over and over.
+        return min((time for time in times if time > self._run.at), default=None)
+
+    def _starting(self, thread: Any) -> int:
+        """The number of the call that is about to start this thread; 0 for none."""
+        orders = [call.request for call in self._calls.under_way(StartChildren)]
+        numbers = [each.number for order in orders if isinstance(order, StartChildren) for each in order.children]
+        return next((each for each in numbers if child_thread(self._run.state.thread, each) == thread), 0)
+
+    def _look(self) -> None:
+        run, at = self._run, self._run.at
+        for number in [number for number, due in self._later.items() if due <= at]:
+            del self._later[number]
+            self._queue[number] = True
+        open_children = run.state.subagents.open
+        if open_children and (self._next is None or self._next <= at):
+            for child in open_children:
+                self._queue.setdefault(child.number, False)
+            self._next = at + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        for child in self._asked_again():
+            self._queue.setdefault(child.number, False)
+        numbers = [*self._queue][:LOOKS]
+        refs = []
+        for number in numbers:
+            child_or_none = run.state.subagents.find(number)
+            closing = self._queue.pop(number)
+            if child_or_none:
+                refs.append(ref_of(run.state, child_or_none, closing=closing))
+        if refs:
+            clip = min(limits_of(run.state).tool_result_chars, REPORT_CHARS // len(refs))
+            self._calls.call(LookAtChildren(children=tuple(refs), clip=clip), run.state)
+
+    def _asked_again(self) -> list[Child]:
+        """The children that have ended, and whose words a call waits for."""
+        found = []
+        for call in self._run.state.calls.current:
+            if call.phase == "started" and call.call.name == AGENT_RESULT:
+                given = read_agent_result(call.call)
+                child = self._run.state.subagents.of_thread(given.thread) if given else None
+                if child and not child.open:
+                    found.append(child)
+        return found
+
+    def _report(self, reports: Iterable[ChildReport]) -> None:
+        for report in reports:
+            self._run.record(*on_report(self._run.state, report))
+
+    def _forget(self, number: int) -> None:
+        self._queue.pop(number, None)
+        self._later.pop(number, None)
+        self._untrue.pop(number, None)

@@ -1,0 +1,114 @@
+"""The sub-agents of a run: which child runs it has started, and how they ended.
+
+A run has at most `Limits.max_subagents` of them at a time, so the list is bounded. The words of a child are not kept
+here: they are read from the child when a call waits for them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.base.models import Frozen
+from holdfast.base.replacing import replace
+from holdfast.errors import EventOutOfPlace
+from holdfast.log.events import SubagentEnded, SubagentStarted
+
+
+class Child(Frozen):
+    """A child run."""
+
+    number: int
+    """The number of the call that started it."""
+    thread: str
+    agent: str
+    run_id: str
+    """Temporal's first run id of the child: another chain of runs under its id is another run."""
+    background: bool = False
+    since: datetime
+    status: str = ""
+    """How it ended; empty while it is open."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it is not known to have ended."""
+        return not self.status
+
+    def view(self) -> dict[str, Any]:
+        """Return the child as `show` presents it."""
+        return {
+            "call": self.number,
+            "thread": self.thread,
+            "agent": self.agent,
+            "status": self.status or "open",
+            "background": self.background,
+            "since": self.since.isoformat(),
+        }
+
+
+@dataclass(frozen=True)
+class Subagents:
+    """The child runs of a run, in the order of the calls that started them."""
+
+    children: tuple[Child, ...] = ()
+
+    @property
+    def open(self) -> tuple[Child, ...]:
+        """Those that are not known to have ended."""
+        return tuple(child for child in self.children if child.open)
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The numbers of the calls that started them."""
+        return frozenset(child.number for child in self.children)
+
+    def find(self, number: int) -> Child | None:
+        """Return the child that the call of this number started; None if it started none."""
+        return next((child for child in self.children if child.number == number), None)
+
+    def of_thread(self, thread: str) -> Child | None:
+        """Return the child with this thread id; None if there is none."""
+        return next((child for child in self.children if child.thread == thread), None)
+
+    def started(self, event: SubagentStarted) -> "Subagents":
+        """Add a child.
+
+        Raises:
+            EventOutOfPlace: The call has started one already.
+        """
+        if self.find(event.number):
+            raise EventOutOfPlace(f"call {event.number} has started a sub-agent already")
+        child = Child(
+            number=event.number,
+            thread=event.thread,
+            agent=event.agent,
+            run_id=event.run_id,
+            background=event.background,
+            since=event.at,
+        )
+        return replace(self, children=(*self.children, child))
+
+    def ended(self, event: SubagentEnded) -> "Subagents":
+        """Note how a child ended.
+
+        Raises:
+            EventOutOfPlace: The call has started none, or that has ended already.
+        """
+        child = self.find(event.number)
+        if child is None or not child.open or child.thread != event.thread:
+            raise EventOutOfPlace(f"call {event.number} has no open sub-agent {event.thread}")
+        changed = child.model_copy(update={"status": event.status})
+        return replace(self, children=tuple(changed if each is child else each for each in self.children))
+
+    def reopened(self) -> "Subagents":
+        """Return those that another run of the thread takes over: the open ones."""
+        return Subagents(self.open) if self.children else self
+
+    def view(self) -> list[dict[str, Any]]:
+        """Return them as `show` presents them."""
+        return [child.view() for child in self.children]
+
+
+def numbered(children: Iterable[Child]) -> dict[int, Child]:
+    """Return children by the numbers of their calls."""
+    return {child.number: child for child in children}

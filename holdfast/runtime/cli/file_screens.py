@@ -1,0 +1,25 @@
+"""What the command line shows of a portable file. All that is in such a file is untrusted text."""
+
+from rich.text import Text
+
+from holdfast.runtime.cli.text import count, visible
+from holdfast.runtime.portable.verify import FileVerification
+
+
+def file_screen(verified: FileVerification) -> Text:
+    """The result of checking a portable file: what holds, the first thing that does not, and what was not checked."""
+    head = ("ok       ", "green") if verified.ok else ("altered  ", "bold red")
+    screen = Text.assemble(head, (visible(verified.thread), "bold"))
+    screen.append(f"  {count(verified.events, 'event')} in a file")
+    if verified.ok:
+        screen.append(f", {count(verified.signatures, 'signature')}" if verified.signatures else "")
+        screen.append(f"\n         head {verified.head}")
+        for key in verified.signers:
+            screen.append(f"\n         signed with {visible(key)}")
+    else:
+        event = "" if verified.position is None else f"event {verified.position}, "
+        screen.append(f"\n         {event}in {visible(verified.where)}: {visible(verified.reason)}")
+        screen.append(f"\n         {verified.advice}")
+    for one in verified.unchecked:
+        screen.append(f"\n         not checked: {one.what}: {visible(one.why)}", "dim")
+    return screen

@@ -1,0 +1,93 @@
+"""Trees of runs on the terminal: `show --tree`, `list --tree`, and the sub-agents in `watch`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from holdfast.runtime.cli.exits import OK, UNREACHABLE
+from holdfast.runtime.cli.text import brief
+from holdfast.runtime.programs import CLI
+
+if TYPE_CHECKING:
+    from holdfast.runtime.cli.session import Session
+    from holdfast.runtime.client.threads import JSON, Threads
+    from holdfast.runtime.client.trees import Node
+
+
+async def print_tree(session: "Session", threads: "Threads", thread: str) -> int:
+    """Print a thread and all runs below it."""
+    from holdfast.runtime.client.trees import read_tree
+
+    tree = await read_tree(threads, thread, note=session.note_silence)
+    session.output.result(tree.view(), tree_screen(tree))
+    return UNREACHABLE if any(node.error for _, node in tree.walk()) else OK
+
+
+def tree_screen(tree: "Node") -> Text:
+    """A tree of runs: each on a line below its parent, with the commands that show its open requests."""
+    screen = Text()
+    for depth, node in tree.walk():
+        for line in node_lines(node, depth):
+            screen.append(line).append("\n")
+    screen.rstrip()
+    return screen
+
+
+def node_lines(node: "Node", depth: int) -> list[Text]:
+    """A run of a tree, and its open requests, indented by its depth."""
+    from holdfast.runtime.cli.screens import STATUS_STYLES
+
+    indent = "  " * depth
+    head = Text.assemble(
+        indent,
+        (brief(node.thread, 250), "bold"),
+        "  ",
+        (brief(node.status).replace("_", " "), STATUS_STYLES.get(node.status, "")),
+        f"  agent {brief(node.agent or 'not loaded')}, step {node.step}",
+    )
+    if node.error:
+        return [head, Text(f"{indent}  {brief(str(node.error), 300)}", "yellow")]
+    rows = []
+    for request in node.pending:
+        what = f"request {brief(str(request['request']))}: {brief(str(request['tool']))}"
+        rows.append(
+            Text.assemble(f"{indent}  ", (what, "bold yellow"), f"  {brief(CLI.command('pending', node.thread), 300)}")
+        )
+    return [head, *rows]
+
+
+def as_trees(rows: Sequence["JSON"]) -> list["JSON"]:
+    """Order the rows of a list so that each sub-agent comes below the run that started it.
+
+    A sub-agent whose root is not among the rows stays where it is, and so does one that names as its root another
+    sub-agent: any start may claim a root. Each row gets its `depth` below its root.
+    """
+    there = {row["thread"] for row in rows if not row.get("root")}
+    below: dict[str, list[JSON]] = {}
+    tops = []
+    for row in rows:
+        root = row.get("root")
+        depth = _depth(row["thread"], root) if root and root in there else 0
+        placed = {**row, "depth": depth}
+        if depth and root:
+            below.setdefault(root, []).append(placed)
+        else:
+            tops.append(placed)
+    return [each for top in tops for each in (top, *sorted(below.pop(top["thread"], ()), key=_place))]
+
+
+def indented_row(row: "JSON") -> "JSON":
+    """Return the row of a list with its thread id indented by its depth."""
+    return {**row, "thread": "  " * min(row["depth"], 20) + row["thread"]}
+
+
+def _depth(thread: str, root: str) -> int:
+    """How far a sub-agent is below its root, by their ids; 0 where the ids do not fit."""
+    numbers = thread.removeprefix(root + ".").split(".") if thread.startswith(root + ".") else []
+    return len(numbers) if all(number.isascii() and number.isdigit() for number in numbers) else 0
+
+
+def _place(row: "JSON") -> list[int]:
+    """The numbers of the calls that lead from the root to a sub-agent: those of a parent come right before its own."""
+    return [int(number) for number in row["thread"].split(".")[-row["depth"] :]]

@@ -1,0 +1,110 @@
+"""Trees of runs: a thread, the sub-agents that it has started, and theirs.
+
+Each run's own state names its children, so a tree is read from the top down, without the visibility store.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.errors import HoldfastError
+from holdfast.runtime.client.threads import JSON, Threads
+from holdfast.runtime.reading.reader import Note
+from holdfast.tools.subagents import child_thread
+
+LARGEST = 1_000
+"""Runs of a tree that are read."""
+
+AT_ONCE = 10
+"""Runs that are read at the same time."""
+
+
+@dataclass
+class Node:
+    """A run in a tree."""
+
+    thread: str
+    agent: str | None
+    status: str
+    """Its own; where it cannot be read, what its parent has of it."""
+    step: int = 0
+    pending: Sequence[JSON] = ()
+    """Its open requests."""
+    error: HoldfastError | None = None
+    """Why it cannot be read."""
+    children: list["Node"] = field(default_factory=list)
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, "Node"]]:
+        """Yield the runs of the tree, each before its children, with its depth below the top."""
+        yield depth, self
+        for child in self.children:
+            yield from child.walk(depth + 1)
+
+    def view(self) -> JSON:
+        """Return the tree as `show --tree --json` presents it."""
+        own: JSON = {"thread": self.thread, "agent": self.agent, "status": self.status, "step": self.step}
+        own |= {"pending": list(self.pending), "children": [child.view() for child in self.children]}
+        return own | ({"error": str(self.error)} if self.error else {})
+
+
+async def read_tree(
+    threads: Threads,
+    thread: str,
+    *,
+    note: Note | None = None,
+    state: JSON | None = None,
+    only: Callable[[JSON], bool] = lambda child: True,
+) -> Node:
+    """Read a tree from this thread down.
+
+    Args:
+        threads: Reads the runs.
+        thread: The thread at the top.
+        note: Called with a message when no worker answers; None to raise instead.
+        state: The state of that thread, if the caller already has it.
+        only: Selects the sub-agents to read, by what their parents have of them.
+
+    Raises:
+        HoldfastError: The thread at the top cannot be read.
+    """
+    slots, left = asyncio.Semaphore(AT_ONCE), LARGEST
+
+    async def below(top: Node, state: JSON) -> None:
+        nonlocal left
+        # A caller who may read the top may read all below it, so no state can name a thread from elsewhere.
+        own = [each for each in state.get("subagents", ()) if each["thread"] == child_thread(top.thread, each["call"])]
+        found = [child for child in own if only(child)][: max(0, left)]
+        left -= len(found)
+        top.children = list(await asyncio.gather(*map(read, found)))
+
+    async def read(child: JSON) -> Node:
+        node = Node(child["thread"], child["agent"], child["status"])
+        try:
+            async with slots:
+                state = await threads.state(node.thread, note=note)
+        except HoldfastError as error:
+            node.error = error
+            return node
+        node.status, node.step, node.pending = state["status"], state["step"], _pending(node.thread, state)
+        await below(node, state)
+        return node
+
+    state = state or await threads.state(thread, note=note)
+    top = Node(thread, state["agent"], state["status"], state["step"], _pending(thread, state))
+    await below(top, state)
+    return top
+
+
+async def pending_of_tree(
+    threads: Threads, thread: str, *, note: Note | None = None
+) -> tuple[list[JSON], dict[str, HoldfastError]]:
+    """Return the open requests of a thread and of all runs below it, and why some of these could not be read.
+
+    A run below that has ended may have left open ones below itself, so it is read, too.
+    """
+    tree = [node for _, node in (await read_tree(threads, thread, note=note)).walk()]
+    return [request for node in tree for request in node.pending], {n.thread: n.error for n in tree if n.error}
+
+
+def _pending(thread: str, state: JSON) -> list[JSON]:
+    return [{"thread": thread, **request} for request in state["pending"]]

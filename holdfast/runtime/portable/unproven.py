@@ -1,0 +1,53 @@
+"""What a portable file that passes does not prove: a person who trusts it has to know."""
+
+from collections.abc import Iterator
+
+from holdfast.authority.policy import Policy
+from holdfast.runtime.audit.evidence import Unchecked
+from holdfast.runtime.portable.judging import Judged
+from holdfast.runtime.portable.reader import PortableFile
+
+
+def not_proven(
+    file: PortableFile, found: Judged | None, trusted: Policy | None, signer: str | None, artifacts: bool
+) -> tuple[Unchecked, ...]:
+    """Return what a file that passes does not prove."""
+    manifest = file.manifest
+    why: list[tuple[str, str]] = []
+    if not file.signers:
+        why.append(("signature", "the file has no signature: anybody could have written all of it"))
+    elif signer is None and trusted is None:
+        words = f"the file is signed with {', '.join(file.signers)}, and it is not known whose key that is"
+        why.append(("signer", f"{words}: give the one that you trust with --signer, or people's keys with --keys"))
+    why.append(("history", "a file has no Temporal history: unsigned events are as its exporter read them"))
+    if found is None:
+        words = "only the digests of most events are there: what they say, and what follows from it, is not known"
+        why.append(("bodies", words))
+    else:
+        why += _of_log(found, trusted)
+    if "ledger" in manifest.left_out or found is None:
+        why.append(("ledger", "the file has no rows of the ledger, or no outcomes"))
+    if "artifacts" in manifest.left_out or not artifacts:
+        count = f"the log refers to {len(found.audit.artifacts)}; " if found else ""
+        why.append(("artifacts", f"{count}not all are in the file, or checked"))
+    return tuple(Unchecked(*pair) for pair in why)
+
+
+def _of_log(found: Judged, trusted: Policy | None) -> Iterator[tuple[str, str]]:
+    """Yield what a log that was judged does not prove."""
+    if found.last != "run_finished":
+        yield "end", "the log does not end with run_finished: later events cannot be ruled out"
+    if trusted is None:
+        words = "the policy, its people and their keys come from the file itself: give those that you trust with --keys"
+        yield "keys", words
+    elif found.audit.policies - {trusted.hash}:
+        yield "policy", "the approvers come from the file itself: its policy differs from the one given"
+    if found.forked:
+        words = f"events 0 to {found.forked.position - 1} belong to thread {found.forked.origin}"
+        yield "original", f"{words}: what they did is not in this ledger, and whether they are all is not known"
+    if found.parent:
+        words = f"the log names {found.parent} as the thread that started this sub-agent"
+        yield "parent", f"{words}: that it handed down these policies and constraints is in that thread's log"
+    if found.subagents:
+        words = f"it started {found.subagents} in threads of their own"
+        yield "subagents", f"{words}: what they did, and whether they answered like this, is in their logs"

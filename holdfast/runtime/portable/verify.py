@@ -1,0 +1,252 @@
+"""Verify a portable file, without a server: first that it is whole, then that its events follow from one another.
+
+1. Layout, manifest, statement and signatures; then each member in its order, the log event by event. The independent
+   verifier, `docs/verify/verify_file.py`, checks exactly this, and names the same first fault.
+2. Every event follows from those before it (`holdfast.audit.audit`); what was derived from the log is what follows from
+   it; the ledger and the artifacts agree with it.
+3. The result lists what was not checked. `ok` means that nothing was found wrong with the rest.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.authority.policy import Policy
+from holdfast.base.canonical import canonical
+from holdfast.base.digests import GENESIS
+from holdfast.errors import NotPortable
+from holdfast.portable.layout import Unsound
+from holdfast.portable.members import ARTIFACTS, DERIVED, LEDGER, LOG, REDACTED_LOG, STATEMENT, artifact_member
+from holdfast.portable.redaction import body_digest, is_redacted, shape_fault
+from holdfast.runtime.audit.evidence import Unchecked, ledger_faults
+from holdfast.runtime.audit.verify import Verification
+from holdfast.runtime.portable.judging import Judged, judge
+from holdfast.runtime.portable.reader import PortableFile, opened
+from holdfast.runtime.portable.unproven import not_proven
+from holdfast.runtime.reading.record import Evidence
+from holdfast.stores import EffectRow, origin_of
+
+
+@dataclass(frozen=True)
+class FileVerification(Verification):
+    """The result of verifying a portable file; `where` names a member, or `zip` for the layout."""
+
+    head: str = ""
+    """The digest of the log's last event, as the manifest has it."""
+    signers: tuple[str, ...] = ()
+    """The public keys whose signatures over the file verify, trusted or not."""
+    redacted: bool = False
+
+
+@dataclass
+class _Seen:
+    """What was read before the first fault."""
+
+    file: PortableFile | None = None
+    found: Judged | None = None
+    """What the log shows; None where it was not judged."""
+
+
+async def verify_file(
+    path: Path, *, trusted: Policy | None = None, signer: str | None = None, artifacts: bool = True
+) -> FileVerification:
+    """Verify a portable file.
+
+    Args:
+        path: The file.
+        trusted: A policy from outside the file, with people, gateways and their keys; None to trust the file's own.
+        signer: The public key that has to have signed the file; None for any of `trusted`, or for no demand.
+        artifacts: Whether to check artifacts.
+
+    Raises:
+        FileUnreadable: There is no such file, or it cannot be opened.
+    """
+    seen = _Seen()
+    try:
+        with opened(path) as file:
+            seen.file = file
+            await asyncio.to_thread(_check, file, seen, trusted, signer, artifacts)
+            if seen.found:
+                await _check_ledger(file, seen.found)
+    except Unsound as fault:
+        return _result(path, seen, fault=fault)
+    return _result(path, seen, unchecked=not_proven(file, seen.found, trusted, signer, artifacts))
+
+
+def _check(file: PortableFile, seen: _Seen, trusted: Policy | None, signer: str | None, artifacts: bool) -> None:
+    """Check all but the ledger's rows.
+
+    Raises:
+        Unsound: At the first thing that does not hold.
+    """
+    check_signers(file, trusted, signer)
+    owner = check_whole(file, artifacts=artifacts)
+    if file.manifest.redacted:
+        return
+    seen.found = found = judge(file, trusted, owner=owner)
+    for name in DERIVED:
+        if not file.has(name) or file.content(name) != found.follows[name]:
+            raise Unsound(name, "it is not what follows from the log")
+    referred = {artifact_member(address): position for address, position in found.audit.artifacts.items()}
+    if artifacts and "artifacts" not in file.manifest.left_out:
+        for name, position in referred.items():
+            if not file.has(name):
+                raise Unsound(name, "it is missing, and an event refers to it", position)
+    for name in file.names:
+        if name.startswith(ARTIFACTS) and name not in referred:
+            raise Unsound(name, "no event refers to it")
+
+
+# Is the file whole?
+
+
+def check_signers(file: PortableFile, trusted: Policy | None, signer: str | None) -> None:
+    """Check who signed.
+
+    Raises:
+        Unsound: The signature that is required is missing, or none of the signers is trusted.
+    """
+    if signer is not None and signer not in file.signers:
+        raise Unsound(STATEMENT, f"it is not signed with the key {signer}")
+    if signer is None and trusted is not None and file.signers:
+        people = {key for person in trusted.approvers for key in person.keys}
+        gateways = {key for gateway in trusted.gateways for key in gateway.keys}
+        if not (people | gateways) & set(file.signers):
+            raise Unsound(STATEMENT, f"it is signed with {file.signers[0]}, which is none of the given keys")
+
+
+def check_whole(file: PortableFile, *, artifacts: bool = True) -> str:
+    """Check each member in its order: the log event by event, all others by their digests.
+
+    Returns:
+        The thread that the log begins with: of a fork, the original; of a log that a reset set aside, its thread.
+
+    Raises:
+        Unsound: A member was altered.
+    """
+    log, owner = REDACTED_LOG if file.manifest.redacted else LOG, ""
+    for name in file.names[:-2]:
+        if name == log:
+            owner = _check_chain(file, log, _redacted_digest if file.manifest.redacted else body_digest)
+        elif name.startswith(ARTIFACTS):
+            if artifacts and file.check(name) != name.removeprefix(ARTIFACTS):
+                raise Unsound(name, "its name is not the digest of its content")
+        else:
+            file.check(name)
+    return owner
+
+
+def _check_chain(file: PortableFile, name: str, digest_of: Callable[[str, dict[str, object], bytes], str]) -> str:
+    head, count = GENESIS, 0
+    first: dict[object, object] = {}  # fork → the thread that its log begins with
+    for line in file.lines(name):
+        try:
+            event = json.loads(line)
+            sound = isinstance(event, dict) and canonical(event) == line
+        except (ValueError, RecursionError, NotPortable):
+            event, sound = {}, False
+        if not sound:
+            raise Unsound(name, "its line is not canonical JSON", count)
+        head = digest_of(head, event, line)
+        if type(event.get("position")) is not int or event["position"] != count or event.get("digest") != head:
+            raise Unsound(name, "it was altered, or another one is in its place", count)
+        if event.get("type") == "run_forked" and all(isinstance(event.get(key), str) for key in ("thread", "origin")):
+            first[event["thread"]] = first.get(event["origin"], event["origin"])
+        count += 1
+    if (count, head) != (file.manifest.events, file.manifest.head):
+        raise Unsound(name, f"it is not where the log ends: the manifest has {file.manifest.events} events", count)
+    thread = origin_of(file.manifest.thread) or file.manifest.thread
+    return str(first.get(thread, thread))
+
+
+def _redacted_digest(head: str, event: dict[str, object], line: bytes) -> str:
+    """Return the digest of an event; of one without its body, the one that it claims."""
+    if not is_redacted(event):
+        return body_digest(head, event, line)
+    claimed = event.get("digest")
+    return claimed if isinstance(claimed, str) and not shape_fault(event) else ""
+
+
+# Does the ledger agree?
+
+
+async def _check_ledger(file: PortableFile, found: Judged) -> None:
+    """Check the ledger's rows against the log.
+
+    Raises:
+        Unsound: They disagree.
+    """
+    if not file.has(LEDGER):
+        if "ledger" in file.manifest.left_out:
+            return
+        raise Unsound(LEDGER, "it is missing, and the manifest does not say that it was left out")
+    rows = [_row(line) for line in file.lines(LEDGER)]
+    places = [(row.key, row.epoch) for row in rows]
+    if places != sorted(set(places)):
+        raise Unsound(LEDGER, "its rows are out of order, or there twice")
+
+    async def effects(thread: str) -> list[EffectRow]:
+        return rows
+
+    async def asides(thread: str) -> list[str]:
+        return []
+
+    audit, thread = found.audit, file.manifest.thread
+    faults = await ledger_faults(
+        Evidence(effects, asides, None),
+        thread,
+        rows,
+        audit.effects,
+        began=audit.effects,
+        past=audit.past,
+        # Of a log that was set aside, the ledger also has what its thread started after the reset.
+        whole=origin_of(thread) is None,
+    )
+    if faults:
+        first = min(faults, key=lambda fault: fault.order)
+        raise Unsound(LEDGER, first.reason, first.position)
+
+
+def _row(line: bytes) -> EffectRow:
+    try:
+        row = json.loads(line)
+        if canonical(row) == line and row.keys() == {"key", "epoch", "tool", "outcome"}:
+            fits = [isinstance(row[name], str) for name in ("key", "tool")]
+            if all(fits) and type(row["epoch"]) is int and isinstance(row["outcome"], str | None):
+                return EffectRow(row["key"], row["epoch"], row["tool"], row["outcome"])
+    except (ValueError, RecursionError, AttributeError, NotPortable):
+        pass
+    raise Unsound(LEDGER, "a line is no row of a ledger in canonical JSON")
+
+
+# The result.
+
+_ADVICE = {
+    "zip": "Get the file again from where it came: it was damaged, or is no portable file.",
+    STATEMENT: "Do not trust the file before you know who made it.",
+    LEDGER: "Check in the effect's own system whether it happened, and find out who exported the file.",
+}
+_ALTERED = "Trust nothing from there on: export the thread again, and find out where the file was altered."
+
+
+def _result(
+    path: Path, seen: _Seen, *, fault: Unsound | None = None, unchecked: tuple[Unchecked, ...] = ()
+) -> FileVerification:
+    manifest = seen.file.manifest if seen.file else None
+    return FileVerification(
+        thread=manifest.thread if manifest else path.name,
+        ok=fault is None,
+        events=manifest.events if manifest else 0,
+        sources=("file",),
+        where=fault.where if fault else "",
+        position=fault.position if fault else None,
+        reason=fault.reason if fault else "",
+        advice=_ADVICE.get(fault.where, _ALTERED) if fault else "",
+        signatures=seen.found.audit.signatures if seen.found else 0,
+        unchecked=unchecked,
+        head=manifest.head if manifest else "",
+        signers=seen.file.signers if seen.file else (),
+        redacted=bool(manifest and manifest.redacted),
+    )

@@ -1,0 +1,269 @@
+"""Forks of threads: what they have of the original, what they may do, and what a killed start leaves."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from holdfast import Agent, Catalog, Limits, Policy, allow, ask, tool
+from holdfast.errors import PositionInvalid, TaskInvalid, ThreadExists
+from holdfast.run.comparing import compare
+from holdfast.runtime.audit.verify import verify
+from holdfast.runtime.client.decisions import lift
+from holdfast.runtime.client.forks import Forked, fork
+from holdfast.runtime.client.messages import say as send
+from holdfast.runtime.client.restarts import restart
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.client.trees import read_tree
+from holdfast.testing import Conversation, Reply, call, say, together
+from tests.rig import Rig, StartRig, eventually, status_of
+
+MADE: list[str] = []
+
+
+@tool(effect="unsafe")
+def mail(to: str) -> str:
+    """Send a mail."""
+    MADE.append(to)
+    return f"mailed {to}"
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"it is {at}"
+
+
+def catalog(**limits: Any) -> Catalog:
+    """Return agents of which one may do anything, and the other asks before it sends a mail."""
+    rules = {"clerk": (allow(),), "careful": (ask("mail"), allow())}
+    agents = [
+        Agent(name=name, instructions="Work.", policy=Policy(rules=rules[name]), limits=Limits(**limits))
+        for name in rules
+    ]
+    return Catalog(agents=agents, tools=[mail, look])
+
+
+def threads_of(rig: Rig, *, record: bool = True) -> Threads:
+    """Return the threads that the rig's worker runs."""
+    return Threads(rig.client, task_queue=rig.task_queue, record=rig.threads if record else None)
+
+
+async def lines_of(rig: Rig, thread: str) -> list[bytes]:
+    """Return the lines of a thread in the permanent record."""
+    lines: list[bytes] = []
+    while page := await rig.threads.read(thread, len(lines)):
+        lines += page
+    return lines
+
+
+async def original(rig: Rig, *until: str, agent: str = "clerk", **more: Any) -> str:
+    """Start a thread, wait until it has one of these statuses or is completed, and return its id."""
+    run = await rig.start(f"work {uuid4().hex[:4]}", agent=agent, by="dana", **more)
+    await status_of(run, *(until or ("completed",)))
+    if not until:
+        await run.result()
+    return run.id
+
+
+async def position_of(rig: Rig, thread: str, kind: str) -> int:
+    """Return the position of the first event of a kind."""
+    events = await threads_of(rig).recorded_events(thread)
+    return next(event.position for event in events if event.type == kind)
+
+
+async def forked(rig: Rig, thread: str, **how: Any) -> tuple[Forked, Any]:
+    """Fork a thread, and return the fork with its handle."""
+    done = await fork(threads_of(rig), thread, **{"by": "erin", **how})
+    return done, rig.client.get_workflow_handle(done.thread)
+
+
+def work(conversation: Conversation) -> Reply:
+    """Look, send a mail, and say so to every further message."""
+    made = [call("look", at="a"), call("mail", to="bob")]
+    return made[conversation.replies] if conversation.replies < len(made) else say("done")
+
+
+def both(conversation: Conversation) -> Reply:
+    """Send a mail and look in one reply, and say so to every further message."""
+    return say("done") if conversation.replies else together(call("mail", to="a"), call("look", at="b"))
+
+
+async def test_a_fork_begins_with_the_same_bytes_and_has_no_effect(rig: StartRig) -> None:
+    """Record and prompt begin with the original's bytes; effects wait for a person until an approver lifts that."""
+    async with rig(catalog(), work) as started:
+        thread, threads = await original(started), threads_of(started)
+        at = await position_of(started, thread, "tool_call_finished")
+        effects, prompts = list(MADE), len(started.llm.requests)
+        done, run = await forked(started, thread, at=at)
+        state = await status_of(run, "waiting_approval")
+        assert effects == MADE
+        before, after = await lines_of(started, thread), await lines_of(started, done.thread)
+        assert before[: at + 1] == after[: at + 1]
+        assert started.llm.requests[1].body == started.llm.requests[prompts].body
+        assert (state["fork"]["thread"], state["fork"]["effects_ask"]) == (thread, True)
+        assert "forked" in state["pending"][0]["why"]
+
+        assert (await lift(threads, done.thread, {"constraint": 0, "by": "dana"})).outcome == "accepted"
+        assert (await lift(threads, done.thread, {"constraint": 0, "by": "dana"})).outcome == "unknown_request"
+        await run.signal("approve", {"request": state["pending"][0]["request"], "by": "dana"})
+        await run.result()
+        assert len(MADE) == len(effects) + 1
+
+        await send(threads, done.thread, "again", by="erin")  # lifted: the policy decides, also in a later run
+        await status_of(started.client.get_workflow_handle(done.thread), "completed")
+        verified = await verify(threads, done.thread)
+        assert (verified.ok, verified.reason) == (True, "")
+        compared = compare(await threads.recorded_events(thread), await threads.recorded_events(done.thread))
+        assert (compared.common, [each.verdict for each in compared.second.calls][:1]) == (at + 1, ["ask"])
+
+
+async def test_a_fork_of_an_open_thread_leaves_what_is_open_behind(rig: StartRig) -> None:
+    """Requests and open calls of the original end in the fork, and stay as they are in the original."""
+    async with rig(catalog(), both) as started:
+        thread = await original(started, "waiting_approval", agent="careful")
+        done, run = await forked(started, thread, say="do not mail")
+        await run.result()
+        found = [each async for each in threads_of(started, record=False).messages(done.thread)]
+        assert [each["role"] for each in found] == ["user", "assistant", "tool", "tool", "user", "assistant"]
+        assert "forked from another" in found[2]["content"]
+        assert (await verify(threads_of(started), done.thread)).reason == ""
+        assert len(await threads_of(started).pending(thread)) == 1
+        again, _ = await forked(started, done.thread, say="and again")  # of a fork
+        await status_of(started.client.get_workflow_handle(again.thread), "completed")
+        assert (await verify(threads_of(started), again.thread)).reason == ""
+
+
+async def test_a_fork_inside_a_reply_has_all_of_its_calls(rig: StartRig) -> None:
+    """Whatever event is named, each call in the transcript has its result: providers refuse anything else."""
+    async with rig(catalog(), both) as started:
+        thread = await original(started)
+        replied = await position_of(started, thread, "llm_replied")
+        for position in range(replied, replied + 5):  # the reply, and the requests and verdicts of its two calls
+            done, run = await forked(started, thread, at=position, say="go on")
+            await status_of(run, "completed")
+            roles = [each["role"] async for each in threads_of(started).messages(done.thread)]
+            assert roles == ["user", "assistant", "tool", "tool", "user", "assistant"]
+
+
+async def test_a_fork_of_a_time_without_a_folder_has_an_empty_one(rig: StartRig) -> None:
+    """Before the original had loaded its agent it had no folder: the fork does not take the worker's for it."""
+    async with rig(catalog(), work) as started:
+        thread = await original(started)
+        loaded = await position_of(started, thread, "agent_loaded")
+        _, run = await forked(started, thread, at=loaded - 1)
+        state = await status_of(run, "waiting_approval")
+        assert not list(Path(state["workspace"]).iterdir())
+
+
+async def test_the_same_fork_happens_once(rig: StartRig) -> None:
+    """A repeated start returns the fork that there is; another thread of that id is not touched."""
+    async with rig(catalog(), work) as started:
+        thread, name = await original(started), f"fork-{uuid4().hex[:8]}"
+        first, run = await forked(started, thread, at=4, id=name)
+        await status_of(run, "waiting_approval")
+        again, _ = await forked(started, thread, at=4, id=name)
+        assert (first.new, again.new, again.point) == (True, False, first.point)
+        for other in ({"at": 2}, {"at": 4, "say": "another"}, {"at": 4, "agent": "careful"}):
+            with pytest.raises(ThreadExists, match="is not this fork"):
+                await forked(started, thread, id=name, **other)
+        with pytest.raises(ThreadExists):
+            await forked(started, thread, at=4, id=await original(started))
+        for position in (0, 10_000):
+            with pytest.raises(PositionInvalid):
+                await forked(started, thread, at=position)
+        await run.terminate()
+        await send(threads_of(started), name, "more", by="erin")
+        state = await status_of(started.client.get_workflow_handle(name), "completed")
+        assert state["fork"]["effects_ask"]
+
+
+async def test_a_message_can_be_edited_and_a_task_restarted(rig: StartRig) -> None:
+    """An edited message takes the place of the last one; a restart has the same task and nothing else."""
+
+    def script(conversation: Conversation) -> Reply:
+        return say(f"you said {conversation.last_user_message}")
+
+    async with rig(catalog(), script) as started:
+        thread, threads = await original(started), threads_of(started)
+        await send(threads, thread, "red", by="dana")
+        await eventually(lambda: threads.state(thread), lambda state: state["result"] == "you said red")
+        done, run = await forked(started, thread, edit="blue")
+        assert (await run.result())["result"] == "you said blue"
+        said = [each["content"] async for each in threads.messages(done.thread) if each["role"] == "user"]
+        assert said[1:] == ["blue"]
+        with pytest.raises(PositionInvalid, match="restart"):
+            await forked(started, thread, at=3, edit="green")
+
+        done, run = await forked(started, thread)  # the agent has answered, and there is nothing to say
+        assert (
+            "fork"
+            in (await eventually(lambda: threads.state(done.thread), lambda s: s["status"] == "failed"))["result"]
+        )
+
+        new = await restart(threads, thread)
+        state = await eventually(lambda: threads.state(new.thread), lambda state: state["status"] == "completed")
+        before = await threads.state(thread)
+        assert (state["task"], state["agent"], state["step"]) == (before["task"], before["agent"], 1)
+
+
+async def test_a_sub_agents_thread_is_forked_and_not_restarted(rig: StartRig) -> None:
+    """A fork at its task begins it again, and is no child: its parent and their tree hear nothing of it."""
+    boss = Agent(name="boss", instructions="Delegate.", tools=(), subagents=("hand",), policy=Policy(rules=(allow(),)))
+    hand = Agent(name="hand", instructions="Look.", tools=("look",))
+
+    def script(conversation: Conversation) -> Reply:
+        if conversation.replies:
+            return say("done")
+        boss = "run_agent" in conversation.tools
+        return call("run_agent", agent="hand", task="look") if boss else call("look", at="a")
+
+    async with rig(Catalog(agents=[boss, hand], tools=[look]), script) as started:
+        parent, threads = await original(started, agent="boss"), threads_of(started)
+        child = f"{parent}.1"
+        with pytest.raises(TaskInvalid, match=f"fork {parent}.1 --at 1"):
+            await restart(threads, child)
+        before = await threads.recorded_events(parent)
+        done, run = await forked(started, child, at=1)
+        assert (await run.result())["result"] == "done"
+        state = await threads.state(done.thread)
+        assert (state["agent"], state["lineage"], state["fork"]["thread"]) == ("hand", None, child)
+        assert (await verify(threads, done.thread)).reason == ""
+        assert await threads.recorded_events(parent) == before
+        assert [node.thread for _, node in (await read_tree(threads, parent)).walk()] == [parent, child]
+
+
+def git(folder: Path, *arguments: str, at: str = "2020-01-01T00:00:00Z") -> str:
+    """Run git in a folder, and return what it printed."""
+    who = {"GIT_AUTHOR_NAME": "d", "GIT_AUTHOR_EMAIL": "d@d", "GIT_COMMITTER_NAME": "d", "GIT_COMMITTER_EMAIL": "d@d"}
+    environ = {"PATH": os.environ["PATH"], **who, "GIT_COMMITTER_DATE": at}
+    return subprocess.run(
+        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True, env=environ
+    ).stdout
+
+
+async def test_a_fork_works_on_the_files_of_that_time(rig: StartRig, tmp_path: Path) -> None:
+    """Its folder is a work tree at the commit of that time; the original's files and branch stay."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    (folder / "a.txt").write_text("old")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "one")
+    async with rig(catalog(), work) as started:
+        thread = await original(started, workspace=str(folder))
+        (folder / "a.txt").write_text("new")
+        git(folder, "commit", "--quiet", "-am", "two", at="2090-01-01T00:00:00Z")
+        _, run = await forked(started, thread, at=4)
+        workspace = Path((await status_of(run, "waiting_approval"))["workspace"])
+        assert (workspace / "a.txt").read_text() == "old"
+        assert str(workspace) in git(folder, "worktree", "list")
+        assert git(workspace, "status", "--porcelain") == ""
+        assert (folder / "a.txt").read_text() == "new"
+        assert git(folder, "status", "--porcelain", "--untracked-files=no") == ""
+        _, run = await forked(started, run.id, at=4)  # an event that the fork has of its original
+        assert (await status_of(run, "waiting_approval"))["workspace"] != str(workspace)
+        assert (await verify(threads_of(started), run.id)).reason == ""

@@ -1,0 +1,164 @@
+"""The drill: destroy the database, restore the backup, and every thread continues. On servers of its own."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from google.protobuf.duration_pb2 import Duration
+from psycopg_pool import AsyncConnectionPool
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+
+from holdfast import Agent, Catalog, Policy, allow, ask, tool
+from holdfast.memory.semantic import NewMemory
+from holdfast.runtime.audit.verify import verify
+from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.client.decisions import decide
+from holdfast.runtime.client.messages import say as send
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.composition.stores import collect_evidence
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.keeping.backup import back_up
+from holdfast.runtime.keeping.restore import restore
+from holdfast.runtime.keeping.source import Source
+from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.testing import Conversation, Reply, call, say, steps
+from tests.rig import Rig, eventually, start_rig
+from tests.servers import open_stack
+
+THREADS = ("closed", "asks", "open")
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something, at length."""
+    return "".join(f"line {number} of {at}\n" for number in range(2_000))
+
+
+@tool(effect="unsafe")
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+CATALOG = Catalog(
+    agents=[
+        Agent(
+            name="clerk",
+            instructions="Work.",
+            policy=Policy(rules=(allow("look"), ask("pay"))),
+        )
+    ],
+    tools=[look, pay],
+)
+
+
+def script(conversation: Conversation) -> Reply:
+    """Look, then pay if asked to; answer what is said later."""
+    if "continue" in conversation.last_user_message:
+        return say("Continued.")
+    pays = [call("pay", amount=1)] if "pay" in conversation.last_user_message else []
+    return steps([call("look", at="it"), *pays, say("Done.")])(conversation)
+
+
+@asynccontextmanager
+async def site(stack: Stack, folder: Path) -> AsyncIterator[tuple[Rig, Threads, AsyncConnectionPool]]:
+    """Run a worker on the stack."""
+    client, worker = await connect_stack(stack), await connect_stack(stack)
+    url = stack.database_url
+    async with (
+        start_rig(
+            client, CATALOG, script, worker_client=worker, database_url=url, folder=folder, task_queue="drill"
+        ) as rig,
+        open_pool(url, size=2) as pool,
+    ):
+        yield rig, Threads(client, task_queue="drill", record=PostgresThreads(pool)), pool
+
+
+async def until(threads: Threads, thread: str, *wanted: str) -> dict[str, Any]:
+    """Wait until a thread has one of these statuses."""
+    state: dict[str, Any] = await eventually(partial(threads.state, thread), lambda state: state["status"] in wanted)
+    return state
+
+
+async def check(threads: Threads, pool: AsyncConnectionPool) -> None:
+    """Verify every thread."""
+    evidence = collect_evidence(PostgresThreads(pool), pool, PostgresArtifacts(pool))
+    for thread in THREADS:
+        found = await verify(threads, thread, evidence=evidence)
+        assert found.ok, f"{thread}: {found.where}: {found.reason}"
+        assert found.events
+
+
+async def destroy_and_restore(stack: Stack, backup: Path) -> None:
+    """Lose the database, and restore it."""
+    async with await psycopg.AsyncConnection.connect(stack.database_url, autocommit=True) as connection:
+        await connection.execute("DROP SCHEMA holdfast CASCADE")
+    await migrate(stack.database_url)
+    async with open_pool(stack.database_url, size=2) as pool:
+        done = await restore(Source(backup), pool, PostgresArtifacts(pool))
+        assert done.threads == set(THREADS)
+        (item,) = (await PostgresMemories(pool).recall("blue", ["global"])).items
+        assert item.text == "the sky is blue"
+
+
+async def new_namespace(stack: Stack) -> Stack:
+    """Return a namespace without any run, as after Temporal's server has lost everything."""
+    client = await connect_stack(stack)
+    await client.workflow_service.register_namespace(
+        RegisterNamespaceRequest(namespace="lost", workflow_execution_retention_period=Duration(seconds=86_400))
+    )
+    other = stack.model_copy(update={"namespace": "lost"})
+    await ensure_search_attributes(await connect_stack(other))
+    return other
+
+
+async def test_every_thread_continues_after_the_database_is_destroyed_and_restored(tmp_path: Path) -> None:
+    """Closed or open, waiting for an approval or a message: with Temporal's histories, and then without any."""
+    with open_stack(tmp_path / "stack") as stack:
+        await ensure_search_attributes(await connect_stack(stack))
+        async with site(stack, tmp_path) as (_, threads, pool):
+            await threads.start("look", thread="closed")
+            await threads.start("look and pay", thread="asks")
+            await threads.start("look", thread="open", idle_limit=3_600)
+            await until(threads, "closed", "completed")
+            await until(threads, "asks", "waiting_approval")
+            await until(threads, "open", "waiting_message")
+            await PostgresMemories(pool).remember(
+                NewMemory(scope="global", text="the sky is blue", trust="person", thread="closed", position=1, by="a"),
+                key="k",
+            )
+            for thread in THREADS:
+                await eventually(partial(PostgresThreads(pool).length, thread), bool)
+            made = await back_up(stack.database_url, tmp_path / "backup", artifacts=None)
+            assert made.copied == made.manifest.artifacts > 0
+            again = await back_up(stack.database_url, tmp_path / "backup", artifacts=None)
+            assert (again.copied, again.manifest.artifacts) == (0, made.manifest.artifacts)
+
+        await destroy_and_restore(stack, tmp_path / "backup")
+        async with site(stack, tmp_path) as (_, threads, pool):
+            await check(threads, pool)
+            assert (await send(threads, "closed", "continue")).counts
+            assert (await decide(threads, "asks", {"decision": "approve", "request": "1", "by": "ann"})).outcome == (
+                "accepted"
+            )
+            assert (await send(threads, "open", "continue")).counts
+            for thread in THREADS:
+                state = await until(threads, thread, "waiting_message", "completed")
+                assert state["result"] in ("Continued.", "Done.")
+            await check(threads, pool)
+
+        await destroy_and_restore(stack, tmp_path / "backup")
+        async with site(await new_namespace(stack), tmp_path) as (_, threads, pool):
+            await check(threads, pool)
+            for thread in THREADS:
+                assert (await send(threads, thread, "continue")).outcome == "reopened"
+            for thread in THREADS:
+                state = await until(threads, thread, "waiting_message", "completed")
+                assert state["result"] == "Continued."
+            await check(threads, pool)

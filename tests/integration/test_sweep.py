@@ -1,0 +1,106 @@
+"""Pruning by rules and on a schedule: each end has its age, every thread is reached, and none that is needed goes."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from psycopg_pool import AsyncConnectionPool
+from temporalio.client import Client
+
+from holdfast.base.retention import read_rules
+from holdfast.errors import HoldfastError
+from holdfast.runtime.client.prune import is_needed
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.keeping import sweep as sweeps
+from holdfast.runtime.keeping.sweep import sweep
+from holdfast.runtime.reading.runs import Runs
+from holdfast.runtime.stores.threads import PostgresThreads
+from tests.keeping import lines_of, new_pool
+from tests.rig import PATIENCE
+
+NOW = datetime.now(UTC)
+EVERY = timedelta(days=1)
+RULES = read_rules(["finished=10d", "failed=30d"])
+
+
+async def record(pool: AsyncConnectionPool, thread: str, days: int, outcome: str = "completed") -> None:
+    """Record a thread that ended so many days ago."""
+    lines = lines_of(thread, ended=NOW - timedelta(days=days), outcome=outcome)
+    await PostgresThreads(pool).append(thread, 0, lines)
+
+
+async def left(pool: AsyncConnectionPool) -> set[str]:
+    """Return the threads that remain."""
+    async with pool.connection() as connection:
+        return {
+            thread for (thread,) in await (await connection.execute("SELECT thread FROM holdfast.threads")).fetchall()
+        }
+
+
+async def test_each_end_has_its_own_age_and_open_threads_stay(
+    stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of an open run stays, and so does one that belongs to it; after the interval, the next sweep is due.
+
+    A thread that Temporal refuses to look up keeps none after it.
+    """
+
+    async def needed(runs: Runs, thread: str) -> bool:
+        if thread == "refused":
+            raise HoldfastError("Temporal refused (INVALID_ARGUMENT)")
+        return await is_needed(runs, thread)
+
+    monkeypatch.setattr(sweeps, "is_needed", needed)
+    held = await client.start_workflow("AgentRunWorkflow", {}, id="sweep-open", task_queue="nobody")
+    runs = Runs(client, answer_within=PATIENCE)
+    async with new_pool(stack.database_url) as (_, pool):
+        await record(pool, "sweep-open", 50)
+        await record(pool, "sweep-open.1", 50)
+        await record(pool, "refused", 50)
+        await record(pool, "old", 20)
+        await record(pool, "new", 5)
+        await record(pool, "failed", 20, "failed")
+        await record(pool, "failed long ago", 40, "failed")
+        removed = await sweep(runs, pool, RULES, every=EVERY, batch=2)
+        assert removed == ["old", "failed long ago"]
+        assert await left(pool) == {"sweep-open", "sweep-open.1", "refused", "new", "failed"}
+        await held.terminate()
+        assert await sweep(runs, pool, RULES, every=EVERY) is None, "not due yet"
+        assert await sweep(runs, pool, RULES, every=timedelta(0)) == ["sweep-open", "sweep-open.1"]
+
+
+async def test_a_sweep_that_was_interrupted_goes_on_where_it_was(
+    stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that have to stay do not keep it from the ones after them, however often its worker is killed."""
+    runs, looked = Runs(client, answer_within=PATIENCE), list[str]()
+    async with new_pool(stack.database_url) as (_, pool):
+        for number in range(6):
+            await record(pool, f"t{number}", 60 - number)
+
+        async def killed_after_two(runs: Runs, thread: str) -> bool:
+            if len(looked) % 3 == 2:
+                looked.append("killed")
+                raise ConnectionError("the worker is killed")
+            looked.append(thread)
+            return thread < "t4"
+
+        monkeypatch.setattr(sweeps, "is_needed", killed_after_two)
+        removed: list[str] | None = None
+        for _ in range(4):
+            try:
+                removed = await sweep(runs, pool, RULES, every=EVERY, batch=1)
+                break
+            except ConnectionError:
+                continue
+        assert [each for each in looked if each != "killed"] == [f"t{number}" for number in range(6)]
+        assert removed == ["t4", "t5"]
+        assert await left(pool) == {"t0", "t1", "t2", "t3"}
+
+
+@pytest.mark.parametrize(
+    "rules", [[], ["finished"], ["open=1d"], ["finished=soon"], ["failed=1d", "failed=2d"], ["finished=-1d"]]
+)
+def test_a_rule_that_could_be_misread_is_refused(rules: list[str]) -> None:
+    """Nothing is removed by a rule that says something else than it seems to."""
+    with pytest.raises(ValueError, match=r"rule|age"):
+        read_rules(rules)

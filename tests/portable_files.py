@@ -1,0 +1,140 @@
+"""Portable files for tests: made from any log, taken apart, and put together again as an attacker would."""
+
+import asyncio
+import hashlib
+import importlib.util
+import io
+import json
+import sys
+import zipfile
+import zlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from holdfast.authority.signatures import encode_key, public_key
+from holdfast.base.canonical import canonical
+from holdfast.log.event_log import event_line
+from holdfast.log.events import AgentEvent
+from holdfast.portable.layout import Entry, directory, local_header
+from holdfast.portable.manifest import Manifest, Member, read_manifest, statement_of
+from holdfast.portable.members import LEDGER, LOG, MANIFEST, REDACTED_LOG, STATEMENT, artifact_member
+from holdfast.runtime.portable.envelope import enveloped
+from holdfast.runtime.portable.export import _ledger, _write_log
+from holdfast.runtime.portable.verify import FileVerification, verify_file
+from holdfast.runtime.portable.writer import Writer
+from holdfast.stores import EffectRow
+
+FOLDER = Path(__file__).parents[1] / "docs" / "verify"
+ALICE, MALLORY = encode_key(b"a" * 32), encode_key(b"m" * 32)
+SIGNER = public_key(ALICE)
+
+Parts = list[tuple[str, bytes]]
+"""The members of a file, in their order: name and content."""
+
+
+def export(
+    events: Iterable[AgentEvent],
+    *,
+    thread: str,
+    private: str | None = ALICE,
+    rows: Sequence[EffectRow] | None = None,
+    artifacts: Iterable[bytes] = (),
+    redact: bool = False,
+) -> bytes:
+    """Return the file of a log, as `export_thread` writes it; without `rows`, the ledger is left out."""
+
+    async def lines() -> AsyncIterator[bytes]:
+        for event in events:
+            yield event_line(event)
+
+    async def write() -> bytes:
+        writer = Writer(file := io.BytesIO())
+        log = await _write_log(writer, lines(), redact=redact)
+        if rows is not None:
+            writer.add(LEDGER, _ledger(rows, redact=redact))
+        for name, content in sorted((artifact_member(hashlib.sha256(one).hexdigest()), one) for one in artifacts):
+            writer.add(name, content)
+        for name, content in log.derived.members(redacted=redact):
+            writer.add(name, content)
+        left_out: Any = ("artifacts",) if redact or (log.artifacts and not artifacts) else ()
+        left_out += ("ledger",) if rows is None else ()
+        manifest = Manifest(
+            thread=thread, events=log.events, head=log.head, redacted=redact, left_out=left_out, members=()
+        )
+        writer.finish(manifest, private)
+        return file.getvalue()
+
+    return asyncio.run(write())
+
+
+def parts_of(file: bytes) -> Parts:
+    """Take a file apart."""
+    with zipfile.ZipFile(io.BytesIO(file)) as read:
+        return [(each.filename, read.read(each)) for each in read.infolist()]
+
+
+def packed(parts: Parts) -> bytes:
+    """Put members together, in a layout that is right for any names."""
+    entries = [Entry(name, len(content), zlib.crc32(content)) for name, content in parts]
+    found = [local_header(entry) + content for entry, (_, content) in zip(entries, parts, strict=True)]
+    return b"".join(found) + directory(entries)
+
+
+def rebuilt(parts: Parts, private: str | None, **changes: Any) -> bytes:
+    """Put members together with a manifest and a statement that are right for them: all that an attacker can do.
+
+    Args:
+        parts: The members; a manifest and a statement among them are replaced.
+        private: The key to sign with; None to sign nothing.
+        changes: Fields of the manifest that differ from those of the manifest among `parts`.
+    """
+    old = read_manifest(dict(parts)[MANIFEST])
+    kept = [(name, content) for name, content in parts if name not in (MANIFEST, STATEMENT)]
+    members = tuple(
+        Member(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest()) for name, content in kept
+    )
+    manifest = old.model_copy(update={"members": members, **log_changes(dict(kept)), **changes})
+    return packed([*kept, (MANIFEST, manifest.encoded), (STATEMENT, enveloped(statement_of(manifest), private))])
+
+
+def log_changes(parts: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return what a manifest says of the log among these members."""
+    lines = parts.get(LOG, parts.get(REDACTED_LOG, b"")).splitlines()
+    try:
+        return {"events": len(lines), "head": str(json.loads(lines[-1])["digest"])} if lines else {}
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return {}
+
+
+def log_of(events: Iterable[AgentEvent]) -> bytes:
+    """Return a log's lines."""
+    return b"".join(event_line(event) + b"\n" for event in events)
+
+
+def row_line(row: EffectRow) -> bytes:
+    """Return a row of the ledger as a line."""
+    return canonical({"key": row.key, "epoch": row.epoch, "tool": row.tool, "outcome": row.outcome}) + b"\n"
+
+
+def ours(path: Path, *, signer: str | None = SIGNER, **options: Any) -> FileVerification:
+    """Verify a file as Holdfast does."""
+    return asyncio.run(verify_file(path, signer=signer, **options))
+
+
+@cache
+def independent() -> ModuleType:
+    """Import `docs/verify/verify_file.py`, which nothing else imports; it finds `verify.py` beside itself."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        spec = importlib.util.spec_from_file_location("verify_file", FOLDER / "verify_file.py")
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(FOLDER))
+        sys.modules.pop("verify", None)

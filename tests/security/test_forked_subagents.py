@@ -1,0 +1,147 @@
+"""A fork takes over no sub-agents, and the fork of a sub-agent's thread is no child: nothing is read, ended or asked
+for in another thread's name.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.activities.builtin_tools.run_agent import subagent_tools
+from holdfast.authority.policy import Policy, allow, deny
+from holdfast.lineage import Lineage
+from holdfast.llm.blocks import ToolCall
+from holdfast.llm.messages import AssistantMessage
+from holdfast.run.children import (
+    AnnounceEnd,
+    ChildReport,
+    ChildReports,
+    EndChildren,
+    LookAtChildren,
+    StartChildren,
+    StartedChild,
+    StartedChildren,
+)
+from holdfast.run.commands import Call
+from holdfast.run.contracts import LLMReply
+from holdfast.run.features import FORKS
+from tests.security.test_forks import fault
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+
+FREE = Policy(rules=(allow(),))
+SPEC = agent_spec(
+    tools=(*(each.spec for each in subagent_tools()), *agent_spec().tools), subagents=("helper",), policy=FREE
+)
+
+
+def made(**given: Any) -> LLMReply:
+    """Return a reply that runs an agent, or asks for the answer of the one in `thread`."""
+    name = "agent_result" if "thread" in given else "run_agent"
+    arguments = given if "thread" in given else {"agent": "helper", "task": "help", **given}
+    call = ToolCall(id=f"a{json.dumps(given)}", name=name, arguments=json.dumps(arguments))
+    return LLMReply(message=AssistantMessage(content=(call,)))
+
+
+def start(thread: Thread) -> StartChildren:
+    """Start the child that a call waits for, and return the order."""
+    (call,) = thread.waiting(StartChildren)
+    assert isinstance(call, Call)
+    assert isinstance(call.request, StartChildren)
+    (child,) = call.request.children
+    thread.end(call, StartedChildren(children=(StartedChild(number=child.number, run_id=f"c{child.number}"),)))
+    return call.request
+
+
+def parent() -> Thread:
+    """Return a thread with an answered child, one in the background, and a call that waits for a third."""
+    thread = loaded_thread(SPEC, features=FORKS)
+    thread.reply(made())
+    start(thread)
+    thread.signal("subagent_ended", {"thread": "t.1"})
+    (look,) = thread.waiting(LookAtChildren)
+    thread.end(look, ChildReports(reports=(ChildReport(number=1, status="completed", text="forty-two"),)))
+    thread.reply(made(background=True))
+    start(thread)
+    thread.reply(made(task="more"))
+    start(thread)
+    return thread
+
+
+def test_a_fork_neither_awaits_nor_ends_the_agents_of_its_original() -> None:
+    """What was answered stays so; those that are open end for the fork alone; its own have ids of their own."""
+    thread = parent()
+    assert [child.open for child in thread.state.subagents.children] == [False, True, True]
+    fork = thread.fork(task="go on")
+    fork.load(FORKS)
+    assert not fork.state.subagents.children
+    said = [message["content"] for message in fork.messages() if message["role"] == "tool"]
+    assert "forty-two" in said[0]
+    assert "does not have its outcome" in said[-1]
+    fork.signal("subagent_ended", {"thread": "t.2"})
+    fork.reply(made(thread="t.2"))
+    assert "not available here" in fork.messages()[-1]["content"]
+    fork.reply(made(task="anew"))
+    assert not fork.waiting(StartChildren)  # an agent of its own has effects, so it asks first
+    assert fork.decide(fork.state.pending_view()[0]["request"]) == "accepted"
+    assert start(fork).path == ("u",)
+    assert [child.thread for child in fork.state.subagents.open] == ["u.5"]
+    fork.check_consistent()
+    assert fault(fork.log) is None
+    without = thread.fork(task="go on")
+    without.load(FORKS)
+    without.reply(says("done"))
+    assert not without.waiting(EndChildren)
+    assert without.state.outcome == "completed"
+
+
+def test_the_fork_of_a_sub_agents_thread_is_no_child_and_no_freer() -> None:
+    """It says nothing to the parent, and shows nothing at the root. The policies above, its depth and the greatest
+    depth of the tree stay, also where the agent is another one.
+    """
+    lineage = Lineage(path=("root",), number=1, key="k", deepest=1, requesters=("mallory",))
+    above = (Policy(rules=(deny("wipe", reason="never here"), allow())),)
+    child = Thread(SPEC, features=FORKS, lineage=lineage, policies=above, depth=1)
+    child.load(FORKS)
+    child.reply(calls("look"))
+    child.finish(1)
+    fork = child.fork(task="go on", agent="freer").fork(task="and on", name="v")  # a fork of a fork
+    origin = fork.state.origin
+    assert (origin.lineage, origin.policies, origin.depth, origin.deepest) == (None, above, 1, 1)
+    assert "mallory" in fork.state.authority.requesters
+    fork.load(FORKS)
+    assert fork.update("lift", {"constraint": 0, "by": "alice"})["outcome"] == "accepted"
+    fork.reply(calls("wipe", "pay", first=5))
+    assert fork.running_calls == [3]
+    fork.finish(3)
+    fork.reply(made())
+    assert "depth 1" in fork.messages()[-1]["content"]
+    assert not any("path" in request for request in fork.state.pending_view())
+    fork.reply(says("done"))
+    fork.archive()
+    assert not fork.waiting(AnnounceEnd)
+    assert fork.closed
+    fork.check_consistent()
+    fork.reopen()
+    fork.load_thread()
+    assert (fork.state.origin.policies, fork.state.origin.depth) == (above, 1)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_fork_at_any_event_of_a_sub_agent_passes_the_audit(background: bool) -> None:
+    """Also between the start or the end of a child and the result that was recorded with it."""
+    thread = loaded_thread(SPEC, features=FORKS)
+    thread.reply(made(background=background))
+    start(thread)
+    if background:
+        thread.reply(made(thread="t.1"))
+    thread.signal("subagent_ended", {"thread": "t.1"})
+    (look,) = thread.waiting(LookAtChildren)
+    thread.end(look, ChildReports(reports=(ChildReport(number=1, status="completed", text="yes"),)))
+    kinds = set()
+    for at in range(1, len(thread.log)):
+        fork = thread.fork(at, task="go on")
+        if not fork.closed:
+            assert fault(fork.log) is None, thread.log[at].type
+            fork.check_consistent()
+            kinds.add(thread.log[at].type)
+    assert {"tool_call_started", "subagent_started", "subagent_ended", "tool_call_finished"} <= kinds

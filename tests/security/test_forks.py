@@ -1,0 +1,225 @@
+"""Forks carry no authority: of the original, of a forged start, of a rewritten record, or of a folder."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.audit.audit import Audit, Fault
+from holdfast.audit.forks import first_thread
+from holdfast.authority.policy import Approver, Policy, Terms, allow, ask
+from holdfast.log.event_log import EventLog
+from holdfast.log.events import AgentEvent, RunForked, RunStarted, ToolCallStarted
+from holdfast.log.fork_point import ForkPoint
+from holdfast.run.contracts import START_REFUSED, LoadedThread, RunInput, ThreadRequest
+from holdfast.run.features import FORKS
+from holdfast.run.snapshot import snapshot_of
+from holdfast.runtime.memory.git import GitFailed
+from holdfast.runtime.memory.worktree import folder_name, make_forked_folder
+from holdfast.seals.starts import refusal
+from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
+
+FREE = agent_spec(policy=Policy(rules=(allow(),)))
+HASTY = agent_spec(policy=Policy(rules=(ask("pay", terms=Terms(expires_after=60, on_expiry="approve")), allow())))
+
+
+def trusted_thread() -> Thread:
+    """Return a thread in which people have given much: a remembered rule, a delegation, and an open request."""
+    thread = loaded_thread(features=FORKS)
+    thread.reply(calls("pay"))
+    thread.update("delegate_authority", {"by": "alice", "to": "mallory", "seconds": 3_600})
+    assert thread.decide("1", remember=True) == "accepted"
+    thread.finish(1)
+    thread.reply(calls("pay", "look", first=5))
+    return thread
+
+
+def fault(events: list[AgentEvent]) -> Fault | None:
+    """Return the first fault in a log of the thread `u`, in a chain that an attacker has computed anew."""
+    log = EventLog()
+    for event in events:
+        head = log.head
+        if isinstance(event, RunForked) and event.point.head == "":
+            event = event.model_copy(update={"point": event.point.model_copy(update={"head": head})})
+        log.append(event.model_copy(update={"digest": ""}), at=event.at)
+    audit = Audit(first_thread(log.events, "u"))
+    audit.take(log.events)
+    return audit.fault or (None if audit.thread == "u" else Fault(-1, "another thread's"))
+
+
+def test_a_plain_start_forks_nothing() -> None:
+    """Anybody who reaches Temporal can start a run; only our own processes can start a fork."""
+    forged = RunInput(task="go", fork=ForkPoint(thread="t", position=3, head=64 * "0"))
+    assert "fork" in refusal(forged, first_run_id="r", started_at=NOW)
+
+
+def test_a_fork_has_none_of_the_originals_authority() -> None:
+    """Rules, delegations and requests stay behind, and effects ask although the policy allows them."""
+    thread = trusted_thread()
+    assert thread.running_calls == [2, 3]  # the remembered rule lets it run
+    fork = thread.fork(task="go on")
+    authority = fork.state.authority
+    assert (authority.rules, authority.delegations, authority.requests) == ((), (), ())
+    assert [call.phase for call in fork.state.calls.current] == ["finished", "finished"]
+    fork.load(FORKS)
+    fork.reply(calls("pay", first=9))
+    assert fork.running_calls == []
+    assert fork.decide("2", by="mallory") == "accepted"  # this policy names no approver; the next one does
+
+
+@pytest.mark.parametrize("spec", [FREE, HASTY])
+def test_effects_of_a_fork_wait_for_a_person(spec: Any) -> None:
+    """Neither a rule that allows nor one that approves when it expires lets an effect run, until that is lifted."""
+    thread = loaded_thread(spec, features=FORKS)
+    fork = thread.fork(task="go on")
+    fork.load(FORKS)
+    fork.reply(calls("pay", "look"))
+    assert fork.running_calls == [2]
+    fork.finish(2)
+    fork.advance(hours=1)
+    assert not [event for event in fork.log if isinstance(event, ToolCallStarted) and event.number == 1]
+    if not fork.calling_llm():
+        fork.decide("1", "deny")
+    assert fork.update("lift", {"constraint": 0, "by": "alice"})["outcome"] == "accepted"
+    assert fork.update("lift", {"constraint": 0, "by": "alice"})["outcome"] == "unknown_request"
+    fork.reply(calls("pay", first=7))
+    assert fork.state.authority.requests == () or spec is HASTY
+    fork.check_consistent()
+    assert fault(fork.log) is None
+
+
+def test_only_an_approver_lifts_it() -> None:
+    """A name that the policy does not list, and a thread that is no fork, change nothing."""
+    policy = Policy(rules=(allow(),), approvers=(Approver(name="alice"),), terms=Terms(requester_may_decide=False))
+    thread = loaded_thread(agent_spec(policy=policy), features=FORKS)
+    assert thread.update("lift", {"constraint": 0, "by": "alice"})["outcome"] == "unknown_request"
+    fork = thread.fork(task="go on", by="alice")
+    fork.load(FORKS)
+    for by in ("mallory", "alice"):  # alice has forked it, and requesters may not decide
+        assert fork.update("lift", {"constraint": 0, "by": by})["outcome"] == "not_entitled"
+
+
+@pytest.mark.parametrize("wrong", [{"position": 2}, {"head": 64 * "a"}, {"thread": "u"}])
+def test_a_fork_begins_with_the_events_that_it_names(wrong: dict[str, Any]) -> None:
+    """What a worker loads has to be what the sealed start names; a thread is no fork of itself."""
+    events = trusted_thread().log
+    point = ForkPoint(thread="t", position=len(events) - 1, head=events[-1].digest).model_copy(update=wrong)
+    thread = Thread(name="u", task="go", fork=point, features=FORKS)
+    (call,) = thread.waiting(ThreadRequest)
+    thread.end(call, LoadedThread(snapshot=snapshot_of(events)))
+    end = thread.run.end
+    assert end is not None
+    assert end.failure is not None
+    assert end.failure.cause == START_REFUSED
+    assert thread.run.log.length == len(events)
+
+
+def test_a_fork_without_a_message_continues_only_what_is_unfinished() -> None:
+    """After the agent's answer, a fork needs a message; in the middle of a step, it needs none."""
+    thread = loaded_thread(agent_spec(limits=agent_spec().limits.model_copy(update={"idle_limit": 60})), features=FORKS)
+    thread.reply(says("done"))
+    fork = thread.fork()
+    assert fork.closed
+    assert not thread.fork(task="go on").closed
+    middle = trusted_thread().fork()
+    middle.load(FORKS)
+    assert middle.calling_llm()
+
+
+def _without_fork(events: list[AgentEvent]) -> list[AgentEvent]:
+    return [event for event in events if not isinstance(event, RunForked)]
+
+
+def _changed(**fields: Any) -> Callable[[list[AgentEvent]], list[AgentEvent]]:
+    def change(events: list[AgentEvent]) -> list[AgentEvent]:
+        return [event.model_copy(update=fields) if isinstance(event, RunForked) else event for event in events]
+
+    return change
+
+
+def _kept_open(events: list[AgentEvent]) -> list[AgentEvent]:
+    place = next(n for n, event in enumerate(events) if isinstance(event, RunForked))
+    start = next(n for n, event in enumerate(events) if n > place and isinstance(event, RunStarted))
+    return [*events[: place + 1], *events[start:]]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [_without_fork, _changed(origin="x"), _changed(thread="x"), _changed(first_run_id="x"), _kept_open],
+    ids=["removed", "another origin", "another thread", "another run", "calls stay open"],
+)
+def test_a_rewritten_fork_does_not_pass(forge: Callable[[list[AgentEvent]], list[AgentEvent]]) -> None:
+    """Without the event, or with another one, nothing leads from the original's events to the fork's."""
+    events = trusted_thread().fork(task="go on").log
+    assert fault(events) is None
+    assert fault(forge(events)) is not None
+
+
+HOSTILE = ("../../etc", "a/b", "a_b", "a b", "..", ".git", "-x", "x" * 200, "é", "a\u202eb", "x.lock")
+
+
+def test_folders_of_forks_are_named_apart() -> None:
+    """No two ids have one folder, and none leads out of the folder of workspaces or is a bad name for git."""
+    names = [folder_name(thread) for thread in HOSTILE]
+    assert len(set(names)) == len(HOSTILE)
+    for name in names:
+        assert name.isascii()
+        assert not set(name) & set("/. ")
+        assert not name.startswith("-")
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """Run git in a folder."""
+    who = {"GIT_AUTHOR_NAME": "d", "GIT_AUTHOR_EMAIL": "d@d", "GIT_COMMITTER_NAME": "d", "GIT_COMMITTER_EMAIL": "d@d"}
+    environ = {"PATH": os.environ["PATH"], **who, "GIT_COMMITTER_DATE": "2020-01-01T00:00:00Z"}
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, env=environ)
+
+
+def test_a_hostile_repository_runs_nothing_and_leads_nowhere(tmp_path: Path) -> None:
+    """Its hooks and filters do not run, a link in place of the workspace is refused, and files appear as they were."""
+    folder, outside, ran = tmp_path / "r", tmp_path / "outside", tmp_path / "ran"
+    folder.mkdir()
+    outside.mkdir()
+    git(folder, "init", "--quiet")
+    (folder / "inner").symlink_to(outside)
+    (folder / ".gitattributes").write_text("* filter=evil\n")
+    (folder / "a.txt").write_text("a")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "one")
+    git(folder, "config", "filter.evil.smudge", f"touch {ran}; cat")
+    hook = folder / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    hook.chmod(0o755)
+    now = datetime.now(UTC)
+    made = make_forked_folder(folder, tmp_path / folder_name("one"), at=now)
+    assert (made / "a.txt").read_text() == "a"
+    assert not ran.exists()
+    assert make_forked_folder(folder, tmp_path / folder_name("one"), at=now) == made  # an attempt that is repeated
+
+    (folder / "inner").unlink()
+    (folder / "inner").mkdir()
+    with pytest.raises(GitFailed, match="link to another place"):
+        make_forked_folder(folder / "inner", tmp_path / folder_name("two"), at=now)
+    assert list(outside.iterdir()) == []
+    empty = make_forked_folder(folder, tmp_path / folder_name("three"), at=datetime(2019, 1, 1, tzinfo=UTC))
+    assert list(empty.iterdir()) == []
+
+
+def test_a_fork_at_any_event_passes_the_audit() -> None:
+    """Also between two events that were recorded together; every call in the transcript has its result."""
+    thread = trusted_thread()
+    refused = []
+    for at in range(1, len(thread.log)):
+        fork = thread.fork(at, task="go on")
+        if fork.closed:
+            refused.append(at)
+            continue
+        assert fault(fork.log) is None, thread.log[at].type
+        fork.check_consistent()
+    types = [event.type for event in thread.log]
+    assert [types[at + 1] for at in refused] == [*2 * ["tool_call_requested"], "verdict_given", "tool_call_requested"]

@@ -1,0 +1,84 @@
+"""The servers that tests share: their log is part of a failure, and one that has ended is started again.
+
+Otherwise, all later tests of the process would fail, and none would say why.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.runtime.config.stack_file import Stack, read_stack
+from holdfast.runtime.devstack import processes, temporal_server
+from holdfast.runtime.devstack.devstack import DevStack
+from holdfast.runtime.devstack.ports import Ports, any_free
+from holdfast.runtime.devstack.postgres import Postgres
+from holdfast.runtime.devstack.temporal_server import TemporalServer
+
+SETTINGS: dict[str, int | str] = {
+    "frontend.WorkflowPauseEnabled": "true",  # as an operator may have it
+    # A closed run is deleted only after the queue's progress was stored, by default every 30 s.
+    "history.transferProcessorUpdateAckInterval": "500ms",
+}
+"""What the shared Temporal has beside the settings of the embedded one."""
+
+_shared: list["_Servers"] = []
+_restarted: list[str] = []
+
+
+class _Servers:
+    """The servers under a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._stack = DevStack(folder, usual=Ports(any_free(), any_free(), any_free()), skip_time=True)
+
+    def start(self) -> Stack:
+        own = {name: value for name, value in SETTINGS.items() if name not in temporal_server.DYNAMIC_CONFIG}
+        temporal_server.DYNAMIC_CONFIG.update(own)
+        try:
+            return self._stack.start()
+        finally:
+            for name in own:
+                del temporal_server.DYNAMIC_CONFIG[name]
+
+    def stop(self) -> None:
+        self._stack.stop()
+
+    def ended(self) -> list[str]:
+        """Return each server that has ended, with the last lines of its log."""
+        home = self._stack.home
+        recorded = read_stack(home)
+        assert recorded is not None
+        found = {
+            "temporal": TemporalServer(home, report=print).find(recorded.temporal_pid),
+            "postgres": Postgres(home, report=print).find(recorded.postgres_pid),
+        }
+        logs = {name: home / "logs" / f"{name}.log" for name, process in found.items() if process is None}
+        return [f"{name} has ended. The last lines of {log}:\n{processes.tail(log)}" for name, log in logs.items()]
+
+
+@contextmanager
+def open_stack(folder: Path) -> Iterator[Stack]:
+    """Run a Temporal server and a PostgreSQL on free ports for a block. Tests may pause workflows and skip time."""
+    servers = _Servers(folder)
+    try:
+        stack = servers.start()
+        _shared.append(servers)
+        yield stack
+    finally:
+        if servers in _shared:
+            _shared.remove(servers)
+        servers.stop()
+
+
+def ended_servers() -> list[str]:
+    """Return each shared server that has ended, or that `restart_ended` has just replaced, and why."""
+    return [each for servers in _shared for each in servers.ended()] + _restarted
+
+
+def restart_ended() -> None:
+    """Start shared servers again that have ended, at the same addresses and on the same data."""
+    _restarted.clear()
+    for servers in _shared:
+        if ended := servers.ended():
+            servers.start()
+            _restarted.extend(f"{each}\nIt was started again before this test." for each in ended)

@@ -1,0 +1,141 @@
+"""Trees of runs, as people read them: whoever may read the top sees its tree, all of it, and nothing else."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx2
+import pytest
+from temporalio.client import WorkflowExecutionStatus
+
+from holdfast.errors import ServerUnreachable, ThreadNotFound
+from holdfast.runtime.cli.tree_screens import as_trees, indented_row, tree_screen
+from holdfast.runtime.cli.watch import ROWS_BELOW, rows_below
+from holdfast.runtime.client.prune import is_needed
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.client.trees import Node, read_tree
+from holdfast.runtime.gateway.app import build_app
+from holdfast.runtime.gateway.callers import Callers
+from holdfast.runtime.reading.runs import Runs
+from tests.integration.test_gateway import bearer
+from tests.integration.test_http_api import FILE, POLICY
+
+JSON = dict[str, Any]
+SECRET = "could not connect to postgresql://holdfast:hunter2@10.0.0.7"
+
+
+def child(thread: str, call: int) -> JSON:
+    """Return a sub-agent, as the state of its parent has it."""
+    return {"thread": thread, "call": call, "agent": "worker", "status": "open"}
+
+
+def state(*children: JSON, request: str = "") -> JSON:
+    """Return the state of a run."""
+    pending = [{"request": request, "tool": "pay", "path": []}] if request else []
+    return {"agent": "boss", "status": "running", "step": 1, "subagents": children, "pending": pending}
+
+
+class Known(Threads):
+    """Threads whose states are known. Each read is counted."""
+
+    def __init__(self, states: dict[str, JSON]) -> None:
+        self.states = states
+        self.read: list[str] = []
+
+    async def state(self, thread: str, **_: Any) -> JSON:
+        """Return the state of a thread.
+
+        Raises:
+            ServerUnreachable: It is not known; the message has what no caller may see.
+        """
+        self.read.append(thread)
+        if thread not in self.states:
+            raise ServerUnreachable(SECRET)
+        return self.states[thread]
+
+
+FAMILY = {
+    "billing-1": state(child("billing-1.1", 1), child("other-7", 2), child("billing-1.3", 3), child("billing-2.4", 4)),
+    "billing-1.1": state(child("billing-1.1.1", 1), child("billing-1", 2), request="1"),
+    "billing-1.1.1": state(request="1"),
+    "billing-2.4": state(request="1"),
+    "other-7": state(request="1"),
+}
+"""A tree with a state that names the threads of others, its own root, and a thread that cannot be read."""
+
+
+async def test_a_tree_has_only_threads_below_its_top() -> None:
+    """A state that names another thread as a sub-agent leads nowhere, and no cycle is followed."""
+    threads = Known(FAMILY)
+    tree = await read_tree(threads, "billing-1")
+    assert [node.thread for _, node in tree.walk()] == ["billing-1", "billing-1.1", "billing-1.1.1", "billing-1.3"]
+    assert len(threads.read) == 4
+
+
+async def test_a_tenant_sees_through_a_tree_neither_other_threads_nor_errors_of_drivers() -> None:
+    """The token of `billing-` reads the requests of its tree; what cannot be read is named in words of our own."""
+    threads = Known(FAMILY)
+    transport = httpx2.ASGITransport(app=build_app(threads, Callers(FILE, POLICY)))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        answer = await http.get("/threads/billing-1/pending", headers=bearer("of-billing"))
+        foreign = await http.get("/threads/other-7/pending", headers=bearer("of-billing"))
+    assert answer.status_code == 200, answer.text
+    assert [each["thread"] for each in answer.json()["pending"]] == ["billing-1.1", "billing-1.1.1"]
+    assert [each["thread"] for each in answer.json()["unanswered"]] == ["billing-1.3"]
+    assert not [word for word in ("other-7", "hunter2", "10.0.0.7", "billing-2") if word in answer.text]
+    assert foreign.status_code in (403, 404)
+    assert "other-7" not in threads.read
+
+
+def test_no_row_hides_behind_a_claimed_root() -> None:
+    """Any start may set `HoldfastRoot`. Whatever it claims, each row is listed once; true sub-agents come below."""
+    claims = [
+        ("a", ""),
+        ("a.1", "a"),
+        ("a.1.2", "a"),
+        ("a.1.9", "a.1"),
+        ("b", "b"),
+        ("c.1", "d"),
+        ("d", "c"),
+        ("a.x", "a"),
+    ]
+    rows = [{"thread": thread, "root": root} for thread, root in claims]
+    ordered = as_trees(rows)
+    assert sorted(row["thread"] for row in ordered) == sorted(thread for thread, _ in claims)
+    assert [row["thread"] for row in ordered][:3] == ["a", "a.1", "a.1.2"]
+    assert [row["depth"] for row in ordered][:3] == [0, 1, 2]
+    assert indented_row(ordered[2])["thread"] == "    a.1.2"
+
+
+def test_a_tree_on_the_terminal_escapes_what_comes_from_outside() -> None:
+    """Thread ids, names and errors are texts of others."""
+    evil = "x\x1b]0;owned\x07\r\ny"
+    asking: JSON = {"request": evil, "tool": evil}
+    broken = Node(f"{evil}.1", evil, evil, error=ServerUnreachable(evil))
+    text = tree_screen(Node(evil, evil, evil, pending=[asking], children=[broken])).plain
+    assert not {"\x1b", "\x07", "\r"} & set(text)
+    assert len(text.splitlines()) == 4
+
+
+@pytest.mark.parametrize("count", [3, 500])
+def test_the_live_view_has_room_for_the_run_itself(count: int) -> None:
+    """Of many sub-agents, those that ask for something come first; the others are counted."""
+    runs = [(1, Node(f"t.{n}", "worker", "running")) for n in range(1, count)]
+    runs.append((1, Node(f"t.{count}", "worker", "waiting_approval", pending=[{"request": "1", "tool": "pay"}])))
+    lines = [line.plain for line in rows_below(runs, thread="t")]
+    assert len(lines) <= ROWS_BELOW
+    assert any("request 1: pay" in line for line in lines)
+    assert (f"{count} sub-agents in all" in lines[-1]) == (count > ROWS_BELOW)
+
+
+@pytest.mark.parametrize(
+    ("thread", "needed"), [("p.1.2", True), ("p.1", True), ("p", True), ("q.1", False), ("p.x", False)]
+)
+async def test_a_sub_agent_is_not_pruned_while_a_run_above_it_is_open(thread: str, needed: bool) -> None:
+    """Its parent may still read its answer, and its parent's parent that of the parent."""
+
+    async def describe(thread: str, **_: Any) -> Any:
+        if thread != "p":
+            raise ThreadNotFound(thread)
+        return SimpleNamespace(status=WorkflowExecutionStatus.RUNNING)
+
+    assert await is_needed(cast(Runs, SimpleNamespace(describe=describe)), thread) == needed

@@ -1,0 +1,161 @@
+"""Budgets of trees on a real server: allowances, what comes back, and the end of a budget below and above."""
+
+from collections.abc import Sequence
+
+from temporalio.client import Client
+
+from holdfast import Agent, Budget, Catalog, Limits, Policy, allow, ask, tool
+from holdfast.audit.audit import Audit
+from holdfast.log.events import (
+    AgentEvent,
+    AgentLoaded,
+    BudgetReserved,
+    BudgetSpent,
+    LLMReplied,
+    SubagentEnded,
+    SubagentStarted,
+)
+from holdfast.run.evolve import evolve
+from holdfast.run.state import RunState
+from holdfast.testing import Conversation, Reply, call, say, together
+from tests.replay.scenarios import CATALOG, SCENARIOS
+from tests.rig import Rig, StartRig, check_thread, eventually
+from tests.unit.test_history import EXPECTED
+
+
+@tool(effect="read")
+def look(at: str) -> str:
+    """Look at something."""
+    return f"saw {at}"
+
+
+def family(budget: Budget) -> Catalog:
+    """Return a boss with this budget, which runs workers, and managers that run workers of their own."""
+    shared = {
+        "tools": ("look",),
+        "policy": Policy(rules=(allow(),)),
+        "llm_options": {"max_completion_tokens": 100},
+        "limits": Limits(tool_result_chars=400),
+    }
+    boss = Agent(name="boss", instructions="Rule.", subagents=("manager", "worker"), budget=budget, **shared)  # type: ignore[arg-type]
+    manager = Agent(name="manager", instructions="Manage.", subagents=("worker",), **shared)  # type: ignore[arg-type]
+    worker = Agent(name="worker", instructions="Work.", **shared)  # type: ignore[arg-type]
+    return Catalog(agents=[boss, manager, worker], tools=[look])
+
+
+def script(conversation: Conversation) -> Reply:
+    """The boss and the manager delegate; a worker looks at four things. Each says what it has when told to."""
+    task = str(conversation.messages[1]["content"])
+    if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
+        return say(f"half of {task}")
+    if task == "all" and not conversation.replies:
+        return together(
+            call("run_agent", agent="worker", task="a"),
+            call("run_agent", agent="worker", task="b"),
+            call("run_agent", agent="manager", task="c"),
+        )
+    if task == "c" and not conversation.replies:
+        return together(call("run_agent", agent="worker", task="d"), call("run_agent", agent="worker", task="e"))
+    if task in ("all", "c"):
+        return say(" | ".join(conversation.results))
+    return call("look", at=str(conversation.replies)) if conversation.replies < 4 else say(f"all of {task}")
+
+
+async def logs_of(r: Rig, root: str, events: Sequence[AgentEvent]) -> dict[str, Sequence[AgentEvent]]:
+    """Return the logs of a tree, each of which its audit finds in order."""
+    logs = {root: events}
+    for event in events:
+        if isinstance(event, SubagentStarted):
+            run = r.client.get_workflow_handle(event.thread, run_id=event.run_id)
+            logs |= await logs_of(r, event.thread, await check_thread(r.client, run))
+    audit = Audit(root)
+    audit.take(events)
+    assert audit.fault is None
+    return logs
+
+
+def state_of(thread: str, events: Sequence[AgentEvent]) -> RunState:
+    """Return the state that a log leads to."""
+    state = RunState(thread=thread)
+    for event in events:
+        state = evolve(state, event)
+    return state
+
+
+def check_balance(root: str, logs: dict[str, Sequence[AgentEvent]]) -> None:
+    """The account of the root is the sum of all LLM calls of the tree; each run got what was reserved."""
+    usages = [event.usage for log in logs.values() for event in log if isinstance(event, LLMReplied)]
+    account = state_of(root, logs[root]).account
+    assert account.spent.steps == len(usages)
+    assert account.spent.tokens == sum(usage.prompt_tokens + usage.completion_tokens for usage in usages)
+    assert not account.reserved
+    assert all(account.spent.of(name) <= limit for name, limit in account.limits.items())
+    for thread, log in logs.items():
+        for event in log:
+            if isinstance(event, BudgetReserved) and event.call:
+                (loaded,) = [each for each in logs[f"{thread}.{event.call}"] if isinstance(each, AgentLoaded)]
+                assert loaded.budget is not None
+                assert (loaded.budget.steps, loaded.budget.tokens) == (event.steps, event.tokens)
+
+
+async def test_a_tree_with_enough_budget_completes_and_its_sums_balance(rig: StartRig) -> None:
+    """One boss, three agents, and two more below one of these: what is not spent comes back."""
+    async with rig(family(Budget(steps=200, tokens=2_000_000)), script) as r:
+        run = await r.start("all")
+        result = (await run.result())["result"]
+        assert all(f"all of {task}" in result for task in "abde")
+        logs = await logs_of(r, run.id, await check_thread(r.client, run))
+        assert len(logs) == 6
+        check_balance(run.id, logs)
+
+
+async def test_a_tree_with_too_small_a_budget_hands_in_from_below(rig: StartRig) -> None:
+    """The workers close and end, the manager has no room for workers, and the boss says what it got: no person acts."""
+    async with rig(family(Budget(steps=12, tokens=2_000_000)), script) as r:
+        run = await r.start("all")
+        result = (await run.result())["result"]
+        assert "because its share of the budget has ended (steps)" in result
+        assert all(f"half of {task}" in result for task in "ab")
+        assert "has no room for another agent" in result
+        logs = await logs_of(r, run.id, await check_thread(r.client, run))
+        assert len(logs) == 4
+        assert sum(isinstance(event, BudgetSpent) for log in logs.values() for event in log) == 2
+        check_balance(run.id, logs)
+
+
+async def test_a_child_that_was_cancelled_or_terminated_costs_what_its_log_says(rig: StartRig) -> None:
+    """It has no result. Its log has what it spent; a call that was under way counts as it was reserved."""
+    asking = Policy(rules=(ask("look"), allow()))
+    boss = Agent(name="boss", instructions="Rule.", tools=(), subagents=("worker",), budget=Budget(steps=40))
+    worker = Agent(name="worker", instructions="Work.", tools=("look",), policy=asking)
+
+    def waits(conversation: Conversation) -> Reply:
+        if str(conversation.messages[1]["content"]) != "all":
+            return call("look", at="a")
+        both = together(*(call("run_agent", agent="worker", task=each) for each in "ab"))
+        return say("done") if conversation.replies else both
+
+    async with rig(Catalog(agents=[boss, worker], tools=[look]), waits) as r:
+        run = await r.start("all")
+        await eventually(lambda: run.query("state"), lambda state: len(state["subagents"]) == 2)
+        for number in (1, 2):
+            child = r.client.get_workflow_handle(f"{run.id}.{number}")
+            await eventually(lambda c=child: c.query("state"), lambda state: state["pending"])  # type: ignore[misc]
+            await (child.cancel() if number == 1 else child.terminate())
+        await run.signal("subagent_ended", {"thread": f"{run.id}.2"})
+        await run.result()
+        events = await check_thread(r.client, run)
+        costs = {event.status: event.cost for event in events if isinstance(event, SubagentEnded)}
+        assert {status: cost and cost.steps for status, cost in costs.items()} == {"cancelled": 1, "terminated": 1}
+        account = state_of(run.id, events).account
+        assert (account.spent.steps, account.reserved) == (4, {})
+
+
+async def test_the_scenario_replays(rig: StartRig, client: Client) -> None:
+    """The history of a run with allowances rebuilds the same events."""
+    scripted, acts, begin = SCENARIOS["allotted"]
+    async with rig(CATALOG, scripted) as r:
+        run = await r.start(**begin)
+        await acts(run, r)
+        events = await check_thread(client, run)
+        assert [event.type for event in events] == EXPECTED["allotted"].split()

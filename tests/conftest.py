@@ -13,6 +13,7 @@ from temporalio.client import Client
 
 from holdfast.agents.catalog import Catalog
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.testing import Script, Unparsed
@@ -47,6 +48,14 @@ def root_of_inner_pytests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path_factory.mktemp("inner")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """Wait longer for a worker's answer than people would: the machine may be busy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Threads.__init__.__kwdefaults__ or {}, "answer_within", 60.0)
         yield
 
 

@@ -119,9 +119,9 @@ async def site(
 ) -> AsyncIterator[Site]:
     """Run a gateway and a worker."""
     async with rig(catalog(policy), script) as worker:
-        threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=options.pop("answer_within", 8.0))
+        threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=options.pop("answer_within", 60.0))
         app = build_app(threads, Callers(CALLERS, policy), key=key, audience=audience, **options)
-        async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
+        async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE, trust_env=False) as http:
             yield Site(worker, http)
 
 

@@ -19,7 +19,7 @@ from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.runtime.stores.artifacts import FolderArtifacts
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_gateway import approval, bearer
-from tests.rig import Rig, StartRig, eventually
+from tests.rig import PATIENCE, Rig, StartRig, eventually
 from tests.serving import served, sha256
 
 JSON = dict[str, Any]
@@ -108,11 +108,11 @@ async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator
 @asynccontextmanager
 async def gateway_of(worker: Rig, *, queue: str = "", **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
     """Run a gateway for a worker's task queue, or another, and yield a client of Alice's."""
-    within = options.pop("answer_within", 8.0)
+    within = options.pop("answer_within", 60.0)
     threads = Threads(worker.client, task_queue=queue or worker.task_queue, answer_within=within)
     async with (
         served(build_app(threads, Callers(FILE, POLICY), **options)) as url,
-        httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False, headers=bearer()) as http,
+        httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE, trust_env=False, headers=bearer()) as http,
     ):
         yield http
 

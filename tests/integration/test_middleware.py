@@ -229,7 +229,6 @@ def test_what_is_no_middleware() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("boundary", ["after effect", "after call_tool"])
 async def test_a_worker_that_is_killed(tmp_path: Path, boundary: str) -> None:
     """Killed before or after the ledger has the result, it has one effect, and the log has what middleware returned."""

@@ -240,7 +240,7 @@ async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
     async with (
         rig(CATALOG, lambda _: say("sorted")) as worker,
         served(build_app(threads_of(worker), Callers(file))) as url,
-        httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http,
+        httpx2.AsyncClient(base_url=url, timeout=120, trust_env=False) as http,
     ):
 
         async def ask(who: str, method: str, path: str = f"/schedules/{name}", body: Any = None) -> httpx2.Response:

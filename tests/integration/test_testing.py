@@ -135,6 +135,18 @@ async def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
             pass
 
 
+async def test_a_server_that_has_ended_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """The next run has another one, and the log says why the first one ended."""
+    first = shared_server()
+    for child in psutil.Process(first.process.pid).children():
+        child.kill()
+    await asyncio.to_thread(first.process.wait)
+    async with agent(CATALOG, [say("Done.")], secrets=SECRETS) as run:
+        assert (await run.task("Go.")).text == "Done."
+    assert "has ended, and is replaced: Temporal has ended. The last lines of its log:" in caplog.text
+    assert shared_server().process.poll() is None
+
+
 async def test_the_server_ends_with_its_process() -> None:
     """Also when the process is killed: no server and no folder stay behind."""
     program = (

@@ -15,7 +15,7 @@ from tests.rig import StartRig, status_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-PATIENCE = 30_000
+PATIENCE = 120_000
 """Milliseconds: the first page load of a cold browser on a busy machine is slow."""
 
 pytestmark = [

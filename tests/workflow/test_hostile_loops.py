@@ -269,7 +269,7 @@ async def test_cancelling_works_while_an_iteration_is_being_stopped(rig: StartRi
         await handle.query("state")
         let_go.set()
         with pytest.raises(WorkflowFailureError):
-            await asyncio.wait_for(handle.result(), 60)
+            await asyncio.wait_for(handle.result(), 120)
         state = await handle.query("state")
         assert (state["status"], state["iterations"][0]["outcome"]) == ("cancelled", "failed")
 

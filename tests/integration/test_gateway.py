@@ -194,6 +194,7 @@ async def test_a_signature_is_valid_for_five_minutes(rig: StartRig, seconds: int
         assert "clock" in answer.json()["detail"]
 
 
+@pytest.mark.slow
 async def test_a_signature_covers_method_path_query_and_body(rig: StartRig) -> None:
     """A signature of one request is invalid for another; so is one of an unknown key."""
     async with site(rig) as gateway:
@@ -276,6 +277,7 @@ async def test_each_outcome_has_a_status(rig: StartRig) -> None:
         assert expected == [(answer.status_code, answer.json()["outcome"]) for answer in answers]
 
 
+@pytest.mark.slow
 async def test_a_policy_may_refuse_a_gateway_that_cannot_sign(rig: StartRig) -> None:
     """Without a key, or with one that is not in the policy, the gateway vouches for nobody."""
     for key, outcome in ((None, "unsigned"), (STRANGERS_KEY, "bad_signature")):

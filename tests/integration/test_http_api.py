@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx2
+import pytest
 from temporalio.service import RPCError
 
 from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
@@ -207,6 +208,7 @@ async def test_a_start_needs_no_worker(rig: StartRig, tmp_path: Any) -> None:
         assert cancelled.status_code == 202
 
 
+@pytest.mark.slow
 async def test_the_list_has_pages(rig: StartRig, tmp_path: Any) -> None:
     """Every thread comes once, a continued one too, over pages of any size; filters and tokens restrict the list."""
     async with http_site(rig, tmp_path) as (http, _):

@@ -27,6 +27,7 @@ def init(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.slow
 def test_the_new_projects_own_tests_pass(tmp_path: Path) -> None:
     """What `init` writes is what the templates have, its catalog is found, and `pytest` passes there."""
     ran = init("hello", "--json", folder=tmp_path)

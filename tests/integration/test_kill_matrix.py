@@ -102,6 +102,7 @@ def sleeper(matrix: KillMatrix) -> Iterator[KillMatrix]:
     matrix.llm.script = SCRIPT
 
 
+@pytest.mark.slow
 async def test_a_sample_of_interventions(sleeper: KillMatrix) -> None:
     """Killed when an event was received and when the run was paused: each counts once, and the pause holds."""
     boundaries = ("after wake_received", "before task_refined", "after run_paused")

@@ -285,6 +285,7 @@ async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
                 await client.get_schedule_handle(name).delete()
 
 
+@pytest.mark.slow
 async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
     """SIGKILL before a launcher begins, while it starts the run, and while it waits: each time there is one run."""
     with ScriptedLLM() as llm:

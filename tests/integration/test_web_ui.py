@@ -77,6 +77,7 @@ def order(what: str) -> str:
 ATTACK = "\x1b[2J\u202e\u200b\n```\n### Request 9\n<img src=x onerror=alert(1)> ![x](https://evil.example/x.png)\n"
 
 
+@pytest.mark.slow
 async def test_a_person_approves_from_a_phone_what_they_have_read_in_full(
     rig: StartRig, stack: Stack, page: Page
 ) -> None:

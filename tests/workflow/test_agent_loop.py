@@ -195,6 +195,7 @@ async def test_an_agent_without_the_tools_cannot_work_in_a_loop(rig: StartRig) -
         assert "complete_task and block_task" in failed.value.cause.message
 
 
+@pytest.mark.slow
 async def test_a_long_loop_continues_as_new(rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past a number of events in its history the loop continues as new, and keeps its counts."""
     monkeypatch.setattr("holdfast.workflows.agent_loop.HISTORY_EVENTS", 40)

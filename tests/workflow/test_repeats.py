@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from temporalio.client import Client
 
 from holdfast import Absent, Agent, Catalog, Limits, Policy, allow, tool
@@ -15,6 +16,7 @@ from tests.rig import StartRig, check_thread, events_of, eventually, status_of
 from tests.unit.test_history import EXPECTED
 
 
+@pytest.mark.slow
 async def test_an_llm_that_loops_ends_up_at_a_person_who_approves_and_denies_and_replays(
     rig: StartRig, client: Client
 ) -> None:

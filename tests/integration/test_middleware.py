@@ -447,12 +447,6 @@ async def returns_nothing(call: ToolCall, proceed: ProceedTool) -> ToolResult:
     return None  # type: ignore[return-value]
 
 
-@pytest.fixture
-def limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Middleware has little time."""
-    monkeypatch.setattr(running, "OWN_SECONDS", 0.05)
-
-
 @pytest.mark.parametrize(
     ("layer", "status", "content", "happened"),
     [
@@ -479,7 +473,7 @@ async def test_middleware_that_cheats(
     happened: int,
 ) -> None:
     """An effect is recorded as what happened to it, and happens once at the most."""
-    monkeypatch.setattr(running, "OWN_SECONDS", 0.05)
+    monkeypatch.setattr(running, "OWN_SECONDS", 0.05 if layer is hangs_after else 60.0)
 
     @tool(effect="unsafe", name="act")
     async def act(context: ToolContext) -> str:

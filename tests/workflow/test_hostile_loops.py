@@ -254,7 +254,7 @@ async def test_cancelling_works_while_an_iteration_is_being_stopped(rig: StartRi
     holding = Catalog(agents=[agent], tools=[hold, *memory_tools()])
     async with rig(holding, lambda conversation: [call("hold"), hang()][conversation.replies]) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
-        handle = await at_work.start_loop(limits=LoopLimits(seconds=3))
+        handle = await at_work.start_loop(limits=LoopLimits(seconds=10))
         await asyncio.to_thread(held.wait, 30)
         child = at_work.client.get_workflow_handle(f"{handle.id}-0")
 

@@ -138,7 +138,7 @@ async def test_a_loop_is_paused_like_a_run(rig: StartRig) -> None:
         state = await status_of(handle, "paused")
         assert (state["paused"]["reason"], state["paused"]["by"]) == ("lunch", "alice")
         changed = await steer(
-            client_of(at_work), handle.id, "pause", by="bob", until=datetime.now(UTC) + timedelta(seconds=1)
+            client_of(at_work), handle.id, "pause", by="bob", until=datetime.now(UTC) + timedelta(seconds=10)
         )
         assert changed.outcome == "accepted"
         assert (await handle.result()).tasks == 1

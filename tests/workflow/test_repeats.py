@@ -86,7 +86,7 @@ async def test_why_a_call_failed_and_which_attempts_did_is_recorded(rig: StartRi
             raise ConnectionResetError(f"cut {len(tries)}")
         return Absent()
 
-    @tool(effect="verifiable", check=check, timeout=0.2)
+    @tool(effect="verifiable", check=check, timeout=1)
     async def stop() -> str:
         """Take too long; its check fails twice before it can say that nothing happened."""
         await asyncio.sleep(60)

@@ -438,10 +438,8 @@ async def test_a_run_is_cancelled_and_a_retry_needs_a_blocked_one(rig: StartRig,
         cancelled = await http.post(f"/threads/{thread}/cancellations", json={"reason": "a mistake"})
         result = await settled(http, thread, "end")
         # A run that has ended is open until it has been archived.
-        late = [
-            await eventually(partial(http.post, f"/threads/{thread}/{what}"), lambda answer: answer.status_code == 409)
-            for what in ("cancellations", "retries")
-        ]
+        await eventually(worker.client.get_workflow_handle(thread).describe, lambda run: run.close_time is not None)
+        late = [await http.post(f"/threads/{thread}/{what}") for what in ("cancellations", "retries")]
         history = await worker.client.get_workflow_handle(thread).fetch_history()
 
         assert (retried.status_code, retried.json()["outcome"]) == (409, "refused")

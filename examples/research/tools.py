@@ -18,7 +18,7 @@ from holdfast import Absent, Cannot, Found, ToolContext, Unknown, tool
 from holdfast.examples.research.lines import LinesUnreadable, append_line, read_lines
 from holdfast.runtime.workspace.paths import inside
 
-CONFIRM_LIMIT = 180.0
+CONFIRM_LIMIT = 900.0
 """Time limit in seconds of the tools that write."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,79}$")]

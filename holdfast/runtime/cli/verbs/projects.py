@@ -22,6 +22,14 @@ _FIRST = {
         "release-1",
     ),
     "loop": ("loop", "package", "--task", "Everything in features.json passes.", "--id", "tally-1"),
+    "research": (
+        "start",
+        "Should we keep our job queue in PostgreSQL, or move it to a broker?",
+        "--workspace",
+        "library",
+        "--thread",
+        "queue-1",
+    ),
 }
 """By template: the first command beside the worker, as the template's README has it."""
 
@@ -33,7 +41,8 @@ async def init(
     session: Session,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder, or an existing one.")] = Path(),
     example: Annotated[
-        Literal["release", "loop"] | None, typer.Option(help="Set up an example instead of an agent of your own.")
+        Literal["release", "loop", "research"] | None,
+        typer.Option(help="Set up an example instead of an agent of your own."),
     ] = None,
 ) -> int:
     """Write a small project: an agent, its test, and its settings.

@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
 from holdfast.budget.account import Account, Cost
 from holdfast.budget.budget import LimitName
 from holdfast.examples.research.lines import read_lines
@@ -56,7 +54,8 @@ class Ending:
     shown: dict[str, Any]
     """What `starter.py show --json` prints of the root."""
     library: Path
-    database_url: str
+    ledger: Sequence[bool]
+    """The ledger's rows of the tree: whether each has an outcome."""
     scripted: bool
     seconds: float
 
@@ -129,13 +128,9 @@ def _effect_rows(ending: Ending) -> Iterator[Row]:
         event for log in ending.logs.values() for event in log if isinstance(event, ToolCallFinished) and event.adopted
     ]
     yield Row("effects found after a kill and adopted", len(adopted), ending.wanted(4))
-    with psycopg.connect(ending.database_url) as database:
-        ledger = database.execute(
-            "SELECT outcome IS NOT NULL FROM holdfast.effects WHERE thread = ANY(%s)", [list(ending.logs)]
-        ).fetchall()
     effects = sum(map(len, calls.values()))
-    done = sum(done for (done,) in ledger)
-    yield Row("rows in the ledger, with an outcome", f"{len(ledger)}, {done}", f"{effects}, {effects}")
+    done = sum(ending.ledger)
+    yield Row("rows in the ledger, with an outcome", f"{len(ending.ledger)}, {done}", f"{effects}, {effects}")
 
 
 def _keys(ending: Ending, tool: str) -> Iterator[str]:

@@ -3,6 +3,8 @@
 import asyncio
 from datetime import timedelta
 
+import psycopg
+
 from holdfast.examples.research import documents, report
 from holdfast.examples.research.lines import read_lines
 from holdfast.examples.research.steering import PERSON, THREAD, TreeDemo
@@ -190,11 +192,17 @@ class Demo(TreeDemo):
             kills=self._kills,
             shown=shown,
             library=self._library,
-            database_url=self._stack().database_url,
+            ledger=await asyncio.to_thread(self._ledger),
             scripted=self._scripted,
             seconds=seconds,
         )
-        return await asyncio.to_thread(report.rows, ending)
+        return report.rows(ending)
+
+    def _ledger(self) -> list[bool]:
+        """Whether each row of the effect ledger has an outcome; there are no other runs than those of the tree."""
+        with psycopg.connect(self._stack().database_url) as database:
+            found = database.execute("SELECT outcome IS NOT NULL FROM holdfast.effects").fetchall()
+        return [done for (done,) in found]
 
     def _children_file(self) -> bool:
         """Whether each sub-agent has filed a finding whose result is not recorded, or one of a real LLM's has."""

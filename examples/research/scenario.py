@@ -7,9 +7,10 @@ import psycopg
 
 from holdfast.examples.research import documents, report
 from holdfast.examples.research.lines import read_lines
-from holdfast.examples.research.steering import PERSON, THREAD, TreeDemo
+from holdfast.examples.research.steering import IMPATIENT, PERSON, SETTINGS, THREAD, TreeDemo
 from holdfast.examples.research.tools import findings_of, reports_of
 from holdfast.examples.research.watch import Tree
+from holdfast.examples.shared.commands import Commands
 from holdfast.examples.shared.facts import Kill, Row
 from holdfast.examples.shared.workers import HOLDFAST, DemoFailed
 from holdfast.log.events import (
@@ -152,7 +153,7 @@ class Demo(TreeDemo):
         await self._until_on_server("waiting_approval")
         at = self._kill("while a request is open")
         found = await self._tree.root.on_server()
-        asked = await self._commands.starter("pending", thread)
+        asked = await Commands(self._folder.home, {**SETTINGS, **IMPATIENT}).starter("pending", thread)
         seen = f"{found.status}, open requests: {found.open_requests}, `pending` has {asked.get('request')}"
         wanted = f"RUNNING, open requests: 1, `pending` has {request}"
         self._kills.append(Kill("waiting for approval", at, seen=seen, wanted=wanted))

@@ -26,6 +26,8 @@ SETTINGS = {
     "COLUMNS": "100",
 }
 """Environment variables of workers and commands."""
+IMPATIENT = {"HOLDFAST_ANSWER_SECONDS": "2"}
+"""Of a command that is run while no worker is alive to answer it."""
 THREAD = "queue-1"
 PERSON = "maris"
 POLL_SECONDS = 0.1

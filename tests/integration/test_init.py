@@ -54,6 +54,7 @@ def test_an_example_has_a_workspace_and_a_catalog(tmp_path: Path, example: str) 
     load(settings.script, object)
     if example == "research":
         assert list((demo / "library").glob("*.md"))
+        assert "--dev --skip-time" in ran.stdout  # its lead sleeps over night
         return
     git = ["git", "-C", str(demo / "package"), "log", "--oneline"]
     assert subprocess.run(git, capture_output=True, text=True, check=True).stdout

@@ -33,6 +33,9 @@ _FIRST = {
 }
 """By template: the first command beside the worker, as the template's README has it."""
 
+_WORKER = {"research": ("--dev", "--skip-time")}
+"""By template: the options of its worker, where they are not `--dev` alone."""
+
 verbs = Verbs()
 
 
@@ -67,7 +70,7 @@ async def init(
     screen = Text.assemble(
         "Wrote ",
         ", ".join(map(str, written)),
-        f"\n  {enter}{WORKER.command_anywhere('--dev')}",
+        f"\n  {enter}{WORKER.command_anywhere(*_WORKER.get(template, ('--dev',)))}",
         f"\n  {enter}{CLI.command_anywhere(*_FIRST[template])}    (in another terminal)",
     )
     session.output.result({"folder": str(folder.absolute()), "files": [str(path) for path in written]}, screen)

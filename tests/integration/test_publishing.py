@@ -15,7 +15,7 @@ from holdfast.errors import Refused, ServerUnreachable
 from holdfast.log.events import SignalRejected, WakeReceived
 from holdfast.runtime.client import publishing
 from holdfast.runtime.client.decisions import send_signal
-from holdfast.runtime.client.publishing import LONG, MOST, SHORT, TAKEN_WITHIN, Publication, next_size, publish
+from holdfast.runtime.client.publishing import LONG, MOST, SHORT, Publication, next_size, publish
 from holdfast.runtime.client.searching import search
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.app import build_app
@@ -164,6 +164,7 @@ async def test_signals_follow_each_other_as_fast_as_workers_take_them(
     monkeypatch.setattr(publishing, "FIRST", 1)
     monkeypatch.setattr(publishing, "MOST", 1)
     monkeypatch.setattr(publishing, "TAKEN_WITHIN", PATIENCE)
+    monkeypatch.setattr(publishing, "PACED_SECONDS", PATIENCE)
 
     async def watched(runs: Any, thread: str, *rest: Any) -> Any:
         for earlier in before:
@@ -179,6 +180,26 @@ async def test_signals_follow_each_other_as_fast_as_workers_take_them(
         monkeypatch.setattr(publishing, "send_signal", watched)
         published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
         assert tuple(before) == published.sent == ids(waiting)
+
+
+async def test_a_long_publication_does_not_wait_for_workers_to_its_end(
+    rig: StartRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its time, the rest is sent as it would be without a worker."""
+    event, waited = a_name(), list[str]()
+
+    async def at_once(threads: Threads, thread: str) -> float:
+        waited.append(thread)
+        return 0.0
+
+    monkeypatch.setattr(publishing, "FIRST", 1)
+    monkeypatch.setattr(publishing, "PACED_SECONDS", 0.0)
+    monkeypatch.setattr(publishing, "seconds_until_taken", at_once)
+    async with rig(SLEEPER, waits) as r:
+        waiting = await asleep(r, event, 3)
+        published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
+    assert published.sent == ids(waiting)
+    assert len(waited) == 1
 
 
 async def test_where_no_worker_runs_the_signals_are_sent_all_the_same(
@@ -208,10 +229,10 @@ async def test_where_no_worker_runs_the_signals_are_sent_all_the_same(
 
 @pytest.mark.parametrize(
     ("seconds", "size"),
-    [(0.0, 20), (SHORT, 10), (LONG, 10), (LONG + 0.1, 5), (TAKEN_WITHIN, MOST)],
+    [(0.0, 20), (SHORT, 10), (LONG, 10), (LONG + 0.1, 5)],
 )
 def test_fewer_signals_are_sent_together_where_workers_are_slow(seconds: float, size: int) -> None:
-    """Twice as many where they are fast; all of the rest soon where none takes any."""
+    """Twice as many where they are fast."""
     assert next_size(10, seconds) == size
     assert 1 <= next_size(1, seconds) <= next_size(MOST, seconds) <= MOST
 

@@ -33,6 +33,9 @@ A sticky queue keeps a task for 3 s (`STICKY_TIMEOUT`), and the woken runs have 
 TAKEN_WITHIN = 5.0
 """Seconds after which the rest follows without a wait. Temporal keeps it, and perhaps no worker runs."""
 
+PACED_SECONDS = 30.0
+"""Seconds after which the rest follows without a wait in any case: who asked over HTTP waits for the answer."""
+
 LOOK_SECONDS = 0.1
 """Seconds between two looks at whether a worker has taken a signal."""
 
@@ -89,7 +92,8 @@ async def publish(
         f"{of_prefixes(prefixes)}"
     )
     outcomes: dict[str, HoldfastError | None] = {}
-    paced = True
+    clock = asyncio.get_running_loop()
+    paced, paced_until = True, clock.time() + PACED_SECONDS
 
     async def send(thread: str) -> None:
         try:
@@ -112,7 +116,8 @@ async def publish(
             await asyncio.gather(*map(send, batch))
             if waiting and paced:
                 seconds = await seconds_until_taken(threads, batch[-1])
-                size, paced = next_size(size, seconds), seconds < TAKEN_WITHIN
+                paced = seconds < TAKEN_WITHIN and clock.time() < paced_until
+                size = next_size(size, seconds) if paced else MOST
     return Publication(
         event=event,
         id=id,
@@ -123,8 +128,6 @@ async def publish(
 
 def next_size(size: int, seconds: float) -> int:
     """How many signals to send together, after workers have taken `size` of them in that many seconds."""
-    if seconds >= TAKEN_WITHIN:
-        return MOST
     if seconds > LONG:
         return max(1, size // 2)
     return min(2 * size, MOST) if seconds < SHORT else size

@@ -11,6 +11,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,8 @@ from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import ScriptedLLM
-from holdfast.testing.kill_matrix.audit import RecordedLog
+from holdfast.testing.kill_matrix.audit import Effects, RecordedLog
+from holdfast.testing.kill_matrix.person import Person
 from holdfast.testing.kill_matrix.plan import Plan
 from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.integration.outside import Api, Outside
@@ -98,10 +100,21 @@ class Forest:
         worker: The worker, started.
         chance: The source of randomness.
         at_once: Trees at the same time.
+        effects: Returns how often each effect has happened.
     """
 
-    def __init__(self, client: Client, worker: KillableWorker, *, chance: random.Random, at_once: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        worker: KillableWorker,
+        *,
+        chance: random.Random,
+        at_once: int,
+        effects: Callable[[], Effects],
+    ) -> None:
         self._client, self._worker, self._chance, self._at_once = client, worker, chance, at_once
+        self._effects = effects
+        self._people: dict[str, Person] = {}
         self._threads = Threads(client, task_queue=QUEUE)
         self.trees: list[Tree] = []
         self.where: Counter[str] = Counter()
@@ -141,8 +154,12 @@ class Forest:
                 await asyncio.sleep(0.2)
 
     async def _tend(self, *, fresh: bool) -> int:
-        """Extend budgets that have ended, start trees where there is room, and return how many are open."""
+        """Answer and extend what has stopped, start trees where there is room, and return how many are open."""
         extra = {"usd": "5", "steps": 100, "tokens": 1_000_000, "by": "dana"}
+        async for waiting in self._client.list_workflows(f"{_OPEN} AND HoldfastStatus = 'waiting_approval'"):
+            person = await self._person(waiting.id)
+            await person.log.refresh()
+            await person.decide()
         async for blocked in self._client.list_workflows(f"{_OPEN} AND HoldfastStatus = 'blocked'"):
             await self._client.get_workflow_handle(blocked.id).signal("extend", extra)
         for tree in self.trees:
@@ -159,6 +176,14 @@ class Forest:
             self.trees.append(Tree(member, RecordedLog(self._client, begun.thread, begun.run_id)))
             count += 1
         return count
+
+    async def _person(self, thread: str) -> Person:
+        """Return who says whether an effect has happened whose workers died too often."""
+        if thread not in self._people:
+            found = await self._client.get_workflow_handle(thread).describe()
+            log = RecordedLog(self._client, thread, found.raw_info.first_run_id or found.run_id)
+            self._people[thread] = Person(self._client, log, self._effects)
+        return self._people[thread]
 
     async def read(self, asked: Counter[str]) -> None:
         """Read the logs of all trees."""
@@ -225,7 +250,7 @@ async def measure(stack: Stack, home: Path, outside: Outside, *, kills: int, at_
         }
         worker = KillableWorker(home / QUEUE, environ=environ | outside.environ)
         await asyncio.to_thread(worker.start)
-        forest = Forest(client, worker, chance=random.Random(seed), at_once=at_once)
+        forest = Forest(client, worker, chance=random.Random(seed), at_once=at_once, effects=outside.effects)
         reporting = asyncio.create_task(_report_progress(worker, forest))
         wrong = []
         try:

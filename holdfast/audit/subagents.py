@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from holdfast.audit.events import Wrong, first_difference
 from holdfast.budget.budget import Budget
+from holdfast.budget.tree import TreeCost
 from holdfast.log.events import AgentEvent, SubagentEnded, SubagentStarted, ToolCallFinished
 from holdfast.run.children import ChildReport, StartedChild
 from holdfast.run.state import RunState
-from holdfast.run.subagents import on_report, on_started, report_words, waits_for, wanted
-from holdfast.run.substates.calls import CallState
+from holdfast.run.subagents import gone_words, on_report, on_started, report_words, waits_for, wanted, words_digest
+from holdfast.run.substates.subagents import Child
 from holdfast.tools.subagents import AGENT_RESULT, RUN_AGENT, SUBAGENT_TOOLS, read_agent_result
 
 _REFUSED = "Not started: "
@@ -60,14 +62,31 @@ def results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[Agent
     text = event.text.removeprefix(call.edit_note)
     if call.call.name == RUN_AGENT and text.startswith(_REFUSED):
         yield on_started(state, StartedChild(number=event.number, problem=text.removeprefix(_REFUSED)))
-    if call.call.name == AGENT_RESULT and _answers(state, call, text):
-        yield [event]
-
-
-def _answers(state: RunState, call: CallState, text: str) -> bool:
-    """Whether a text can be what a call reads of a child that had ended before."""
-    given = read_agent_result(call.call)
+    given = read_agent_result(call.call) if call.call.name == AGENT_RESULT else None
     child = state.subagents.of_thread(given.thread) if given else None
-    if child is None or child.open:
-        return False
-    return text.startswith(f"Agent {child.agent} (thread {child.thread}) ")
+    if child and not child.open:
+        yield [_read_again(child, event, text)]
+
+
+def _read_again(child: Child, event: ToolCallFinished, text: str) -> ToolCallFinished:
+    """What a call has read of a child that had ended before: its words, by their digest, or that they are gone.
+
+    Raises:
+        Wrong: It has read something else.
+    """
+    report = ChildReport.model_validate(
+        {"number": child.number, "status": child.status, "text": "", "steps": child.steps}
+    )
+    head = report_words(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))
+    status, trust = ("ok" if child.status == "completed" else "failed"), child.trust
+    if text == gone_words(child):
+        status, trust = "failed", "agent"
+    elif not child.said:  # a snapshot of an earlier build
+        status, trust = event.status, event.trust or "web"
+    elif words_digest(text) != child.said:
+        if not text.startswith(head):
+            raise Wrong(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
+        found = words_digest(text)
+        raise Wrong(f"its content is not what {child.thread} has said: its digest is {found}, and not {child.said}")
+    given = {"number": event.number, "status": status, "content": event.content, "trust": trust}
+    return ToolCallFinished.model_validate(given)

@@ -182,7 +182,9 @@ class SubagentWatch:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         for child in self._asked_again():
             self._queue.setdefault(child.number, False)
-        numbers = [*self._queue][:LOOKS]
+        # The same words are read in any batch: only so can a later look be compared with an earlier one.
+        clip = min(limits_of(run.state).tool_result_chars, REPORT_CHARS)
+        numbers = [*self._queue][: max(1, min(LOOKS, REPORT_CHARS // clip))]
         refs = []
         for number in numbers:
             child_or_none = run.state.subagents.find(number)
@@ -190,7 +192,6 @@ class SubagentWatch:
             if child_or_none:
                 refs.append(ref_of(run.state, child_or_none, closing=closing))
         if refs:
-            clip = min(limits_of(run.state).tool_result_chars, REPORT_CHARS // len(refs))
             self._calls.call(LookAtChildren(children=tuple(refs), clip=clip), run.state)
 
     def _asked_again(self) -> list[Child]:

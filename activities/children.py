@@ -214,8 +214,9 @@ async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
 async def _existing(order: StartChildren, child: ChildStart, thread: str) -> StartedChild:
     """Return the run that has the child's id, if it is the child; else say that the id is taken."""
     first = _chain(await describe(activity.client(), thread, within=ANSWER))
-    if is_own(await _given(thread, first), order, child):
-        return StartedChild(number=child.number, run_id=first)
+    given = await _given(thread, first)
+    if is_own(given, order, child):
+        return StartedChild(number=child.number, run_id=first, existing=True, budget=given.lineage.allowance)
     return StartedChild(number=child.number, problem=f"there is another thread {thread} already: call this again")
 
 

@@ -15,7 +15,7 @@ from typing import assert_never
 
 from holdfast.audit.events import Expected, Wrong, as_outcome, as_poll, as_reply, difference, same
 from holdfast.audit.forks import together
-from holdfast.audit.subagents import allowance, beginnings, ends, is_subagent_call, results
+from holdfast.audit.subagents import allowance, beginnings, ends, is_subagent_call, raisings, results
 from holdfast.authority.approvals import COUNTING
 from holdfast.authority.policy import Policy
 from holdfast.log.events import (
@@ -297,6 +297,7 @@ class Audit:
                 yield [event]
             case BudgetReserved(call=int()):
                 yield on_starts_due(state)
+                yield from raisings(state, event, events)
             case BudgetReserved() if isinstance(action := next_action(state, at=at), CallLLM | Compact):
                 yield on_call(state, summary=isinstance(action, Compact))
             case BudgetLow() | BudgetSpent() if isinstance(action := next_action(state, at=at), ReportBudget):

@@ -1,12 +1,13 @@
 """Judges what a log says of sub-agents: each began for a call that was judged, and each answer belongs to its call."""
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 from holdfast.audit.events import Wrong, first_difference
-from holdfast.budget.budget import Budget
-from holdfast.budget.tree import TreeCost
-from holdfast.log.events import AgentEvent, SubagentEnded, SubagentStarted, ToolCallFinished
+from holdfast.budget.budget import NANO, Budget
+from holdfast.budget.tree import SHARED, TreeCost, allowance_name
+from holdfast.log.events import AgentEvent, BudgetReserved, SubagentEnded, SubagentStarted, ToolCallFinished
 from holdfast.run.children import ChildReport, StartedChild
 from holdfast.run.state import RunState
 from holdfast.run.subagents import gone_words, on_report, on_started, report_words, waits_for, wanted, words_digest
@@ -26,6 +27,16 @@ def beginnings(state: RunState, event: SubagentStarted) -> Iterator[Sequence[Age
     """Yield what may be recorded where a child starts: a call that was allowed has started, and has none yet."""
     if any(call.number == event.number for call in wanted(state)):
         yield on_started(state, StartedChild(number=event.number, run_id=event.run_id))
+
+
+def raisings(state: RunState, event: BudgetReserved, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
+    """Yield what may be recorded where the allowance is raised of a child that was started before a reset."""
+    account, number = state.account, event.call or 0
+    begun = events[1] if len(events) > 1 else None
+    if allowance_name(number) in account.reserved and isinstance(begun, SubagentStarted) and begun.number == number:
+        amounts = {"steps": event.steps, "tokens": event.tokens, "usd": Decimal(event.nano_usd) / NANO}
+        given = Budget.model_validate({name: amounts[name] for name in SHARED if name in account.limits})
+        yield on_started(state, StartedChild(number=number, run_id=begun.run_id, existing=True, budget=given))
 
 
 def allowance(state: RunState) -> Budget | None:

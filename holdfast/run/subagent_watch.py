@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.run.children import (
     AnnounceEnd,
+    ChildRef,
     ChildReport,
     ChildReports,
     EndChildren,
@@ -97,6 +98,10 @@ class SubagentWatch:
         """Take in which children were started."""
         for started in answer.children:
             self._run.record(*on_started(self._run.state, started))
+        left = [each for each in answer.children if each.existing and not self._run.state.subagents.find(each.number)]
+        if left:  # nothing is reserved for them
+            refs = (ChildRef(number=each.number, run_id=each.run_id) for each in left)
+            self._calls.call(end_request(self._run.state, *refs), self._run.state)
         self._queue |= dict.fromkeys(self._early, True)
         self._early.clear()
         if self._next is None or self._next <= self._run.at:

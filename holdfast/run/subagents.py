@@ -19,7 +19,7 @@ from holdfast.budget.tree import TreeCost, allowance_name, allowance_of
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.content import too_long, unfit
 from holdfast.log.events import AgentEvent, SubagentEnded, SubagentStarted, ToolCallFinished
-from holdfast.run.allowances import TOO_SMALL, allowances, may_return
+from holdfast.run.allowances import TOO_LARGE, TOO_SMALL, allowances, may_return, on_existing
 from holdfast.run.children import ChildRef, ChildReport, ChildStart, EndChildren, StartChildren, StartedChild
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import CallState
@@ -209,6 +209,9 @@ def on_started(state: RunState, started: StartedChild) -> list[AgentEvent]:
         return []
     if not started.run_id:
         return [_finished(call, f"Not started: {started.problem}", status="failed", trust="agent")]
+    reserved = on_existing(state, call.number, started.budget) if started.existing else []
+    if reserved is None:
+        return [_finished(call, f"Not started: {TOO_LARGE}", status="failed", trust="agent")]
     given = read_run_agent(call.call)
     assert given is not None
     thread = child_thread(state.thread, call.number)
@@ -216,9 +219,9 @@ def on_started(state: RunState, started: StartedChild) -> list[AgentEvent]:
         number=call.number, thread=thread, agent=given.agent, run_id=started.run_id, background=given.background
     )
     if not given.background:
-        return [begun]
+        return [*reserved, begun]
     words = f"Agent {given.agent} works in the background, in thread {thread}. `agent_result` waits for its answer."
-    return [begun, _finished(call, words, trust="agent")]
+    return [*reserved, begun, _finished(call, words, trust="agent")]
 
 
 # Ends.
@@ -230,10 +233,10 @@ def ref_of(state: RunState, child: Child, *, closing: bool = False) -> ChildRef:
     return ChildRef(number=child.number, run_id=child.run_id, closing=closing, costs=costs)
 
 
-def end_request(state: RunState) -> EndChildren:
-    """Return the order that cancels all open children."""
+def end_request(state: RunState, *others: ChildRef) -> EndChildren:
+    """Return the order that cancels all open children; or these other ones, which the run does not take over."""
     levels = max(1, deepest(state) - state.origin.depth)
-    children = tuple(ref_of(state, child) for child in state.subagents.open)
+    children = others or tuple(ref_of(state, child) for child in state.subagents.open)
     clip = min(END_CHARS, REPORT_CHARS // max(1, len(children)))
     return EndChildren(children=children, seconds=END_SECONDS * levels, clip=clip)
 

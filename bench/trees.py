@@ -6,12 +6,13 @@ what the LLM received and with the effects in the outside world (`bench.tree_aud
 
 import asyncio
 import json
+import math
 import os
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -101,6 +102,7 @@ class Forest:
         chance: The source of randomness.
         at_once: Trees at the same time.
         effects: Returns how often each effect has happened.
+        boundaries: Where all kills hit, in turn; none for half of them at random moments, half at a random boundary.
     """
 
     def __init__(
@@ -111,9 +113,10 @@ class Forest:
         chance: random.Random,
         at_once: int,
         effects: Callable[[], Effects],
+        boundaries: Sequence[str] = (),
     ) -> None:
         self._client, self._worker, self._chance, self._at_once = client, worker, chance, at_once
-        self._effects = effects
+        self._effects, self._boundaries = effects, boundaries
         self._people: dict[str, Person] = {}
         self._threads = Threads(client, task_queue=QUEUE)
         self.trees: list[Tree] = []
@@ -124,17 +127,24 @@ class Forest:
         """Kill the worker that many times, and start a tree wherever one has ended."""
         while self._worker.kills < times:
             await self._tend(fresh=True)
-            if self._chance.random() < 0.5:
+            if self._boundaries:
+                await self._kill_at(self._boundaries[self._worker.kills % len(self._boundaries)], within=math.inf)
+            elif self._chance.random() < 0.5:
                 await asyncio.sleep(self._chance.uniform(0.1, LONGEST_LIFE))
                 self._kill("any moment")
-                continue
-            boundary = f"{self._chance.choice(('before', 'after'))} {self._chance.choice(PLACES)}"
-            self._worker.set_plan(Plan(boundaries=(boundary,), skip=self._chance.randrange(4), most=1))
-            deadline = time.monotonic() + 2 * LONGEST_LIFE
-            while not (stop := self._worker.stopped()) and time.monotonic() < deadline:  # noqa: ASYNC110  # a file says it
-                await asyncio.sleep(0.05)
-            self._kill(boundary if stop else "any moment")
-            self._worker.set_plan(None)
+            else:
+                moment = self._chance.choice(("before", "after"))
+                await self._kill_at(f"{moment} {self._chance.choice(PLACES)}", within=2 * LONGEST_LIFE)
+
+    async def _kill_at(self, boundary: str, *, within: float) -> None:
+        """Kill the worker at a boundary, or where it is when that is not reached in time."""
+        self._worker.set_plan(Plan(boundaries=(boundary,), skip=self._chance.randrange(4), most=1))
+        deadline = time.monotonic() + within
+        while not (stop := self._worker.stopped()) and time.monotonic() < deadline:
+            await self._tend(fresh=within == math.inf)
+            await asyncio.sleep(0.05)
+        self._kill(boundary if stop else "any moment")
+        self._worker.set_plan(None)
 
     def _kill(self, where: str) -> None:
         self._worker.check()
@@ -234,10 +244,21 @@ class Result:
     kills: int
     wrong: list[str]
     lines: list[str]
+    where: Counter[str]
+    """Kills by place."""
 
 
-async def measure(stack: Stack, home: Path, outside: Outside, *, kills: int, at_once: int, seed: int) -> Result:
-    """Kill the worker that many times; return what is wrong then."""
+async def measure(
+    stack: Stack,
+    home: Path,
+    outside: Outside,
+    *,
+    kills: int,
+    at_once: int,
+    seed: int,
+    boundaries: Sequence[str] = (),
+) -> Result:
+    """Kill the worker that many times; return what is wrong then. The other arguments are those of `Forest`."""
     with CountingLLM() as llm:
         client = await connect_stack(stack)
         await ensure_search_attributes(client)
@@ -250,7 +271,8 @@ async def measure(stack: Stack, home: Path, outside: Outside, *, kills: int, at_
         }
         worker = KillableWorker(home / QUEUE, environ=environ | outside.environ)
         await asyncio.to_thread(worker.start)
-        forest = Forest(client, worker, chance=random.Random(seed), at_once=at_once, effects=outside.effects)
+        chance = random.Random(seed)
+        forest = Forest(client, worker, chance=chance, at_once=at_once, effects=outside.effects, boundaries=boundaries)
         reporting = asyncio.create_task(_report_progress(worker, forest))
         wrong = []
         try:
@@ -269,7 +291,7 @@ async def measure(stack: Stack, home: Path, outside: Outside, *, kills: int, at_
     effects = outside.effects()
     for tree in forest.trees:
         wrong += audit_tree(tree.runs, effects=effects)
-    return Result(worker.kills, wrong, summarize(forest, outside))
+    return Result(worker.kills, wrong, summarize(forest, outside), forest.where)
 
 
 async def _verified(client: Client, pool: object, forest: Forest) -> list[str]:

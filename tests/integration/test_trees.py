@@ -29,6 +29,20 @@ async def test_trees_survive_kills_of_their_worker() -> None:
     assert (result.kills, result.wrong) == (6, [])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("place", ["budget_reserved", "continue_as_new", "subagent_ended", "look_at_children"])
+async def test_allowances_survive_kills_where_they_are_reserved_carried_on_and_settled(place: str) -> None:
+    """Before and after: nothing is reserved or settled twice, and no tree spends more than its budget."""
+    boundaries = (f"before {place}", f"after {place}")
+    with open_stack() as (stack, home), Api() as api:
+        outside = Outside(api, home / "outbox")
+        outside.prepare(stack.database_url)
+        result = await measure(stack, home, outside, kills=4, at_once=2, seed=3, boundaries=boundaries)
+    assert result.wrong == []
+    assert result.where == dict.fromkeys(boundaries, 2)
+
+
 def changed(kind: type[AgentEvent], **fields: Any) -> Callable[[AgentEvent], AgentEvent]:
     """Return a function that changes these fields of the events of a kind."""
     return lambda event: event.model_copy(update=fields) if isinstance(event, kind) else event

@@ -1,10 +1,12 @@
 """Budgets of trees on a real server: allowances, what comes back, and the end of a budget below and above."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
 
 from holdfast import Agent, Budget, Catalog, Limits, Policy, allow, ask, tool
 from holdfast.audit.audit import Audit
@@ -146,7 +148,8 @@ async def test_a_child_that_was_cancelled_or_terminated_costs_what_its_log_says(
             child = r.client.get_workflow_handle(f"{run.id}.{number}")
             await eventually(lambda c=child: c.query("state"), lambda state: state["pending"])  # type: ignore[misc]
             await (child.cancel() if number == 1 else child.terminate())
-        await run.signal("subagent_ended", {"thread": f"{run.id}.2"})
+        with suppress(RPCError):  # on a slow machine, the run has found both ends by itself
+            await run.signal("subagent_ended", {"thread": f"{run.id}.2"})
         await run.result()
         events = await check_thread(r.client, run)
         costs = {event.status: event.cost for event in events if isinstance(event, SubagentEnded)}

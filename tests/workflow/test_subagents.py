@@ -1,9 +1,11 @@
 """Sub-agents on a real server: what a parent starts, waits for, reads, and ends."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.service import RPCError
 
 from holdfast import Agent, Cannot, Catalog, Limits, Policy, Terms, allow, ask, deny, tool
 from holdfast.audit.audit import Audit
@@ -194,11 +196,13 @@ async def test_a_child_that_was_terminated_gives_a_result_that_says_so(rig: Star
         state = await eventually(lambda: run.query("state"), lambda state: state["events"])
         assert [child["status"] for child in state["subagents"]] == ["open"]
         await child_of(r, run).terminate("a test")
-        await run.signal(ENDED_SIGNAL, {"thread": f"{run.id}.1"})
+        with suppress(RPCError):  # a look for an untrue hint may have found the end by now, and the run be over
+            await run.signal(ENDED_SIGNAL, {"thread": f"{run.id}.1"})
         assert "was closed from outside" in (await run.result())["result"]
         events = await check_thread(r.client, run)
         assert [e.status for e in events if isinstance(e, SubagentEnded)] == ["terminated"]
-        refused = [e for e in events if e.type == "signal_rejected"]
+        end = next(e.position for e in events if isinstance(e, SubagentEnded))
+        refused = [e for e in events if e.type == "signal_rejected" and e.position < end]
         assert [e.outcome for e in refused] == ["not_waiting", "not_waiting"]
 
 

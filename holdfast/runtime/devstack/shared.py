@@ -1,4 +1,4 @@
-"""The Temporal server that all tests of a process share: started once, stopped when the process ends."""
+"""The throwaway Temporal server that a process starts once, and that stops when the process ends."""
 
 import atexit
 import os
@@ -50,5 +50,5 @@ def _start() -> Server:
     address = process.stdout.readline().strip()
     if not address:
         _, errors = process.communicate()
-        raise StackError(f"no Temporal server for the tests: {errors.strip()}")
+        raise StackError(f"no Temporal server could be started: {errors.strip()}")
     return Server(address, Seals({"test": os.urandom(32)}))

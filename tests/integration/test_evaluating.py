@@ -1,0 +1,222 @@
+"""Recorded runs are played again: with their recorded results, under another LLM, prompt or policy. Nothing runs."""
+
+import re
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, Cannot, Catalog, Policy, ToolContext, allow, ask, deny, tool
+from holdfast.authority.policy import Approver, Terms
+from holdfast.errors import FileUnreadable, NotPlayable
+from holdfast.runtime.evaluating.evaluating import evaluate_set
+from holdfast.runtime.evaluating.files import read_run, read_set
+from holdfast.runtime.evaluating.playing import open_player, scripted
+from holdfast.runtime.evaluating.replies import RecordedReplies
+from holdfast.runtime.portable.export import export_thread
+from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call, cut_off, replay, say, steps, together
+
+RAN: list[str] = []
+"""The tools that have run in this process."""
+
+
+@tool(effect="read")
+def invoice(number: int) -> dict[str, int]:
+    """Look up an invoice."""
+    RAN.append("invoice")
+    return {"number": number, "cents": 4_000 + number}
+
+
+@tool(effect="unsafe", secrets=("BANK_KEY",))
+def refund(number: int, cents: int, context: ToolContext) -> str:
+    """Refund an invoice."""
+    RAN.append("refund")
+    return f"refunded {cents}"
+
+
+@tool(effect="unsafe")
+def ship(number: int) -> Cannot:
+    """Ship an order."""
+    RAN.append("ship")
+    return Cannot("the warehouse is closed", scope="everywhere")
+
+
+POLICY = Policy(rules=(ask("refund"), allow()))
+SUPPORT = Agent(name="support", instructions="You refund invoices.", policy=POLICY)
+LEAD = Agent(name="lead", instructions="You have others work.", subagents=("support",), policy=POLICY, dormancy=True)
+
+
+def catalog(policy: Policy = POLICY, **changes: Any) -> Catalog:
+    """The catalog, with another policy or instructions."""
+    support = SUPPORT.model_copy(update={"policy": policy, **changes})
+    return Catalog(agents=[support, LEAD], tools=[invoice, refund, ship])
+
+
+CATALOG = catalog()
+SECRETS = {"BANK_KEY": "k-123456"}
+Runs = Callable[[ScriptedRun], Coroutine[Any, Any, Any]]
+
+
+async def recorded(run: ScriptedRun, path: Path, script: Any, drive: Runs) -> Path:
+    """Run something, and export its thread."""
+    run.llm.script = script if callable(script) else steps(script)
+    await drive(run)
+    await export_thread(run._threads, run.thread.id, path)
+    RAN.clear()
+    return path
+
+
+REFUND: list[Reply] = [
+    together(call("invoice", number=7), call("invoice", number=8), text="I look."),
+    call("refund", number=7, cents=4_007),
+    say("It is refunded."),
+]
+
+
+async def approved(run: ScriptedRun) -> None:
+    """A refund that a person approves."""
+    await run.task("Refund invoice 7.", by="bob")
+    await run.approve(by="alice")
+
+
+@pytest.fixture
+async def refunded(tmp_path: Path) -> Path:
+    """The recorded refund."""
+    async with agent(CATALOG, [], secrets=SECRETS) as run:
+        return await recorded(run, tmp_path / "refund.holdfast", REFUND, approved)
+
+
+async def _edited(run: ScriptedRun) -> None:
+    await run.task("Refund invoice 7.")
+    await run.approve(by="alice", arguments={"number": 7, "cents": 5}, reason="less")
+
+
+async def _denied(run: ScriptedRun) -> None:
+    await run.task("Refund invoice 7.")
+    await run.deny(by="alice", reason="no")
+
+
+async def _answered(run: ScriptedRun) -> None:
+    await run.task("Refund invoice 7.")
+    await run.respond("The bank did it.", by="alice")
+
+
+async def _conversation(run: ScriptedRun) -> None:
+    await run.task("Hello.")
+    await run.say("And again.", by="bob")
+
+
+async def _waiting(run: ScriptedRun) -> None:
+    await run.task("Hello.", idle_limit=3_600)
+    await run.say("And again.", by="bob")
+
+
+async def _asking(run: ScriptedRun) -> None:
+    await run.task("Refund invoice 7.")
+
+
+async def _lead(run: ScriptedRun) -> None:
+    await run.task("Have it looked up.", agent="lead")
+
+
+def _leads(conversation: Any) -> Reply:
+    if "run_agent" not in conversation.tools:
+        return say("4007 cents.")
+    replies = [call("run_agent", agent="support", task="Look up 7."), call("sleep_until", until="0.01s"), say("Done.")]
+    return replies[conversation.replies]
+
+
+CASES: dict[str, tuple[Any, Runs]] = {
+    "edited": (REFUND, _edited),
+    "denied": (REFUND, _denied),
+    "answered": (REFUND, _answered),
+    "conversation": ([say("Hello."), say("Again.")], _conversation),
+    "waiting": ([say("Hello."), say("Again.")], _waiting),
+    "asking": (REFUND, _asking),
+    "cannot": ([call("ship", number=1), call("ship", number=2), say("It is closed.")], _asking),
+    "mistakes": ([call("nothing"), call("refund", number="x"), cut_off("I…"), say("Sorry.")], _asking),
+    "lead": (_leads, _lead),
+}
+
+
+async def test_recorded_replies_lead_to_what_was_recorded(tmp_path: Path) -> None:
+    """With its recorded replies, a recorded run makes the same calls and has the same result, and no tool runs."""
+    async with agent(CATALOG, [], secrets=SECRETS) as run:
+        for name, case in CASES.items():
+            await recorded(run, tmp_path / f"{name}.holdfast", *case)
+    async with scripted(RecordedReplies()) as llm, open_player(CATALOG, llm) as player:
+        evaluations = await evaluate_set(player, *read_set(tmp_path))
+    assert {f"{name}.holdfast" for name in CASES} == {each.run for each in evaluations}
+    for found in evaluations:
+        assert (found.unplayable, found.divergence, found.missing) == ("", "", ()), found.run
+        assert found.same_calls
+        assert found.same_effects
+        assert found.same_result, (found.run, found.ended, found.result, found.recorded_ended, found.recorded_result)
+        assert found.played.tokens == found.recorded.tokens
+    assert RAN == []
+
+
+async def test_another_policy_shows_what_it_refuses(refunded: Path) -> None:
+    """A stricter policy refuses calls, or asks where nobody had decided, and the play says where and by which rule."""
+    found = await replay(refunded, catalog(Policy(rules=(deny("refund"), allow()))))
+    assert (found.same_calls, found.diverges_at, found.nothing_refused) == (False, 2, False)
+    assert [(each.step, each.tool, each.verdict, each.answered) for each in found.refusals] == [
+        (2, "refund", "deny", False)
+    ]
+    assert found.refusals[0].rule == "deny refund"
+    assert "[denied]" in found.divergence
+    found = await replay(refunded, catalog(Policy(rules=(ask("invoice"), allow()))))
+    assert (found.ended, found.diverges_at) == ("asked", 1)
+    assert [each.answered for each in found.refusals] == [False, False]
+    assert RAN == []
+
+
+async def test_people_who_sign_need_not_sign_again(refunded: Path) -> None:
+    """The policy's verdicts count; who may decide, how many and with which signature is not asked of a recording."""
+    people = tuple(Approver(name=name) for name in ("carol", "dave"))
+    terms = Terms(quorum=2, requester_may_decide=False)
+    strict = Policy(rules=(ask("refund", terms=terms), allow()), approvers=people)
+    found = await replay(refunded, catalog(strict))
+    assert (found.same_calls, found.same_result, found.nothing_refused) == (True, True, True)
+
+
+async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path) -> None:
+    """A call that was recorded gets its result, each once; another one a stub, or reads that it was not made."""
+
+    def other(conversation: Conversation) -> Reply:
+        replies = [
+            call("invoice", number=8),
+            together(call("invoice", number=8), call("invoice", number=9)),
+            say(" | ".join(conversation.results)),
+        ]
+        return replies[conversation.replies]
+
+    found = await replay(refunded, CATALOG, other)
+    assert not found.same_calls
+    assert (found.same_effects, found.diverges_at, found.ended) == (False, 1, "completed")
+    assert found.missing == ('invoice({"number":8})', 'invoice({"number":9})')
+    assert found.result.count("no result of this call") == 2
+    found = await replay(refunded, CATALOG, other, stubs={"invoice": {"cents": 1}})
+    assert (found.missing, found.result) == ((), '{"cents":1} | {"cents":1}')
+    assert RAN == []
+
+
+async def test_a_play_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_path: Path) -> None:
+    """Neither secrets nor resources nor middleware nor the catalog's own stores are needed, or used."""
+    found = await replay(refunded, CATALOG)  # BANK_KEY is not set
+    assert found.same_calls
+    with pytest.raises(NotPlayable, match="no agent 'support'"):
+        await replay(refunded, Catalog(agents=[LEAD.model_copy(update={"subagents": ()})], tools=[invoice, refund]))
+    with pytest.raises(FileUnreadable):
+        await replay(tmp_path / "none.holdfast", CATALOG)
+
+
+async def test_forks_and_sub_agents_are_refused(tmp_path: Path) -> None:
+    """A sub-agent's file is refused, with the thread to play in its place."""
+    async with agent(CATALOG, _leads, secrets=SECRETS) as run:
+        await _lead(run)
+        child = next(iter((await run.tree()).children))
+        await export_thread(run._threads, child.thread, tmp_path / "child.holdfast")
+        with pytest.raises(NotPlayable, match=re.escape(run.thread.id)):
+            await read_run(tmp_path / "child.holdfast")

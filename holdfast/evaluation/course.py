@@ -49,8 +49,8 @@ class Call(Frozen):
 
     @property
     def refused(self) -> bool:
-        """Whether the LLM read no result of it: it was denied or could not be made, or is not decided."""
-        return self.status in ("denied", "invalid", "open") or (self.status == "cannot" and not self.ran)
+        """Whether it did not run: it was denied or could not be made, or is not decided."""
+        return self.status in ("denied", "invalid") or (self.status in ("open", "cannot") and not self.ran)
 
 
 class Course(Frozen):

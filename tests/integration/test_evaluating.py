@@ -1,6 +1,10 @@
 """Recorded runs are played again: with their recorded results, under another LLM, prompt or policy. Nothing runs."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -117,7 +121,7 @@ async def _asking(run: ScriptedRun) -> None:
 
 
 async def _lead(run: ScriptedRun) -> None:
-    await run.task("Have it looked up.", agent="lead")
+    await run.task("Have it looked up.", agent="lead", until="end")  # not while it sleeps
 
 
 def _leads(conversation: Any) -> Reply:
@@ -220,3 +224,48 @@ async def test_forks_and_sub_agents_are_refused(tmp_path: Path) -> None:
         await export_thread(run._threads, child.thread, tmp_path / "child.holdfast")
         with pytest.raises(NotPlayable, match=re.escape(run.thread.id)):
             await read_run(tmp_path / "child.holdfast")
+
+
+AGENTS = """
+from holdfast import Agent, Catalog, Policy, allow, ask, tool
+
+@tool(effect="read")
+def invoice(number: int) -> dict[str, int]:
+    "Look up an invoice."
+    raise SystemExit("a tool has run")
+
+@tool(effect="unsafe")
+def refund(number: int, cents: int) -> str:
+    "Refund an invoice."
+    raise SystemExit("a tool has run")
+
+policy = Policy(rules=(ask("refund"), allow()))
+catalog = Catalog(agents=[Agent(name="support", instructions="", policy=policy)], tools=[invoice, refund])
+"""
+STARTER = Path(__file__).parents[2] / "starter.py"
+
+
+def test_the_command_line_evaluates_a_set(refunded: Path) -> None:
+    """`eval` takes the catalog of the project, prints what holds, and ends with 1 where something does not."""
+    folder = refunded.parent
+    (folder / "agents.py").write_text(AGENTS)
+    (folder / "holdfast.toml").write_text('catalog = "agents:catalog"\n')
+    (folder / "strict.yaml").write_text("rules:\n  - deny: refund\n  - allow: '*'\n")
+    runs = '[[run]]\nfile = "refund.holdfast"\nexpect = ["same_calls", "same_result"]\n'
+    (folder / "eval.toml").write_text(runs)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "OPENAI_"))}
+
+    def start(*words: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, str(STARTER), "eval", ".", *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=folder, env=environ, stdout=pipe, stderr=pipe, text=True)
+
+    ran = [start("--llm", "recorded"), start("--llm", "recorded", "--policy", "strict.yaml", "--json"), start()]
+    (held, noted), (refused, _), (_, unset) = [each.communicate() for each in ran]
+    assert [each.returncode for each in ran] == [0, 1, 2], (noted, refused, unset)
+    assert held.splitlines()[1].split()[:3] == ["refund.holdfast", "same", "same"]
+    assert held.splitlines()[-1].startswith("1 run: 1 as expected, 0 not; ")
+    view = json.loads(refused)
+    assert (view["ok"], view["failed"], view["runs"][0]["diverges_at"]) == (False, 1, 2)
+    assert view["runs"][0]["refusals"][0]["rule"] == "deny refund"
+    assert "--llm recorded" in unset

@@ -120,7 +120,8 @@ async def open_player(catalog: Catalog, endpoint: Endpoint, *, patience: float =
             debug_mode=True,
         )
         await cleanup.enter_async_context(running(built, within=_LEAVE))
-        threads = Threads(temporal, task_queue=queue, record=record)
+        # Every decision and message is awaited: what is only sent may count after the play has been looked at again.
+        threads = Threads(temporal, task_queue=queue, record=record, answer_within=patience)
         yield Player(temporal, threads, playback, endpoint, catalog, folder, patience=patience)
 
 
@@ -198,9 +199,9 @@ class Player:
                 f"{run}: its play took longer than {self._patience:g} s{await self._why(thread)}"
             ) from None
         finally:
-            del self._playback.plays[thread]
             with suppress(RPCError):  # it is closed
                 await self._temporal.get_workflow_handle(thread).terminate("the play has ended")
+            del self._playback.plays[thread]
         return self._evaluated(run, play, course)
 
     def _evaluated(self, run: str, play: Play, course: Course) -> Evaluation:

@@ -87,23 +87,24 @@ async def approved(run: ScriptedRun) -> None:
 @pytest.fixture
 async def refunded(tmp_path: Path) -> Path:
     """The recorded refund."""
-    async with agent(CATALOG, [], secrets=SECRETS) as run:
+    async with agent(CATALOG, [], secrets=SECRETS, patience=60) as run:
         return await recorded(run, tmp_path / "refund.holdfast", REFUND, approved)
 
 
-async def _edited(run: ScriptedRun) -> None:
-    await run.task("Refund invoice 7.")
-    await run.approve(by="alice", arguments={"number": 7, "cents": 5}, reason="less")
+THREE: list[Reply] = [
+    together(*(call("refund", number=number, cents=number) for number in (1, 2, 3))),
+    say("I have tried."),
+]
 
 
-async def _denied(run: ScriptedRun) -> None:
-    await run.task("Refund invoice 7.")
-    await run.deny(by="alice", reason="no")
-
-
-async def _answered(run: ScriptedRun) -> None:
-    await run.task("Refund invoice 7.")
-    await run.respond("The bank did it.", by="alice")
+async def _decided(run: ScriptedRun) -> None:
+    """A message arrives while people decide in three ways."""
+    await run.task("Refund 1, 2 and 3.")
+    await run.say("Be quick.", by="bob")
+    first, second, third = await run.pending()
+    await run.approve(first, by="alice", arguments={"number": 1, "cents": 5}, reason="more")
+    await run.deny(second, by="alice", reason="no")
+    await run.respond("The bank did it.", third, by="alice")
 
 
 async def _conversation(run: ScriptedRun) -> None:
@@ -131,22 +132,20 @@ def _leads(conversation: Any) -> Reply:
     return replies[conversation.replies]
 
 
+MISTAKES = [call("nothing"), call("refund", number="x"), cut_off("I…")]
 CASES: dict[str, tuple[Any, Runs]] = {
-    "edited": (REFUND, _edited),
-    "denied": (REFUND, _denied),
-    "answered": (REFUND, _answered),
+    "decided": (THREE, _decided),
     "conversation": ([say("Hello."), say("Again.")], _conversation),
     "waiting": ([say("Hello."), say("Again.")], _waiting),
     "asking": (REFUND, _asking),
-    "cannot": ([call("ship", number=1), call("ship", number=2), say("It is closed.")], _asking),
-    "mistakes": ([call("nothing"), call("refund", number="x"), cut_off("I…"), say("Sorry.")], _asking),
+    "refused": ([*MISTAKES, call("ship", number=1), call("ship", number=2), say("Sorry.")], _asking),
     "lead": (_leads, _lead),
 }
 
 
 async def test_recorded_replies_lead_to_what_was_recorded(tmp_path: Path) -> None:
     """With its recorded replies, a recorded run makes the same calls and has the same result, and no tool runs."""
-    async with agent(CATALOG, [], secrets=SECRETS) as run:
+    async with agent(CATALOG, [], secrets=SECRETS, patience=60) as run:
         for name, case in CASES.items():
             await recorded(run, tmp_path / f"{name}.holdfast", *case)
     async with scripted(RecordedReplies()) as llm, open_player(CATALOG, llm) as player:
@@ -206,6 +205,21 @@ async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path
     assert RAN == []
 
 
+async def test_messages_are_sent_in_the_step_in_which_they_came(tmp_path: Path) -> None:
+    """A message that came while the agent was at work is shown to the LLM after the same step."""
+    async with agent(CATALOG, [], secrets=SECRETS, patience=60) as run:
+        await recorded(run, tmp_path / "decided.holdfast", *CASES["decided"])
+    sent: list[list[str]] = []
+
+    def other(conversation: Conversation) -> Reply:
+        sent.append([str(message["content"]) for message in conversation.messages if message["role"] == "user"])
+        return [*THREE[:1], call("invoice", number=1), say("Tried.")][conversation.replies]
+
+    found = await replay(tmp_path / "decided.holdfast", CATALOG, other)
+    assert [[text.count("Be quick.") for text in texts] for texts in sent] == [[0], [0, 1], [0, 1]]
+    assert (found.ended, found.diverges_at, found.same_effects) == ("completed", 2, True)
+
+
 async def test_a_play_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_path: Path) -> None:
     """Neither secrets nor resources nor middleware nor the catalog's own stores are needed, or used."""
     found = await replay(refunded, CATALOG)  # BANK_KEY is not set
@@ -218,7 +232,7 @@ async def test_a_play_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_pat
 
 async def test_forks_and_sub_agents_are_refused(tmp_path: Path) -> None:
     """A sub-agent's file is refused, with the thread to play in its place."""
-    async with agent(CATALOG, _leads, secrets=SECRETS) as run:
+    async with agent(CATALOG, _leads, secrets=SECRETS, patience=60) as run:
         await _lead(run)
         child = next(iter((await run.tree()).children))
         await export_thread(run._threads, child.thread, tmp_path / "child.holdfast")

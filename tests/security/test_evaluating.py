@@ -42,7 +42,7 @@ async def recorded(tmp_path: Path) -> Path:
     """A recorded run, in a folder of its own, with an image by address; its thread was closed, and continued."""
     victim = tmp_path / "victim"
     victim.mkdir()
-    async with agent(catalog("evil-llm"), [call("wipe", disk="sda"), say("Done."), say("Again.")]) as run:
+    async with agent(catalog("evil-llm"), [call("wipe", disk="sda"), say("Done."), say("Again.")], patience=60) as run:
         run.workspace = victim
         task = (TextBlock(text="Wipe sda, then sdb."), ImageBlock(url="http://169.254.169.254/latest"))
         await run.task(task, by="eve")
@@ -82,7 +82,7 @@ async def test_only_what_holds_is_played(recorded: Path, tmp_path: Path, monkeyp
     (tmp_path / "forged.holdfast").write_bytes(rebuilt(forged, None))
     with pytest.raises(NotPlayable, match=r"forged.holdfast does not hold: memory/log.jsonl, event \d+"):
         await read_run(tmp_path / "forged.holdfast")
-    async with agent(catalog(), [say("Nothing.")]) as run:
+    async with agent(catalog(), [say("Nothing.")], patience=60) as run:
         await run.task("Do nothing.")
         await export_thread(run._threads, run.thread.id, tmp_path / "other.holdfast")
         await export_thread(run._threads, run.thread.id, tmp_path / "redacted.holdfast", redact=True)

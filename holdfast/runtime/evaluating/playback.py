@@ -24,6 +24,7 @@ from holdfast.base.text import one_line
 from holdfast.evaluation.recording import RecordedInput, RecordedResult, Recording
 from holdfast.evaluation.sets import Stub
 from holdfast.run.contracts import (
+    NOT_SEALED,
     AgentRequest,
     ArchiveRequest,
     EffectsRequest,
@@ -170,4 +171,4 @@ class _Activity(ActivityInboundInterceptor):
 
 
 def _refused(why: str) -> ApplicationError:
-    return ApplicationError(f"{activity.info().activity_type} refuses: {why}", type="NotPlayed", non_retryable=True)
+    return ApplicationError(f"{activity.info().activity_type} refuses: {why}", type=NOT_SEALED, non_retryable=True)

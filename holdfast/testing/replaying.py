@@ -46,8 +46,9 @@ async def replay(
     """
     if not (is_installed("worker") and is_installed("cli")):
         raise StackError(f"the packages that play a recorded run are missing: {setup_command('embedded')}")
+    from holdfast.runtime.evaluating.endpoints import scripted
     from holdfast.runtime.evaluating.files import read_run
-    from holdfast.runtime.evaluating.playing import open_player, scripted
+    from holdfast.runtime.evaluating.playing import open_player
     from holdfast.runtime.evaluating.replies import RecordedReplies
 
     recording = await read_run(Path(path))

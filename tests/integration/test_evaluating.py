@@ -14,9 +14,10 @@ import pytest
 from holdfast import Agent, Cannot, Catalog, Policy, ToolContext, allow, ask, deny, tool
 from holdfast.authority.policy import Approver, Terms
 from holdfast.errors import FileUnreadable, NotPlayable
+from holdfast.runtime.evaluating.endpoints import scripted
 from holdfast.runtime.evaluating.evaluating import evaluate_set
 from holdfast.runtime.evaluating.files import read_run, read_set
-from holdfast.runtime.evaluating.playing import open_player, scripted
+from holdfast.runtime.evaluating.playing import open_player
 from holdfast.runtime.evaluating.replies import RecordedReplies
 from holdfast.runtime.portable.export import export_thread
 from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call, cut_off, replay, say, steps, together
@@ -125,7 +126,7 @@ async def _lead(run: ScriptedRun) -> None:
     await run.task("Have it looked up.", agent="lead", until="end")  # not while it sleeps
 
 
-def _leads(conversation: Any) -> Reply:
+def _leads(conversation: Conversation) -> Reply:
     if "run_agent" not in conversation.tools:
         return say("4007 cents.")
     replies = [call("run_agent", agent="support", task="Look up 7."), call("sleep_until", until="0.01s"), say("Done.")]

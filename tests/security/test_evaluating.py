@@ -14,9 +14,11 @@ from holdfast.llm.blocks import ImageBlock, TextBlock
 from holdfast.portable.members import LOG
 from holdfast.runtime.cli.eval_screens import eval_screen
 from holdfast.runtime.evaluating import files
+from holdfast.runtime.evaluating.endpoints import scripted
 from holdfast.runtime.evaluating.files import read_run, read_set
-from holdfast.runtime.evaluating.playing import open_player, scripted
+from holdfast.runtime.evaluating.playing import open_player
 from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.portable.verify import verify_file
 from holdfast.testing import Conversation, Reply, agent, call, replay, say
 from tests.portable_files import parts_of, rebuilt
 
@@ -88,7 +90,7 @@ async def test_only_what_holds_is_played(recorded: Path, tmp_path: Path, monkeyp
         await export_thread(run._threads, run.thread.id, tmp_path / "redacted.holdfast", redact=True)
     with pytest.raises(NotPlayable, match="redacted"):
         await read_run(tmp_path / "redacted.holdfast")
-    verify = files.verify_file
+    verify = verify_file
 
     async def replaced(path: Path) -> Any:
         found = await verify(path)

@@ -5,19 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import FileUnreadable, NotPlayable, SetInvalid
 from holdfast.evaluation.course import Call, Course, course_of
 from holdfast.evaluation.evaluation import Evaluation, compare, expected
-from holdfast.evaluation.recording import Recording, read_recording, without_addresses
+from holdfast.evaluation.reading import read_recording
+from holdfast.evaluation.recording import Recording, without_addresses
 from holdfast.evaluation.sets import EvalSet, RunOf, Stub
 from holdfast.llm.blocks import ImageBlock, TextBlock, ToolCall
 from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested
 from holdfast.runtime.cli.eval_screens import eval_screen, eval_view
 from holdfast.runtime.evaluating.files import read_set
 from holdfast.tools.effects import Effect
+from tests.examples import examples
 from tests.replay.test_verifiers import recorded_logs
 from tests.unit.plays import play
 from tests.unit.runs import agent_spec, calls, loaded_thread, says
@@ -33,6 +35,7 @@ def recording_of(events: list[AgentEvent]) -> Recording | None:
         return None
 
 
+@settings(max_examples=examples(8, 300))
 @given(SEEDS)
 def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
     """Compared with itself, every run has the same calls, effects and result, and what a play needs can be read."""

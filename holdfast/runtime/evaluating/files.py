@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from holdfast.base.digests import GENESIS
 from holdfast.errors import EventUnreadable, FileUnreadable, NotPlayable, SetInvalid
-from holdfast.evaluation.recording import Recording, read_recording
+from holdfast.evaluation.reading import read_recording
+from holdfast.evaluation.recording import Recording
 from holdfast.evaluation.sets import MAX_RUNS, SUFFIX, EvalSet, RunOf
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event

@@ -5,7 +5,6 @@ import tempfile
 import warnings
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -16,72 +15,39 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from holdfast.agents.catalog import Catalog
-from holdfast.errors import HoldfastError, NotPlayable, Refused
+from holdfast.errors import HoldfastError, NotPlayable
 from holdfast.evaluation.course import Course, course_of
 from holdfast.evaluation.evaluation import Evaluation, Measured, compare
-from holdfast.evaluation.recording import RecordedInput, Recording
+from holdfast.evaluation.recording import Recording
 from holdfast.evaluation.sets import Stub
-from holdfast.llm.blocks import text_of
-from holdfast.log.events import AgentEvent, ApprovalRequested, ToolCallRequested
-from holdfast.run.contracts import LLM_REJECTED, WORKFLOW, RunInput
+from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.run.features import BUDGETS
 from holdfast.runtime.api.client import Client
-from holdfast.runtime.api.thread import Thread
-from holdfast.runtime.api.views import ThreadState
-from holdfast.runtime.api.waiting import wait
 from holdfast.runtime.client.connect import connect
 from holdfast.runtime.client.start_options import check_task, issued
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.devstack.shared import shared_server
 from holdfast.runtime.devstack.temporal_server import NAMESPACE
+from holdfast.runtime.evaluating.driving import NOBODY, drive, events_of, send
+from holdfast.runtime.evaluating.endpoints import Endpoint
 from holdfast.runtime.evaluating.playback import Play, Playback
-from holdfast.runtime.evaluating.replies import FIELD, RecordedReplies
+from holdfast.runtime.evaluating.replies import FIELD
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
 from holdfast.runtime.in_memory.ledger import InMemoryLedger
 from holdfast.runtime.in_memory.memories import InMemoryMemories
 from holdfast.runtime.in_memory.threads import InMemoryThreads
 from holdfast.runtime.llm.prices import price
-from holdfast.runtime.llm.script import Script
-from holdfast.runtime.llm.scripted_server import ScriptedLLM
 from holdfast.runtime.reading.runs import retrying
 from holdfast.tools.secrets import Secrets
 
 if TYPE_CHECKING:
-    import openai
+    pass
 
 PATIENCE = 600.0
 """Seconds that a play may take, unless the caller says otherwise."""
 
 _LEAVE = 10.0
 """Seconds after which a worker that does not end is abandoned."""
-_POLL = 0.01
-_NOBODY = "recording"
-"""Who decides where the recorded run's policy did, at the expiry of a request."""
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """The LLM of plays."""
-
-    client: "openai.AsyncOpenAI"
-    default: str
-    """The LLM of agents that name none."""
-    llm: str | None = None
-    """The LLM of all agents; None for their own."""
-    recorded: RecordedReplies | None = None
-    """It gives the recorded replies again."""
-
-
-@asynccontextmanager
-async def scripted(script: Script | RecordedReplies) -> AsyncIterator[Endpoint]:
-    """Serve a script on loopback for a block, as the LLM of plays."""
-    import openai
-
-    with ScriptedLLM(script) as llm:
-        direct = openai.DefaultAsyncHttpxClient(trust_env=False)  # the server is on this machine
-        client = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0, http_client=direct)
-        async with client:
-            yield Endpoint(client, "scripted", recorded=script if isinstance(script, RecordedReplies) else None)
 
 
 @asynccontextmanager
@@ -187,13 +153,13 @@ class Player:
         if self._endpoint.recorded:
             self._endpoint.recorded.add(thread, recording)
             play.options[FIELD] = thread
-        opened = Client(self._threads, by=_NOBODY).thread(thread)
-        play.send = partial(_send, opened)
+        opened = Client(self._threads, by=NOBODY).thread(thread)
+        play.send = partial(send, opened)
         try:
             async with asyncio.timeout(self._patience):
                 await self._start(play, agent=name)
-                await self._drive(play, opened)
-                course = course_of(await _events(opened))
+                await drive(play, opened, self._threads)
+                course = course_of(await events_of(opened))
         except TimeoutError:
             raise NotPlayable(
                 f"{run}: its play took longer than {self._patience:g} s{await self._why(thread)}"
@@ -229,68 +195,12 @@ class Player:
         queue = self._threads.task_queue
         await self._temporal.start_workflow(WORKFLOW, issued(given), id=play.thread, task_queue=queue)
 
-    async def _drive(self, play: Play, thread: Thread) -> None:
-        """Give the play what people gave the recorded run, until it needs something else."""
-        unblocked, extensions = list(play.recording.unblocked), list(play.recording.extensions)
-        while True:
-            state = await wait(self._threads, play.thread, until="attention", poll=_POLL)
-            match state.status:
-                case "completed" | "waiting_message" if play.inputs:
-                    await _send(thread, play.inputs.pop(0))
-                case "waiting_approval":
-                    if not await _decide(play, thread, state):
-                        return
-                case "blocked" if state.blocked and state.blocked.cause == "BudgetSpent" and extensions:
-                    await thread.extend(extensions.pop(0))
-                case "blocked" if state.blocked and state.blocked.cause in unblocked:
-                    if state.blocked.cause == LLM_REJECTED:
-                        return
-                    unblocked.remove(state.blocked.cause)
-                    await thread.retry()
-                case _:
-                    return
-
     async def _why(self, thread: str) -> str:
         """What the play tries again, for an error."""
         with suppress(HoldfastError):
             tried = retrying(await self._threads.runs.describe(thread))
             return "".join(f"; {each.activity} failed in {each.attempt - 1} attempts: {each.reason}" for each in tried)
         return ""
-
-
-async def _send(thread: Thread, given: RecordedInput) -> None:
-    with suppress(Refused):  # in another course, it may come too late
-        if given.refinement:
-            await thread.refine(given.refinement, text_of(given.content), by=given.by)
-        else:
-            await thread.say(given.content, by=given.by)
-
-
-async def _decide(play: Play, thread: Thread, state: ThreadState) -> bool:
-    """Decide open requests as they were decided in the recording; False if that has none of these decisions."""
-    calls = dict[int, str]()
-    asked = dict[str, str]()
-    for event in await _events(thread):
-        match event:
-            case ToolCallRequested(number=number):
-                calls[number] = event.call.digest
-            case ApprovalRequested():
-                asked[event.request.id] = calls.get(event.request.number, "")
-            case _:
-                pass
-    decided = False
-    for request in state.pending:
-        if made := play.decisions.get(asked.get(request.request, "")):
-            decision = made.pop(0)
-            given = decision.model_dump(exclude={"decision", "by"})
-            with suppress(Refused):
-                await thread.decide(request, decision.decision, by=decision.by or _NOBODY, **given)
-            decided = True
-    return decided
-
-
-async def _events(thread: Thread) -> list[AgentEvent]:
-    return [event async for event in thread.events()]
 
 
 def _priced(measured: Measured, course: Course) -> Measured:

@@ -13,7 +13,7 @@ from holdfast.runtime.cli.session import Session
 
 if TYPE_CHECKING:
     from holdfast.runtime.config.settings import Settings
-    from holdfast.runtime.evaluating.playing import Endpoint
+    from holdfast.runtime.evaluating.endpoints import Endpoint
 
 verbs = Verbs()
 
@@ -82,7 +82,7 @@ def _settings(session: Session, policy: Path | None) -> "Settings":
 async def _endpoint(session: Session, settings: "Settings", llm: str | None, cleanup: AsyncExitStack) -> "Endpoint":
     """The LLM that plays: the recorded replies, or the one that a worker with these settings would have."""
     from holdfast.errors import SettingsError
-    from holdfast.runtime.evaluating.playing import Endpoint, scripted
+    from holdfast.runtime.evaluating.endpoints import Endpoint, scripted
     from holdfast.runtime.evaluating.replies import RECORDED, RecordedReplies
     from holdfast.runtime.llm.client import llm_client
 

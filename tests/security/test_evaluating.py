@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowFailureError
 
 from holdfast import Agent, Catalog, Memory, Policy, allow, tool
 from holdfast.errors import NotPlayable, SetInvalid
@@ -137,7 +138,7 @@ async def test_a_play_answers_for_its_own_threads_alone(recorded: Path) -> None:
     async with scripted(lambda conversation: say("Done.")) as llm, open_player(catalog(), llm) as player:
         client, queue = player._temporal, player._threads.task_queue
         started = await player._threads.start("Wipe sda.", agent="op")
-        with pytest.raises(Exception, match=r"Workflow execution failed"):
+        with pytest.raises(WorkflowFailureError):
             await client.get_workflow_handle(started.thread).result()
         assert queue.startswith("play-")
         assert (await player.play(recording, run="x")).ended == "completed"

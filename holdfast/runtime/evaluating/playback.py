@@ -24,7 +24,6 @@ from holdfast.base.text import one_line
 from holdfast.evaluation.recording import RecordedInput, RecordedResult, Recording
 from holdfast.evaluation.sets import Stub
 from holdfast.run.contracts import (
-    NOT_SEALED,
     AgentRequest,
     ArchiveRequest,
     EffectsRequest,
@@ -36,6 +35,8 @@ from holdfast.run.contracts import (
 )
 
 NOT_RECORDED = "The recording has no result of this call, so it was not made. Try another way, or answer without it."
+NOT_PLAYED = "NotPlayed"
+"""The error of an activity that a play does not let run. The run that asked for it fails."""
 _RUN_AS_THEY_ARE = (ArchiveRequest, EffectsRequest, LLMRequest, ThreadRequest)
 
 
@@ -171,4 +172,4 @@ class _Activity(ActivityInboundInterceptor):
 
 
 def _refused(why: str) -> ApplicationError:
-    return ApplicationError(f"{activity.info().activity_type} refuses: {why}", type=NOT_SEALED, non_retryable=True)
+    return ApplicationError(f"{activity.info().activity_type} refuses: {why}", type=NOT_PLAYED, non_retryable=True)

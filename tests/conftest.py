@@ -1,6 +1,9 @@
 """Shared fixtures: one embedded stack for the session, and workers that each have their own task queue."""
 
 import asyncio
+import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +16,7 @@ from temporalio.client import Client
 
 from holdfast.agents.catalog import Catalog
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.testing import Script, Unparsed
@@ -29,6 +33,27 @@ settings.register_profile(THOROUGH, settings.get_profile("holdfast"), max_exampl
 settings.load_profile("holdfast")
 
 
+_ROOT = "PYTEST_DEBUG_TEMPROOT"
+"""The variable that names the folder in which a pytest makes its temporary folders."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the temporary folders in a folder of this run's own.
+
+    A pytest that starts closes the folder that all of a user's share to other users (chmod 0700). A PostgreSQL that
+    root has started under another account could neither start nor recover there: it would end, and later tests fail.
+    """
+    if not hasattr(config, "workerinput") and _ROOT not in os.environ:
+        os.environ[_ROOT] = tempfile.mkdtemp(prefix="tests-")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Remove them after a run without a failure."""
+    root = os.environ.get(_ROOT, "")
+    if not hasattr(session.config, "workerinput") and Path(root).name.startswith("tests-") and exitstatus == 0:
+        session.config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Name the shared servers that have ended in the report of a failure."""
@@ -40,13 +65,17 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session", autouse=True)
 def root_of_inner_pytests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A place of its own for the temporary folders of a pytest that a test runs.
-
-    A pytest that starts closes its place to other users (chmod 0700). If that were ours, a PostgreSQL that root has
-    started under another account could neither start nor recover there: it would end, and all later tests with it.
-    """
+    """A folder of their own for the pytests that tests run, for the same reason."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTEST_DEBUG_TEMPROOT", str(tmp_path_factory.mktemp("inner")))
+        patch.setenv(_ROOT, str(tmp_path_factory.mktemp("inner")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """Wait longer for a worker's answer than people would: the machine may be busy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Threads.__init__.__kwdefaults__ or {}, "answer_within", 60.0)
         yield
 
 

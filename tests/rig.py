@@ -39,7 +39,7 @@ from holdfast.testing import Script, ScriptedLLM, Unparsed
 from holdfast.testing.scripted_worker import scripted_worker
 from holdfast.workflows import WORKFLOWS
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which a test gives up waiting for a condition."""
 
 
@@ -88,9 +88,12 @@ StartRig = Callable[..., AbstractAsyncContextManager[Rig]]
 
 
 def environ_of(stack: Stack) -> dict[str, str]:
-    """Return the environment that another process needs to use the stack: its address and its fleet key."""
-    keys = Path(stack.fleet_keys).read_text(encoding="ascii").strip()
-    return {"TEMPORAL_ADDRESS": stack.temporal_address, "HOLDFAST_FLEET_KEYS": keys}
+    """Return the environment that another process needs to use the stack, and has patience on a busy machine."""
+    return {
+        "TEMPORAL_ADDRESS": stack.temporal_address,
+        "HOLDFAST_FLEET_KEYS": Path(stack.fleet_keys).read_text(encoding="ascii").strip(),
+        "HOLDFAST_ANSWER_SECONDS": "60",
+    }
 
 
 @asynccontextmanager

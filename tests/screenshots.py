@@ -27,7 +27,7 @@ from tests.rig import start_rig, status_of
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 DESKTOP: ViewportSize = {"width": 1280, "height": 1160}
 PHONE: ViewportSize = {"width": 390, "height": 844}
-PATIENCE = 30_000
+PATIENCE = 120_000
 """Milliseconds: the first page of a cold browser is slow."""
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]

@@ -242,7 +242,7 @@ async def agent(
     *,
     by: str = "tester",
     secrets: Mapping[str, str] | None = None,
-    patience: float = 30,
+    patience: float = 60,
 ) -> AsyncIterator[ScriptedRun]:
     """Run a worker with your catalog for a block, on a Temporal server that all tests of this process share.
 

@@ -107,6 +107,7 @@ def in_function(code: str) -> str:
     return f"async def page() -> None:\n{textwrap.indent(code, '    ')}"
 
 
+@pytest.mark.slow
 def test_python_has_types(tmp_path: Path) -> None:
     """All Python passes a type checker in strict mode."""
     for number, page in enumerate(dict.fromkeys(snippet.page for snippet in PYTHON)):

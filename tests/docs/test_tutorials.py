@@ -19,7 +19,7 @@ import pytest
 from tests.docs.pages import DOCS, ROOT, files, snippets
 from tests.integration.processes import reserve_ports
 
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 class Terminals:

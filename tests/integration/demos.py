@@ -33,7 +33,7 @@ def play_demo(module: str, home: Path) -> dict[str, str]:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=360,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

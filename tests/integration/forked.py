@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 @dataclass(frozen=True)

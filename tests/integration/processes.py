@@ -17,7 +17,7 @@ from holdfast.runtime.config.stack_file import Stack, read_stack, write_stack
 from holdfast.runtime.devstack.ports import is_free
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def reserve_ports(home: Path) -> None:

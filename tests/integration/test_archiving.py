@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
@@ -232,7 +231,6 @@ async def test_a_log_set_aside_by_a_reset_is_kept(rig: StartRig) -> None:
             assert (await Reading(r.client, record=r.threads).state(thread))["status"] == "completed"
 
 
-@pytest.mark.timeout(90)
 async def test_fifty_megabytes_of_output_are_read_in_parts(rig: StartRig) -> None:
     """The log gets head, tail and address; the history stays small; the agent reads the part that it needs."""
 

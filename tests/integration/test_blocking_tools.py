@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
@@ -72,6 +73,7 @@ async def test_a_read_that_blocks_the_loop_fails_with_advice(rig: StartRig) -> N
     assert (logged["event"], logged["tool"], logged["at"]) == ("tool_blocks_event_loop", "look", f"{__file__}:{line}")
 
 
+@pytest.mark.slow
 async def test_other_calls_outlive_a_blocked_loop(rig: StartRig) -> None:
     """For longer than server and SDK wait for heartbeats: no attempt is given up, so each effect has its own result."""
     calls: list[str] = []
@@ -113,6 +115,7 @@ async def test_a_read_that_outlasts_its_workflow_task_is_not_repeated_for_ever(r
     assert len(calls) == 1
 
 
+@pytest.mark.slow
 async def test_a_task_of_a_tool_that_blocks_the_loop_is_named_by_its_line(rig: StartRig) -> None:
     """Which tool started the task is not known, so no call fails; the log has the line, and the tools that run."""
 

@@ -51,7 +51,7 @@ from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang,
 from holdfast.testing.scripted_worker import LEAVE
 from holdfast.worker import build_worker
 from tests.integration.forked import run
-from tests.rig import environ_of
+from tests.rig import PATIENCE, environ_of
 
 REPOSITORY = Path(__file__).parents[2]
 STARTER = REPOSITORY / "starter.py"
@@ -199,7 +199,7 @@ class Shell:
 
     def until(self, status: str, thread: str) -> dict[str, Any]:
         """Poll until the thread has that status, and return its state."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while True:
             state: dict[str, Any] = self("show", thread, "--json").json
             if state["status"] == status:
@@ -343,7 +343,7 @@ def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
     right = shell("approve", "story 1", "1", "--digest", request["digest"], "--by", "ann", "--reason", "ok", "--json")
     assert (right.code, right.json) == (0, {"outcome": "accepted", "explanation": ""})
 
-    out, err = following.communicate(timeout=30)
+    out, err = following.communicate(timeout=120)
     events = [json.loads(line) for line in out.splitlines()]
     assert (following.returncode, err) == (0, "")
     assert list(range(len(events))) == [event["position"] for event in events]
@@ -484,7 +484,7 @@ async def test_time_is_not_skipped_on_other_stacks(shell: Shell, stack: Stack) -
     assert "worker.py --dev --skip-time" in refused.err
     client = await connect_stack(stack)
     with pytest.raises(Refused, match="does not allow skipping time"):
-        await skip_time(Runs(client, answer_within=5), "skip-1", timedelta(days=1), within=5)
+        await skip_time(Runs(client, answer_within=PATIENCE), "skip-1", timedelta(days=1), within=PATIENCE)
     with pytest.raises(RPCError, match="not enabled"):
         await TimeSkipper(client).client.start_workflow(WORKFLOW, RunInput(task="x"), id="skip-2", task_queue="skip-2")
     assert shell("cancel", "skip-1").code == 0
@@ -496,7 +496,7 @@ def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
     shell.all(("start", "two", "--thread", "across-1"), ("start", "two", "--thread", "across-2"))
     shell.until("waiting_approval", "across-2")
     shell.all(("start", "quick", "--thread", "across-3", "--wait"), ("approve", "across-2", "2"))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     wanted = {("across-1", "1"), ("across-1", "2"), ("across-2", "1")}
     while True:  # visibility lags behind
         pending, waiting, everything = shell.all(
@@ -588,7 +588,7 @@ def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:
         stdin=other,
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     os.close(terminal)
     os.close(other)
@@ -720,7 +720,7 @@ def test_a_run_is_followed_across_continue_as_new(shell: Shell) -> None:
     following = shell.start("log", "walk", "--follow", "--json")
     shell.until("waiting_approval", "walk")
     assert shell("approve", "walk", "1").code == 0
-    out, err = following.communicate(timeout=30)
+    out, err = following.communicate(timeout=120)
     events = [json.loads(line) for line in out.splitlines()]
     assert (following.returncode, err) == (0, "")
     assert list(range(len(events))) == [event["position"] for event in events]
@@ -867,7 +867,7 @@ def test_a_blocked_run_shows_why_and_is_retried(shell: Shell) -> None:
 def test_show_reports_an_outage(shell: Shell) -> None:
     """The screen shows what Temporal is retrying: which call, which attempt, why."""
     assert shell("start", "outage", "--thread", "outage").code == 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while "call_llm: attempt" not in (shown := shell("show", "outage")).out:
         assert time.monotonic() < deadline
     assert "503: overloaded" in shown.out
@@ -1034,7 +1034,7 @@ def test_without_a_server_it_is_4(nowhere: Shell) -> None:
     assert "(Connection refused)" in shown.err
     assert {"temporal": "missing"}.items() <= {each["name"]: each["status"] for each in doctor.json["checks"]}.items()
     process = nowhere.start("show", "x", "--debug")
-    assert "Traceback" in process.communicate(timeout=30)[1]
+    assert "Traceback" in process.communicate(timeout=120)[1]
     assert process.returncode == 4
 
 
@@ -1157,7 +1157,7 @@ async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -
     client = await Client.connect(stack.temporal_address, namespace=stack.namespace)
     following = shell.start("watch", "ended")  # off a terminal, it prints the log
     await client.get_workflow_handle("ended").terminate()
-    out, _ = await asyncio.to_thread(following.communicate, timeout=30)
+    out, _ = await asyncio.to_thread(following.communicate, timeout=120)
     assert following.returncode == 0
     assert "approval_requested" in out
     shown, pending, late = await asyncio.to_thread(
@@ -1176,7 +1176,7 @@ def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
-    assert (process.wait(timeout=30), process.stderr.read()) == (0, "")
+    assert (process.wait(timeout=120), process.stderr.read()) == (0, "")
     process.stderr.close()
 
 
@@ -1234,7 +1234,7 @@ def on_terminal(shell: Shell, words: list[str], talk: Talk, *, columns: int = 10
     try:
         talk(ours, read)
         read("")
-        return process.wait(timeout=30), shown
+        return process.wait(timeout=120), shown
     finally:
         process.kill()
         process.wait()

@@ -220,6 +220,7 @@ async def test_events_are_typed_and_followed(rig: StartRig, connect: Connect) ->
         assert [last] == [event async for event in thread.events(after=last.position - 1)]
 
 
+@pytest.mark.slow
 async def test_without_a_worker(client: TemporalClient, rig: StartRig, connect: Connect) -> None:
     """A start needs no worker, nor do its repetition and its reading; a worker that comes later runs it."""
     queue = fresh()

@@ -211,7 +211,7 @@ async def test_a_worker_does_not_start_with_an_invalid_policy(desk: Desk) -> Non
     """One message lists every problem, with exit code 2, before anything else is started."""
     (desk.folder / "policy.yaml").write_text("rules: [{ask: x, when: nope}, {allow: y, effect: z}]")
     worker = [sys.executable, str(REPOSITORY / "worker.py"), "--dev", "--policy", "policy.yaml"]
-    ran = await asyncio.to_thread(subprocess.run, worker, cwd=desk.folder, capture_output=True, text=True, timeout=60)
+    ran = await asyncio.to_thread(subprocess.run, worker, cwd=desk.folder, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 2
     assert ran.stdout == ""
     assert len(ran.stderr.splitlines()) == 2

@@ -62,6 +62,15 @@ def usual() -> Ports:
     return Ports(grpc=any_free(), ui=any_free(), http=any_free())
 
 
+def test_no_outgoing_connection_takes_a_free_port() -> None:
+    """They are given other ports, so a server can still listen on it later; two servers are given different ones."""
+    free = [any_free() for _ in range(200)]
+    assert len(set(free)) == len(free)
+    if sys.platform == "linux":
+        first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+        assert not [port for port in free if first <= port <= last]
+
+
 def servers(home: Path) -> list[psutil.Process]:
     """Return the servers that run on a state folder."""
     kinds = (TemporalServer, Postgres, WebUI)
@@ -74,7 +83,7 @@ def kill(*pids: int | None) -> None:
     killed = [psutil.Process(pid) for pid in pids if pid is not None]
     for process in killed:
         process.kill()
-    _, alive = psutil.wait_procs(killed, timeout=60)
+    _, alive = psutil.wait_procs(killed, timeout=120)
     assert not alive
 
 
@@ -100,7 +109,7 @@ def release(process: "subprocess.Popen[str]") -> None:
     with process:
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=120) == 0
 
 
 async def start_workflow(stack: Stack, name: str) -> None:

@@ -20,7 +20,7 @@ def doctor(folder: Path, **given: str) -> tuple[int, dict[str, Any]]:
     """Run `doctor` in a folder; return the exit code, and the checks by name."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith(FOREIGN)} | given
     command = [sys.executable, str(ROOT / "starter.py"), "doctor", "--json"]
-    ran = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=120)
     assert ran.stdout, ran.stderr
     return ran.returncode, {check["name"]: check for check in json.loads(ran.stdout)["checks"]}
 

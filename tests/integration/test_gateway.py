@@ -119,9 +119,9 @@ async def site(
 ) -> AsyncIterator[Site]:
     """Run a gateway and a worker."""
     async with rig(catalog(policy), script) as worker:
-        threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=options.pop("answer_within", 8.0))
+        threads = Threads(worker.client, task_queue=worker.task_queue, answer_within=options.pop("answer_within", 60.0))
         app = build_app(threads, Callers(CALLERS, policy), key=key, audience=audience, **options)
-        async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
+        async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE, trust_env=False) as http:
             yield Site(worker, http)
 
 
@@ -194,6 +194,7 @@ async def test_a_signature_is_valid_for_five_minutes(rig: StartRig, seconds: int
         assert "clock" in answer.json()["detail"]
 
 
+@pytest.mark.slow
 async def test_a_signature_covers_method_path_query_and_body(rig: StartRig) -> None:
     """A signature of one request is invalid for another; so is one of an unknown key."""
     async with site(rig) as gateway:
@@ -276,6 +277,7 @@ async def test_each_outcome_has_a_status(rig: StartRig) -> None:
         assert expected == [(answer.status_code, answer.json()["outcome"]) for answer in answers]
 
 
+@pytest.mark.slow
 async def test_a_policy_may_refuse_a_gateway_that_cannot_sign(rig: StartRig) -> None:
     """Without a key, or with one that is not in the policy, the gateway vouches for nobody."""
     for key, outcome in ((None, "unsigned"), (STRANGERS_KEY, "bad_signature")):

@@ -119,7 +119,7 @@ def _fuzz(described: dict[str, Any], url: str, names: Names, examples: int) -> i
                     case.path_parameters["thread"] = quote(there, safe="")
                 # JSON Schema cannot say what a cron expression, a time zone or an id of printable characters is.
                 semantic = [positive_data_acceptance] if case.method == "PUT" else []
-                case.call_and_validate(headers=bearer("of-ops"), timeout=30, excluded_checks=semantic)
+                case.call_and_validate(headers=bearer("of-ops"), timeout=120, excluded_checks=semantic)
 
             # A route without input cannot get invalid input.
             with suppress(Unsatisfiable) if mode is GenerationMode.NEGATIVE else nullcontext():

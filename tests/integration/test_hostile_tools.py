@@ -74,7 +74,7 @@ async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
     script = steps([*(call(each.spec.name) for each in tools), call("ping"), say("done")])
     async with rig(catalog(*tools, ping), script) as r:
         run = await r.start()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await run.result()
         ends = [each for each in await check_thread(r.client, run) if isinstance(each, ToolCallFinished)]
     found: list[tuple[str, str]] = [(each.status, str(each.content)) for each in ends]

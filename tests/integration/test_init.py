@@ -24,9 +24,10 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
 def init(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Run `starter.py init` in a folder."""
     command = [sys.executable, str(ROOT / "starter.py"), "init", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.slow
 def test_the_new_projects_own_tests_pass(tmp_path: Path) -> None:
     """What `init` writes is what the templates have, its catalog is found, and `pytest` passes there."""
     ran = init("hello", "--json", folder=tmp_path)
@@ -78,7 +79,7 @@ def test_init_names_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_init_leaves_nothing_on_a_full_disk(tmp_path: Path) -> None:
     """The next attempt does not find half a project in its way."""
     command = [sys.executable, "-c", FULL, str(ROOT / "starter.py"), "init", "hello"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "File too large" in ran.stderr
     assert list((tmp_path / "hello").iterdir()) == []

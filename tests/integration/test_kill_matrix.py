@@ -67,7 +67,6 @@ def matrix(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield matrix
 
 
-@pytest.mark.timeout(120)
 async def test_a_sample_of_the_matrix(matrix: KillMatrix) -> None:
     """Killed after a person was asked, and during an effect: every effect happens once, and no decision is lost."""
     survival = await matrix.survive("after approval_requested", "after effect", most=2)
@@ -87,7 +86,6 @@ async def test_the_matrix(matrix: KillMatrix, boundary: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("victim", ["temporal", "database", "llm"])
 @pytest.mark.parametrize("boundary", ["before call_llm", "after effect", "before tool_call_finished", "before archive"])
 async def test_a_server_is_killed(matrix: KillMatrix, victim: Victim, boundary: str) -> None:
@@ -104,7 +102,7 @@ def sleeper(matrix: KillMatrix) -> Iterator[KillMatrix]:
     matrix.llm.script = SCRIPT
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
 async def test_a_sample_of_interventions(sleeper: KillMatrix) -> None:
     """Killed when an event was received and when the run was paused: each counts once, and the pause holds."""
     boundaries = ("after wake_received", "before task_refined", "after run_paused")

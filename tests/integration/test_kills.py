@@ -143,6 +143,7 @@ async def test_killed_during_a_verifiable_effect(llm: ScriptedLLM, worker: Worke
     assert (finished.content, finished.adopted) == ("found it done", True)
 
 
+@pytest.mark.slow
 async def test_killed_during_an_unsafe_effect(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
     """The run asks a person instead of guessing, and continues with the answer."""
     llm.script = steps([call("mail"), say("done")])
@@ -195,6 +196,7 @@ async def test_a_call_that_kills_its_worker_is_given_up(
     assert (await other.result())["result"] == "done"
 
 
+@pytest.mark.slow
 async def test_everything_killed_at_once(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
     """Server, database and worker are killed together: all runs continue, on the same ports, with the whole log."""
     llm.script = steps([call("look"), call("ship"), say("done")])
@@ -214,6 +216,7 @@ async def test_everything_killed_at_once(llm: ScriptedLLM, worker: WorkerProcess
     await scene.effects(3)
 
 
+@pytest.mark.slow
 async def test_servers_killed_under_a_running_worker(llm: ScriptedLLM, worker: WorkerProcess, scene: Scene) -> None:
     """`worker.py --dev` starts its servers again; the worker reconnects, and the run continues."""
     llm.script = steps([call("ship"), say("done")])
@@ -246,6 +249,7 @@ def test_a_worker_whose_port_was_taken_ends(tmp_path: Path) -> None:
         worker.stop()
 
 
+@pytest.mark.slow
 async def test_a_follower_never_reads_unrecorded_events(
     llm: ScriptedLLM, worker: WorkerProcess, client: Client, scene: Scene
 ) -> None:

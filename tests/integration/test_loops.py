@@ -28,6 +28,7 @@ async def test_loops_survive_kills_of_their_worker() -> None:
     assert (kills, wrong) == (4, [])
 
 
+@pytest.mark.slow
 async def test_the_check_of_loops_finds_faults(rig: StartRig, client: Client) -> None:
     """It reports a commit without a log entry, a task not done and a file left over."""
     async with rig(catalog, script) as at_work:
@@ -102,6 +103,7 @@ async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_pat
         assert {name, f"{name}-0", f"{name}-1"} <= {json.loads(line)["thread"] for line in listed}
 
 
+@pytest.mark.slow
 async def test_waiting_for_a_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """`loop --wait` waits until it is done, and its exit code says whether it is."""
     async with rig(catalog, script) as at_work:

@@ -161,6 +161,7 @@ async def test_a_worker_without_webhooks_sends_nothing(rig: StartRig) -> None:
         assert "notify" not in scheduled
 
 
+@pytest.mark.slow
 async def test_a_loop_sends_notices_when_it_blocks_and_ends(rig: StartRig) -> None:
     """Each block and the end of a loop are notified once; the notification has the cause of the block."""
     receiver = Receiver()

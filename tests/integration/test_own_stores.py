@@ -125,7 +125,7 @@ async def test_the_gateway_reads_a_catalogs_own_thread_store(thread: Thread, tmp
     words = ["--port", "0", "--catalog", "tests.integration.own_stores:catalog"]
     environ = {**thread.environ, **FORGOTTEN, "HOLDFAST_GATEWAY_TOKENS": str(tokens)}
     with gateway(words, environ) as url:
-        async with httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
+        async with httpx2.AsyncClient(base_url=url, timeout=120, trust_env=False) as http:
             state = await http.get(f"/threads/{thread.id}", headers={"Authorization": "Bearer of-ann"})
             health = await http.get("/health")
     assert (state.status_code, state.json()["result"]) == (200, "Measured."), state.text
@@ -145,5 +145,5 @@ def gateway(words: list[str], environ: dict[str, str]) -> Iterator[str]:
         yield first.split()[1].removesuffix("/openapi.json")
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
         assert process.returncode == 0

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pytest
-
 from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
 from holdfast.authority.policy import Approver
 from holdfast.log.event_log import EventLog
@@ -96,7 +94,6 @@ def open_questions(found: FileVerification) -> set[str]:
     return {each.what for each in found.unchecked}
 
 
-@pytest.mark.timeout(60)
 async def test_a_sub_agents_file_has_the_policies_that_judged_it(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """Those above it are in the file, with their people; without them, the verdict is named that they led to."""
     async with rig(catalog(), script) as r:
@@ -135,7 +132,6 @@ def test_constraints_that_were_handed_over_have_their_numbers_of_the_log() -> No
     assert (derived.FIRST_HANDED, derived.HANDED) == (constraints.FIRST_HANDED, constraints.HANDED)
 
 
-@pytest.mark.timeout(60)
 async def test_a_fork_is_exported_with_what_it_began_with(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """The events of its original are judged as that thread's; so it is for a fork of a fork."""
     own = Catalog(agents=[Agent(name="clerk", instructions="Refund.", policy=OWN)], tools=[refund])

@@ -73,7 +73,7 @@ def a_name() -> str:
 async def gateway(rig: Rig) -> AsyncIterator[httpx2.AsyncClient]:
     """Serve the rig's threads over HTTP."""
     app = build_app(Threads(rig.client, task_queue=rig.task_queue), Callers(TOKENS))
-    async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
+    async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=120, trust_env=False) as http:
         yield http
 
 

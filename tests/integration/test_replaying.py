@@ -149,7 +149,7 @@ async def test_an_open_run_passes(length: int) -> None:
     """An open run passes as far as it has come; one that no worker has processed does not block the replay."""
     run = recorded_in(RELEASED / "plain.json")
     begun = RecordedRun(run.thread, run.run_id, run.events[:length])
-    assert (await asyncio.wait_for(replay(begun, WORKFLOWS), 60)).ok
+    assert (await asyncio.wait_for(replay(begun, WORKFLOWS), 120)).ok
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def was_sent(context: ToolContext, client: Resource[Client]) -> Found | Absent:
     return Found("sent")
 
 
-@tool(effect="verifiable", check=was_sent, timeout=0.2)
+@tool(effect="verifiable", check=was_sent, timeout=1)
 async def send(text: str, client: Resource[Client]) -> str:
     """Send, and never return."""
     client.database.log.append(f"{text} with {client.token}")
@@ -195,13 +195,13 @@ async def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(60)
         return Path()
 
-    monkeypatch.setattr(opening, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(opening, "CLOSE_SECONDS", 0.5)
     catalog = Catalog(agents=CATALOG.agents.values(), resources=[slow, client, database, settings])
     async with open_resources(catalog, Secrets({"TOKEN": TOKEN})) as opened:
         assert opened[Path] == Path()
     assert LOG[-2:] == ["close client", "close database"]
-    monkeypatch.setattr(opening, "OPEN_SECONDS", 0.05)
-    with pytest.raises(ResourceFailed, match=r"took longer than 0\.05 s"):
+    monkeypatch.setattr(opening, "OPEN_SECONDS", 0.5)
+    with pytest.raises(ResourceFailed, match=r"took longer than 0\.5 s"):
         async with open_resources(catalog.with_resources(never), Secrets({"TOKEN": TOKEN})):
             pass
 

@@ -240,7 +240,7 @@ async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
     async with (
         rig(CATALOG, lambda _: say("sorted")) as worker,
         served(build_app(threads_of(worker), Callers(file))) as url,
-        httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http,
+        httpx2.AsyncClient(base_url=url, timeout=120, trust_env=False) as http,
     ):
 
         async def ask(who: str, method: str, path: str = f"/schedules/{name}", body: Any = None) -> httpx2.Response:
@@ -285,6 +285,7 @@ async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
                 await client.get_schedule_handle(name).delete()
 
 
+@pytest.mark.slow
 async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
     """SIGKILL before a launcher begins, while it starts the run, and while it waits: each time there is one run."""
     with ScriptedLLM() as llm:

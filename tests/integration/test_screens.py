@@ -54,7 +54,7 @@ async def temporal(stack: Stack, *words: str) -> str:
     if TEMPORAL is None:
         pytest.skip("there is no temporal command")
     command = [TEMPORAL, *words, "--address", stack.temporal_address]
-    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30, check=False)
+    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

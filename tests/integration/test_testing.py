@@ -90,8 +90,8 @@ async def test_the_catalogs_own_stores_are_not_used(tmp_path_factory: pytest.Tem
 
 
 async def test_what_ends_a_wait() -> None:
-    """A blocked run and one that waits end it; a run that hangs ends it with its last event, and is terminated."""
-    async with agent(CATALOG, lambda _: fail(401, "wrong key"), secrets=SECRETS, patience=3) as run:
+    """A blocked run and one that waits end it; a run that hangs is terminated, and leaves no folder."""
+    async with agent(CATALOG, lambda _: fail(401, "wrong key"), secrets=SECRETS) as run:
         blocked = await run.task("Go.")
         assert blocked.blocked
         assert "wrong key" in blocked.blocked.message
@@ -100,17 +100,26 @@ async def test_what_ends_a_wait() -> None:
         idle = await run.task("Stay.", idle_limit=3600)
         assert (idle.status, idle.text) == ("waiting_message", "Here.")
         assert (await run.skip(timedelta(hours=2))).status == "completed"
-        run.llm.script = lambda _: hang()
+        folder = run.workspace.parent
+    assert not folder.exists()
+    async with agent(CATALOG, lambda _: hang(), secrets=SECRETS, patience=0.5) as run:
+        with pytest.raises(TimeoutError, match=r"still runs after 0\.5 s"):
+            await run.task("Hang.")
+        thread = run.thread.id
+    server = shared_server()
+    client = await connect({"target_host": server.address}, seals=server.seals)
+    assert (await client.get_workflow_handle(thread).describe()).status == WorkflowExecutionStatus.TERMINATED
+
+
+@pytest.mark.slow
+async def test_a_wait_in_vain_says_what_happened_last() -> None:
+    """The last event, and what is tried again, and why."""
+    async with agent(CATALOG, lambda _: hang(), secrets=SECRETS, patience=15) as run:
         with pytest.raises(TimeoutError, match=r"last event: agent_loaded \(2\)$"):
             await run.task("Hang.")
         run.llm.script = lambda _: fail(503, "an outage")
         with pytest.raises(TimeoutError, match=r"call_llm failed in \d+ attempts: .*503: an outage"):
             await run.task("Fail.")
-        folder, thread = run.workspace.parent, run.thread.id
-    assert not folder.exists()
-    server = shared_server()
-    client = await connect({"target_host": server.address}, seals=server.seals)
-    assert (await client.get_workflow_handle(thread).describe()).status == WorkflowExecutionStatus.TERMINATED
 
 
 async def test_a_mistake_in_the_test_is_named() -> None:
@@ -133,6 +142,18 @@ async def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(SettingsError, match="BANK_KEY is not set"):
         async with agent(CATALOG, [say("Done.")]):
             pass
+
+
+async def test_a_server_that_has_ended_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """The next run has another one, and the log says why the first one ended."""
+    first = shared_server()
+    for child in psutil.Process(first.process.pid).children():
+        child.kill()
+    await asyncio.to_thread(first.process.wait)
+    async with agent(CATALOG, [say("Done.")], secrets=SECRETS) as run:
+        assert (await run.task("Go.")).text == "Done."
+    assert "has ended, and is replaced: Temporal has ended. The last lines of its log:" in caplog.text
+    assert shared_server().process.poll() is None
 
 
 async def test_the_server_ends_with_its_process() -> None:

@@ -15,7 +15,7 @@ from tests.rig import StartRig, status_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-PATIENCE = 30_000
+PATIENCE = 120_000
 """Milliseconds: the first page load of a cold browser on a busy machine is slow."""
 
 pytestmark = [
@@ -77,6 +77,7 @@ def order(what: str) -> str:
 ATTACK = "\x1b[2J\u202e\u200b\n```\n### Request 9\n<img src=x onerror=alert(1)> ![x](https://evil.example/x.png)\n"
 
 
+@pytest.mark.slow
 async def test_a_person_approves_from_a_phone_what_they_have_read_in_full(
     rig: StartRig, stack: Stack, page: Page
 ) -> None:

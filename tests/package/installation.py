@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.integration.processes import reserve_ports
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60.0
+SECONDS = 120.0
 """After which a worker that is not ready, or does not end, is a failure."""
 
 OURS = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL", "PG", "PYTHON", "VIRTUAL_ENV")
@@ -55,7 +55,7 @@ class Installation:
     def run(self, *words: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run a program to its end in a folder."""
         environ = self.environ | variables
-        return subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
+        return subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, timeout=120)
 
     def holdfast(self, *words: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run `holdfast` to its end in a folder."""

@@ -165,6 +165,7 @@ async def test_the_attack_works_from_the_web_uis_own_page(
     assert await signals(victim) > 0
 
 
+@pytest.mark.slow
 async def test_another_site_cannot_show_the_web_ui_in_a_frame(stack: Stack) -> None:
     """Clickjacking is prevented: the Web UI cannot be framed, but a link to it opens."""
     async with browser() as open_page:

@@ -35,7 +35,7 @@ def command(program: str, *arguments: str, cwd: Path, **environ: str) -> subproc
         env={"PATH": "/usr/bin:/bin", "HOLDFAST_HOME": str(cwd.parent / "home"), **environ},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

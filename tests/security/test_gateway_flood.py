@@ -59,7 +59,7 @@ async def answers(url: str, path: str = "/health", *, fresh: int = 20) -> list[i
     """Return the answers that a caller with a token gets, on new connections."""
     found = []
     for _ in range(fresh):
-        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
+        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=120) as http:
             found.append((await http.get(path, headers=bearer("of-dashboard"))).status_code)
     return found
 
@@ -151,7 +151,7 @@ async def test_one_token_that_follows_everything_leaves_room_for_another(rig: St
         path = gateway.path(run.id, "/events")
         statuses = []
         async with httpx2.AsyncClient(
-            base_url=gateway.http.base_url, trust_env=False, timeout=30, limits=httpx2.Limits(max_connections=None)
+            base_url=gateway.http.base_url, trust_env=False, timeout=120, limits=httpx2.Limits(max_connections=None)
         ) as greedy:
             for _ in range(70):
                 answer = await streams.enter_async_context(greedy.stream("GET", path, headers=bearer("of-dashboard")))

@@ -27,7 +27,7 @@ def ask(
     port: int, method: str, path: str, *, host: str, headers: Mapping[str, str] | None = None, ip: str = "127.0.0.1"
 ) -> tuple[int, dict[str, str], str]:
     """Send a request with any `Host`, and return status, headers and body."""
-    connection = http.client.HTTPConnection(ip, port, timeout=20)
+    connection = http.client.HTTPConnection(ip, port, timeout=120)
     try:
         body = START if method == "POST" else None
         connection.request(method, path, body=body, headers={"Host": host, **(headers or {})})

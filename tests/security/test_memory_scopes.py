@@ -156,7 +156,7 @@ async def gateway(ground: Ground) -> AsyncIterator[httpx2.AsyncClient]:
     """Run a gateway for the worker."""
     threads = Threads(ground.rig.client, task_queue=ground.rig.task_queue)
     app = build_app(threads, Callers(TOKENS, POLICY), key=None)
-    async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as http:
+    async with served(app) as url, httpx2.AsyncClient(base_url=url, timeout=120, trust_env=False) as http:
         yield http
 
 

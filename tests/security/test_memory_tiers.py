@@ -95,6 +95,7 @@ def content(root: Path) -> dict[str, bytes]:
         *((kind, "failed") for kind in ("link_to_itself", "folder")),
     ],
 )
+@pytest.mark.slow
 async def test_no_progress_file_stops_a_run(rig: StartRig, kind: str, status: str) -> None:
     """The run writes the file, or its note fails and says why; it ends with its answer, and writes nowhere else."""
     agent = Agent(name="a", instructions="Work.", policy=Policy(rules=(allow(),)), memory=Memory(progress=True))
@@ -196,6 +197,7 @@ def test_many_runs_at_once_leave_a_whole_file(tmp_path: Path) -> None:
     assert text.count("- Goal:") == text.count("## Current Status") == 1
 
 
+@pytest.mark.slow
 def test_a_large_file_is_changed_quickly(tmp_path: Path) -> None:
     """Megabytes of entries, fields, fences or sections take no longer than their size warrants."""
     for line in (b"### 2026-01-01 10:00 - x\n- What: y\n", b"- Goal: x\n", b"```\n", b"## Current Status\n"):

@@ -54,6 +54,7 @@ async def test_a_revoked_delegation_does_not_return_in_another_encoding(rig: Sta
         await check_thread(r.client, run)
 
 
+@pytest.mark.slow
 async def test_a_revoked_delegation_does_not_return_after_many_others(rig: StartRig) -> None:
     """After 220 more delegations, the first one is still known and still revoked."""
     async with rig(clerk(FINANCE), steps([call("pay", cents=1), say("done")])) as r:

@@ -41,7 +41,7 @@ def seen(command: str, *, close: bool, uid: int = 0) -> str:
         env={**os.environ, "OPENAI_API_KEY": SECRET, "PGPASSWORD": SECRET},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

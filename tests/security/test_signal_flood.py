@@ -191,6 +191,7 @@ MANY = pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)
 
 
 @pytest.mark.parametrize("count", [300, MANY])
+@pytest.mark.slow
 async def test_a_flooded_run_continues_as_new_and_takes_the_right_approval(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from temporalio.client import WorkflowHandle
@@ -270,6 +271,7 @@ def test_no_call_starts_on_a_world_that_its_request_did_not_open_in(moves: list[
 
 
 @given(SEEDS)
+@pytest.mark.slow
 def test_all_verifications_since_the_request_agree_when_a_call_starts(seed: int) -> None:
     """In whole plays: from the opening of the request that lets a call run to its start, all verifications agree."""
     looks: list[AgentEvent] = []

@@ -22,6 +22,7 @@ def check(installation: Installation, folder: Path, *names: str, options: tuple[
     return ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 def test_a_users_project_is_checked(developed: Installation, tmp_path: Path) -> None:
     """A catalog with stores and tests passes in strict mode; each mistake is an error of the kind that is expected."""
     found = check(developed, tmp_path, "right_uses.py", "wrong_uses.py")

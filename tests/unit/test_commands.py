@@ -12,7 +12,7 @@ from holdfast.runtime.workspace.shell import Output, command_environment, run_co
 from holdfast.tools.arguments import ArgumentsInvalid
 from holdfast.tools.decorator import ToolContext
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from holdfast.runtime.workspace.sandboxed_shell import confined_tool
 from holdfast.runtime.workspace.shell import LONGEST_SECONDS, run_command, run_shell
 from holdfast.tools.decorator import ToolContext
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 REPOSITORY = Path(__file__).parents[2]
 NOBODY = 65_534
 WHY_NOT = unavailable_reason(DEFAULT)

@@ -123,7 +123,7 @@ async def followed(threads: Any, **options: Any) -> tuple[list[int], list[str], 
     """Return the yielded positions, the notes, and the number of pulses."""
     notes: list[str] = []
     pulses: list[None] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         events = follow(threads, "t", note=notes.append, pulse=lambda: pulses.append(None), **options)
         return [event["position"] async for event in events], notes, len(pulses)
 

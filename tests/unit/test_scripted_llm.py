@@ -46,7 +46,7 @@ def llm() -> Iterator[ScriptedLLM]:
 @pytest.fixture
 def client(llm: ScriptedLLM) -> Iterator[OpenAI]:
     """The real client, without retries."""
-    with OpenAI(base_url=llm.base_url, api_key="scripted", max_retries=0, timeout=60) as client:
+    with OpenAI(base_url=llm.base_url, api_key="scripted", max_retries=0, timeout=120) as client:
         yield client
 
 
@@ -321,7 +321,7 @@ def test_stop_ends_everything(reply: Reply) -> None:
         return reply
 
     llm = ScriptedLLM(script).start()
-    with OpenAI(base_url=llm.base_url, api_key="x", max_retries=0, timeout=60) as client:
+    with OpenAI(base_url=llm.base_url, api_key="x", max_retries=0, timeout=120) as client:
 
         def ask_and_forget() -> None:
             try:

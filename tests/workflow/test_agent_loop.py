@@ -152,11 +152,12 @@ async def test_limits_block_a_loop_until_more_is_granted(rig: StartRig) -> None:
         assert (await handle.result()).iterations == 2
 
 
+@pytest.mark.slow
 async def test_when_time_is_up_the_running_iteration_is_stopped(rig: StartRig) -> None:
     """An agent that never answers is stopped at the loop's time limit, and the stop is recorded."""
     async with rig(catalog(), lambda conversation: hang()) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
-        handle = await at_work.start_loop(limits=LoopLimits(seconds=4))
+        handle = await at_work.start_loop(limits=LoopLimits(seconds=15))
         state = await status_of(handle, "blocked")
         assert state["blocked"]["cause"] == "TimeLimit"
         assert state["iterations"][0]["outcome"] == "failed"
@@ -195,6 +196,7 @@ async def test_an_agent_without_the_tools_cannot_work_in_a_loop(rig: StartRig) -
         assert "complete_task and block_task" in failed.value.cause.message
 
 
+@pytest.mark.slow
 async def test_a_long_loop_continues_as_new(rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past a number of events in its history the loop continues as new, and keeps its counts."""
     monkeypatch.setattr("holdfast.workflows.agent_loop.HISTORY_EVENTS", 40)

@@ -79,7 +79,7 @@ async def test_money_is_computed_by_the_worker_and_shown_everywhere(rig: StartRi
         with pytest.raises(NotAccepted, match="limits"):
             await thread.extend(Amounts(tokens=5))
         assert (await thread.extend(Amounts(steps=5), reason="go on")).outcome == "accepted"
-        assert (await thread.result(timeout=30)).text == "done"
+        assert (await thread.result(timeout=120)).text == "done"
         events = await check_thread(client, run)
         (loaded,) = (event for event in events if isinstance(event, AgentLoaded))
         assert loaded.budget == Budget(usd="1", steps=3), "narrowed by the agent's own"

@@ -246,6 +246,7 @@ async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_
         )
 
 
+@pytest.mark.slow
 async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: StartRig) -> None:
     """Compacted, carried into a new Temporal run, read from the record: the LLM gets exactly the same block."""
     task = (TextBlock(text="look at this"), ImageBlock(data="A" * 20_000, media_type="image/png"))

@@ -69,6 +69,7 @@ async def test_a_success_without_a_reply_is_an_outage(rig: StartRig, body: Any, 
         assert len({request.body for request in r.llm.requests}) == 1
 
 
+@pytest.mark.slow
 async def test_an_endpoint_that_sends_garbage_for_long_delays_the_run_alone(rig: StartRig) -> None:
     """Thirty failed attempts add nothing to history, end and block nothing, and the run goes on when it recovers."""
     async with rig(CATALOG, cut) as r:

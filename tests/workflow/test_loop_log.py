@@ -87,6 +87,7 @@ async def test_a_loop_records_all_that_it_does(rig: StartRig) -> None:
         await replays(at_work.client, handle)
 
 
+@pytest.mark.slow
 async def test_the_log_costs_a_loop_no_event_per_iteration(rig: StartRig) -> None:
     """The events travel with the surveys: a whole loop makes one further activity, at its end."""
     async with rig(catalog(), diligent) as at_work:
@@ -115,6 +116,7 @@ async def test_a_running_loop_shows_its_log(rig: StartRig) -> None:
         assert (begun["status"], begun["step"]) == ("running", 1)
 
 
+@pytest.mark.slow
 async def test_a_loop_is_paused_like_a_run(rig: StartRig) -> None:
     """A pause has a reason and an end, at which the loop resumes by itself; outcomes are those of a run."""
 
@@ -136,7 +138,7 @@ async def test_a_loop_is_paused_like_a_run(rig: StartRig) -> None:
         state = await status_of(handle, "paused")
         assert (state["paused"]["reason"], state["paused"]["by"]) == ("lunch", "alice")
         changed = await steer(
-            client_of(at_work), handle.id, "pause", by="bob", until=datetime.now(UTC) + timedelta(seconds=1)
+            client_of(at_work), handle.id, "pause", by="bob", until=datetime.now(UTC) + timedelta(seconds=10)
         )
         assert changed.outcome == "accepted"
         assert (await handle.result()).tasks == 1
@@ -161,6 +163,7 @@ async def test_a_cancelled_loop_records_its_end(rig: StartRig) -> None:
         assert (await verify_loop(client_of(at_work), handle.id)).ok
 
 
+@pytest.mark.slow
 async def test_a_log_continues_with_the_loop_as_new(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over several Temporal runs a loop has one log, whose chain the record and the histories share."""
     monkeypatch.setattr("holdfast.workflows.agent_loop.HISTORY_EVENTS", 40)
@@ -176,6 +179,7 @@ async def test_a_log_continues_with_the_loop_as_new(rig: StartRig, monkeypatch: 
         assert (found.ok, found.unchecked) == (True, ())
 
 
+@pytest.mark.slow
 async def test_a_reset_loop_continues_its_log(rig: StartRig) -> None:
     """What a reset abandons is set aside; the log continues from the event at which the loop was reset."""
     async with rig(catalog(), diligent) as at_work:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
@@ -46,6 +47,7 @@ async def polls_of(run: Any) -> list[WaitPolled]:
     return [event for event in await events_of(run) if isinstance(event, WaitPolled)]
 
 
+@pytest.mark.slow
 async def test_polls_pauses_and_ends_of_waits_replay(rig: StartRig, client: Client) -> None:
     """What is polled has its results, what may not be polled says why, and each history rebuilds the same events."""
     script, _, begin = SCENARIOS["polled"]

@@ -12,7 +12,7 @@ from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, hang, say
 from tests.replay.scenarios import CATALOG, SCENARIOS, refined
-from tests.rig import PATIENCE, StartRig, check_thread, eventually, status_of
+from tests.rig import PATIENCE, StartRig, check_thread, eventually, skip, status_of
 from tests.unit.test_history import EXPECTED
 
 
@@ -65,10 +65,11 @@ async def test_programs_and_the_command_line_refine_and_show_it(rig: StartRig, c
 async def test_a_list_marks_refined_threads(rig: StartRig, client: Client) -> None:
     """Open ones and completed ones: the task is not the whole of it any more."""
     async with rig(CATALOG, lambda _: say("done")) as r:
-        run = await r.start(idle_limit=1.0)
+        run = await r.start(idle_limit=3_600.0)
         await status_of(run, "waiting_message")
         threads = Threads(client, task_queue=r.task_queue)
         await Thread(run.id, threads=threads, by="alice").refine("narrow", "only a")
+        await skip(client, run, hours=2)
         await run.result()
 
         async def rows() -> list[dict[str, object]]:

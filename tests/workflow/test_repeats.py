@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from temporalio.client import Client
 
 from holdfast import Absent, Agent, Catalog, Limits, Policy, allow, tool
@@ -15,6 +16,7 @@ from tests.rig import StartRig, check_thread, events_of, eventually, status_of
 from tests.unit.test_history import EXPECTED
 
 
+@pytest.mark.slow
 async def test_an_llm_that_loops_ends_up_at_a_person_who_approves_and_denies_and_replays(
     rig: StartRig, client: Client
 ) -> None:
@@ -84,7 +86,7 @@ async def test_why_a_call_failed_and_which_attempts_did_is_recorded(rig: StartRi
             raise ConnectionResetError(f"cut {len(tries)}")
         return Absent()
 
-    @tool(effect="verifiable", check=check, timeout=0.2)
+    @tool(effect="verifiable", check=check, timeout=1)
     async def stop() -> str:
         """Take too long; its check fails twice before it can say that nothing happened."""
         await asyncio.sleep(60)

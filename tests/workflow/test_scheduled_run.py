@@ -70,6 +70,7 @@ async def test_a_run_that_fails_fails_its_launcher(rig: StartRig) -> None:
 
 
 @pytest.mark.sandbox
+@pytest.mark.slow
 async def test_a_cancelled_launcher_cancels_its_run_and_waits_for_it(rig: StartRig) -> None:
     """So the overlap policy `cancel` stops the agent, and starts the next run afterwards."""
     async with rig(CATALOG, lambda _: hang()) as worker:

@@ -1,14 +1,20 @@
 """TCP ports of the embedded Temporal server on the loopback address: the usual ones, or free replacements."""
 
+import secrets
 import socket
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from holdfast.errors import StackError
 from holdfast.runtime.devstack.processes import Report
 
 HOST = "127.0.0.1"
+
+_given: set[int] = set()
+"""The ports that this process has been given by `any_free`."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,31 @@ def is_free(port: int) -> bool:
 
 
 def any_free() -> int:
-    """Return a currently free port, chosen by the operating system."""
+    """Return a currently free port: another one each time, and none that the system gives to outgoing connections.
+
+    Such a connection can take a port in the moment before a server listens on it, and keeps it for a minute after its
+    end. Temporal's server ends with an error if that happens to the port of its Web UI, which it opens last.
+    """
+    usable = _unused_by_connections()
+    for _ in range(100 if usable else 0):
+        port = secrets.choice(usable)
+        if port not in _given and is_free(port):
+            _given.add(port)
+            return port
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+@cache
+def _unused_by_connections() -> list[int]:
+    """The ports from 10,000 that are not chosen for outgoing connections."""
+    try:
+        words = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
+        first, last = (int(word) for word in words)
+    except (OSError, ValueError):  # not Linux: the range that IANA suggests
+        first, last = 49_152, 65_535
+    return [*range(10_000, first), *range(max(10_000, last + 1), 65_536)]
 
 
 def pick(port: int, purpose: str, *, report: Report, but: Collection[int] = ()) -> int:

@@ -1,17 +1,17 @@
 """The throwaway Temporal server that a process starts once, and that stops when the process ends."""
 
 import atexit
+import logging
 import os
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
-from functools import cache
 
 from holdfast.errors import StackError
 from holdfast.seals.seals import Seals
 
-_STARTING = threading.Lock()
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,12 @@ class Server:
     """`host:port`."""
     seals: Seals
     """The fleet key of this process, which no other process has."""
+    process: subprocess.Popen[str]
+
+
+_STARTING = threading.Lock()
+_running: list[Server] = []
+"""At most one."""
 
 
 def shared_server() -> Server:
@@ -31,10 +37,14 @@ def shared_server() -> Server:
         StackError: It cannot be started.
     """
     with _STARTING:
-        return _start()
+        if _running and _running[0].process.poll() is not None:
+            _, errors = _running.pop().process.communicate()
+            _log.error("the throwaway Temporal server has ended, and is replaced: %s", errors.strip())
+        if not _running:
+            _running.append(_start())
+        return _running[0]
 
 
-@cache
 def _start() -> Server:
     process = subprocess.Popen(
         [sys.executable, "-m", "holdfast.runtime.devstack.throwaway"],
@@ -45,10 +55,10 @@ def _start() -> Server:
         start_new_session=True,  # a Ctrl-C in the terminal must not reach it before the tests have cleaned up
         text=True,
     )
-    atexit.register(process.communicate)  # closes its input, and waits for its end
     assert process.stdout
     address = process.stdout.readline().strip()
     if not address:
         _, errors = process.communicate()
         raise StackError(f"no Temporal server could be started: {errors.strip()}")
-    return Server(address, Seals({"test": os.urandom(32)}))
+    atexit.register(process.communicate)  # closes its input, and waits for its end
+    return Server(address, Seals({"test": os.urandom(32)}), process)

@@ -59,7 +59,7 @@ class TemporalServer:
 
     def __init__(self, home: Path, *, report: Report, config: Mapping[str, int | str] = DYNAMIC_CONFIG) -> None:
         self._database = home / "temporal.db"
-        self._log = home / "logs" / "temporal.log"
+        self.log = home / "logs" / "temporal.log"
         self._report = report
         self._config = config
         self.started: psutil.Process | None = None
@@ -131,7 +131,7 @@ class TemporalServer:
             ports = wanted.or_free(report=self._report)
             secret = f"{secrets.token_hex(16)}.invalid"
             argv = self._argv(binary, ports, web_ui=web_ui, secret_host=secret)
-            process = processes.spawn(argv, self._log, environ=processes.environment())
+            process = processes.spawn(argv, self.log, environ=processes.environment())
             self.started = processes.find_child(process)
             try:
                 self._wait_until_ready(
@@ -192,7 +192,7 @@ class TemporalServer:
         where = f"Temporal (pid {pid}, ports {ports.grpc} and {ports.http})"
         while not _answers(ports, secret_host):
             ended = child.poll() is not None if child else self.find(pid) is None
-            processes.pause_while_starting(where, pid, self._log, ended=ended, deadline=deadline, cancelled=cancelled)
+            processes.pause_while_starting(where, pid, self.log, ended=ended, deadline=deadline, cancelled=cancelled)
 
 
 def _answers(ports: Ports, secret_host: str) -> bool:

@@ -3,9 +3,10 @@
     python -m holdfast.runtime.devstack.throwaway
 
 It prints its address, runs until its standard input is closed, and deletes its data: it ends with the process that
-started it, however that ends.
+started it, however that ends. If the server ends before, the last lines of its log go to standard error.
 """
 
+import select
 import sys
 import tempfile
 import threading
@@ -16,9 +17,13 @@ from holdfast.errors import StackError
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.ports import HOST, Ports, any_free
 from holdfast.runtime.devstack.temporal_server import DYNAMIC_CONFIG, SKIPPING, TemporalServer
+from holdfast.runtime.devstack.web_ui import hidden_address
 
 START_SECONDS = 60.0
 """How long the server may take to answer."""
+
+WATCH_SECONDS = 0.2
+"""How often to look whether it still runs."""
 
 
 def main() -> None:
@@ -28,14 +33,16 @@ def main() -> None:
         try:
             _, ports = server.ensure(
                 Ports(any_free(), any_free(), any_free()),
-                web_ui=f"{HOST}:{any_free()}",
+                web_ui=hidden_address(),
                 hint=None,
                 owned=True,
                 deadline=time.monotonic() + START_SECONDS,
                 cancelled=threading.Event(),
             )
             print(f"{HOST}:{ports.grpc}", flush=True)
-            sys.stdin.read()
+            while not select.select([sys.stdin], [], [], WATCH_SECONDS)[0]:  # nothing is written to it: it is closed
+                if server.find(server.started.pid if server.started else None) is None:
+                    sys.exit(f"Temporal has ended. The last lines of its log:\n{processes.tail(server.log)}")
         except StackError as error:
             sys.exit(str(error))
         finally:

@@ -61,6 +61,8 @@ class Course(Frozen):
     ended: Ended = "open"
     result: str = ""
     """The last answer, or why the run failed or is blocked."""
+    cause: str = ""
+    """Why it is blocked, in a word; empty for a run that is not."""
     costs: tuple[ComparedCost, ...] = ()
     """Token counts by LLM."""
     llm_ms: int = 0
@@ -114,6 +116,7 @@ def course_of(events: Iterable[AgentEvent]) -> Course:
         steps=tuple(map(tuple, steps)),
         ended=_ended(state),
         result=state.blocked.message if state.blocked else state.result,
+        cause=state.blocked.cause if state.blocked else "",
         costs=tuple(ComparedCost(llm=llm, usage=spent) for llm, spent in usage.items() if spent != Usage()),
         llm_ms=duration,
     )

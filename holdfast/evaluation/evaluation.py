@@ -3,7 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 from holdfast.base.models import Frozen
@@ -30,6 +32,8 @@ class Refusal(Frozen):
     rule: str
     answered: bool
     """A recorded decision answered the question."""
+    denied: bool = False
+    """That decision denied it."""
 
 
 class Measured(Frozen):
@@ -58,7 +62,7 @@ class Evaluation(Frozen):
     result: str = ""
     recorded_result: str = ""
     same_result: bool = False
-    """Both ended alike, with the same text but for spaces, or the same JSON."""
+    """Both ended alike, with the same text but for spaces, or the same JSON but for spaces and the order of keys."""
     same_calls: bool = False
     """The LLM made the same calls in each step, and as many of them were refused."""
     same_effects: bool = False
@@ -77,8 +81,8 @@ class Evaluation(Frozen):
 
     @property
     def nothing_refused(self) -> bool:
-        """Whether every call ran that could be judged."""
-        return all(refusal.verdict == "ask" and refusal.answered for refusal in self.refusals)
+        """Whether the policy allowed every call that it judged, or a recorded decision did."""
+        return not any(map(_stays_refused, self.refusals))
 
     @property
     def nothing_missing(self) -> bool:
@@ -124,14 +128,25 @@ def compare(run: str, recorded: Course, played: Course, *, thread: str = "", mis
 def expected(found: Evaluation, expect: Sequence[Expectation], *, result_has: Sequence[str] = ()) -> Evaluation:
     """Return an evaluation with what does not hold of what is expected.
 
+    A play that breaks off never holds: what did not happen in it cannot differ.
+
     Args:
         found: The evaluation.
         expect: What has to be true.
         result_has: Texts that the result has to contain, in upper or lower case.
     """
-    failed = [f"{name}: {_why(found, name)}" for name in expect if not getattr(found, name)]
+    failed = [f"it ended {found.ended}: {found.result}"] if _broke_off(found) else []
+    failed += [f"{name}: {_why(found, name)}" for name in expect if not getattr(found, name)]
     failed += [f"the result lacks {text!r}" for text in result_has if text.casefold() not in found.result.casefold()]
     return found.model_copy(update={"failed": tuple(failed)})
+
+
+def _broke_off(found: Evaluation) -> bool:
+    return found.ended in ("failed", "blocked", "open") and found.ended != found.recorded_ended
+
+
+def _stays_refused(refusal: Refusal) -> bool:
+    return refusal.verdict != "ask" or refusal.denied or not refusal.answered
 
 
 def _why(found: Evaluation, expectation: Expectation) -> str:
@@ -143,7 +158,7 @@ def _why(found: Evaluation, expectation: Expectation) -> str:
         case "same_result":
             return f"it ended {found.ended}, the recording {found.recorded_ended}, or with another text"
         case "nothing_refused":
-            return "; ".join(f"{each.tool} ({each.rule})" for each in found.refusals if not each.answered)
+            return "; ".join(f"{each.tool} ({each.rule})" for each in found.refusals if _stays_refused(each))
         case "nothing_missing":
             return "; ".join(found.missing)
 
@@ -182,16 +197,26 @@ def _refusals(course: Course) -> tuple[Refusal, ...]:
             if kind:
                 answered = kind == "ask" and call.status != "open"
                 given = {"tool": call.tool, "arguments": call.arguments, "rule": call.rule}
-                found.append(Refusal(step=step, verdict=kind, answered=answered, **given))
+                denied = answered and call.status == "denied"
+                found.append(Refusal(step=step, verdict=kind, answered=answered, denied=denied, **given))
     return tuple(found)
 
 
-def _meaning(text: str) -> Any:
-    """What counts of a result: JSON as what it says, other text without its spaces."""
+def _meaning(text: str) -> tuple[str, str]:
+    """What counts of a result: of JSON its values, exactly and with their types; of other text all but its spaces."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return " ".join(text.split())
+        return "json", repr(json.loads(text, parse_float=Decimal, parse_constant=_refuse, object_pairs_hook=_members))
+    except (ValueError, ArithmeticError, RecursionError):
+        return "text", " ".join(text.split())
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """An object as a tuple, which no array is."""
+    return tuple(sorted(pairs, key=itemgetter(0)))
 
 
 def _measured(course: Course) -> Measured:

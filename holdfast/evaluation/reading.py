@@ -1,7 +1,7 @@
 """Reads the log of a thread as a recording."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from operator import attrgetter
 
 from holdfast.budget.budget import Amounts
 from holdfast.errors import NotPlayable
@@ -69,7 +69,8 @@ def read_recording(events: Sequence[AgentEvent]) -> Recording:
         inputs=tuple(found.inputs.values()),
         replies=tuple(found.replies),
         summaries=tuple(found.summaries),
-        results={digest: tuple(results) for digest, results in found.results.items()},
+        # Not in the order in which they came: calls of one reply end in any order.
+        results={digest: tuple(sorted(each, key=attrgetter("call"))) for digest, each in found.results.items()},
         decisions={digest: tuple(decisions) for digest, decisions in found.decisions.items()},
         unblocked=tuple(found.unblocked),
         extensions=tuple(found.extensions),
@@ -97,6 +98,8 @@ class _Reading:
         """Request id → digest of the LLM's call."""
         self._requested: dict[int, str] = {}
         """Call number → the same digest."""
+        self._calls: dict[int, int] = {}
+        """Call number → which of the LLM's calls it is."""
         self._blocked = ""
 
     def take(self, event: AgentEvent) -> None:
@@ -148,6 +151,8 @@ class _Reading:
         match event:
             case ToolCallRequested(number=number):
                 self._requested[number] = event.call.digest
+                if not event.own:
+                    self._calls[number] = len(self._calls) + 1
             case ApprovalRequested(request=request):
                 self._asked[request.id] = self._requested.get(request.number, "")
             case DecisionReceived(outcome="accepted" | "judged_anew") if event.request in self._asked:
@@ -156,8 +161,8 @@ class _Reading:
             case ApprovalExpired():
                 why = "the request expired"
                 self._decided(event.request, RecordedDecision(decision=event.decision, by="", reason=why))
-            case ToolCallFinished(number=number):
-                self._finished(event, self._requested.get(number, ""))
+            case ToolCallFinished(number=number) if number in self._calls:
+                self._finished(event, self._requested[number])
             case _:
                 pass
 
@@ -169,7 +174,7 @@ class _Reading:
             return  # refused: no tool has said anything
         call = self._state.calls.find(event.number)
         digest = call.call.digest if call else requested
-        self.results.setdefault(digest, []).append(_result(event, at=event.at))
+        self.results.setdefault(digest, []).append(_result(event, call=self._calls[event.number]))
 
 
 _AS: dict[ToolStatus, ToolStatus] = {
@@ -181,11 +186,12 @@ _AS: dict[ToolStatus, ToolStatus] = {
 """How a result is given again whose status only people or the end of a run can bring about."""
 
 
-def _result(event: ToolCallFinished, *, at: datetime) -> RecordedResult:
+def _result(event: ToolCallFinished, *, call: int) -> RecordedResult:
     return RecordedResult(
+        call=call,
         status=_AS.get(event.status, event.status),
         content=without_addresses(event.content),
         trust=event.trust,
         scope=event.scope,
-        seconds=None if event.until is None else (event.until - at).total_seconds(),
+        seconds=None if event.until is None else (event.until - event.at).total_seconds(),
     )

@@ -32,6 +32,8 @@ class RecordedReply(Frozen):
 class RecordedResult(Frozen):
     """The result of a call: what the LLM read."""
 
+    call: int
+    """Which of the LLM's calls it answered, counted from 1."""
     status: ToolStatus
     content: Content
     trust: Trust | None = None
@@ -82,7 +84,7 @@ class Recording(Frozen):
     replies: tuple[RecordedReply, ...] = ()
     summaries: tuple[str, ...] = ()
     results: dict[str, tuple[RecordedResult, ...]] = {}
-    """Digest of the call that ran → its results, oldest first."""
+    """Digest of the call that ran → its results, in the order of the LLM's calls."""
     decisions: dict[str, tuple[RecordedDecision, ...]] = {}
     """Digest of the LLM's call → the decisions about it, oldest first."""
     unblocked: tuple[str, ...] = ()

@@ -12,12 +12,14 @@ from holdfast.errors import FileUnreadable, NotPlayable, SetInvalid
 from holdfast.evaluation.course import Call, Course, course_of
 from holdfast.evaluation.evaluation import Evaluation, compare, expected
 from holdfast.evaluation.reading import read_recording
-from holdfast.evaluation.recording import Recording, without_addresses
+from holdfast.evaluation.recording import RecordedResult, Recording, without_addresses
 from holdfast.evaluation.sets import EvalSet, RunOf, Stub
 from holdfast.llm.blocks import ImageBlock, TextBlock, ToolCall
 from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested
+from holdfast.run.contracts import ToolRequest
 from holdfast.runtime.cli.eval_screens import eval_screen, eval_view
 from holdfast.runtime.evaluating.files import read_set
+from holdfast.runtime.evaluating.playback import Play
 from holdfast.tools.effects import Effect
 from tests.examples import examples
 from tests.replay.test_verifiers import recorded_logs
@@ -124,6 +126,54 @@ def test_json_results_compare_by_what_they_say() -> None:
     assert compare("run", one, other).same_result
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("NaN", "NaN", True),
+        ("[1, NaN]", "[1,NaN]", False),
+        ("1", "true", False),
+        ("0", "false", False),
+        ("1e999", "1e1000", False),
+        ("0.1", "0.10000000000000000001", False),
+        ("9007199254740993", "9007199254740993.0", False),
+        ('"done"', "done", False),
+        ("'done'", '"done"', False),
+        ('{"a": 1, "a": 2}', '{"a": 2}', False),
+        ('{"a": {}}', '{"a": []}', False),
+        ('[["a", 1]]', '{"a": 1}', False),
+        ('"\\u00e9"', '"é"', True),
+        ("e\u0301", "é", False),
+        ("1" * 5_000, "1" * 5_000, True),
+        ("[" * 100_000, "[" * 100_000, True),
+    ],
+)
+def test_other_results_are_not_taken_for_the_same(one: str, other: str, same: bool) -> None:
+    """Types, digits, repeated keys and spellings count; what is no JSON is compared as text."""
+    assert compare("run", course(result=one), course(result=other)).same_result is same
+
+
+@pytest.mark.parametrize("ended", ["failed", "blocked", "open"])
+def test_a_play_that_breaks_off_does_not_hold(ended: Any) -> None:
+    """A play whose LLM cannot be called makes no call that differs: without more, it would hold."""
+    greeted = course((), result="Hello.")
+    found = expected(compare("run", greeted, course(ended=ended, result="wrong key")), ["same_calls"])
+    assert (found.same_calls, found.holds, found.failed) == (True, False, (f"it ended {ended}: wrong key",))
+    assert not expected(found, []).holds
+    same = course((), ended=ended, result="wrong key")
+    assert expected(compare("run", same, same), ["same_calls", "same_result"]).holds
+
+
+def test_a_call_that_people_denied_is_refused() -> None:
+    """A recorded decision that denies a call answers the question, and the call stays refused."""
+    asked = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
+    denied = Course(steps=((asked,),), ended="completed")
+    found = compare("run", denied, denied)
+    assert [(each.answered, each.denied) for each in found.refusals] == [(True, True)]
+    assert expected(found, ["same_calls", "nothing_refused"]).failed == ("nothing_refused: pay (ask pay)",)
+    approved = Course(steps=((asked.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
+    assert compare("run", approved, approved).nothing_refused
+
+
 def test_what_a_set_expects() -> None:
     """Each expectation that does not hold is named, with why."""
     found = compare("run", BASE, course((("a", "denied"),)), missing=["b({})"])
@@ -189,6 +239,56 @@ def test_a_set_is_read(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(SetInvalid, match="export"):
         read_set(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2J.holdfast", "a\nb.holdfast", "a\\b.holdfast"])
+def test_a_name_that_no_set_can_have_is_refused(name: str, tmp_path: Path) -> None:
+    """Also where a folder has such a file, or it is named on the command line."""
+    (tmp_path / name).touch()
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(SetInvalid, match="beneath"):
+            read_set(path)
+
+
+def test_a_folder_is_no_recorded_run(tmp_path: Path) -> None:
+    """The state folder of a project, `.holdfast`, is none; nor is any other folder."""
+    (tmp_path / ".holdfast").mkdir()
+    (tmp_path / "b.holdfast").mkdir()
+    (tmp_path / "a.holdfast").touch()
+    assert [run.file for run in read_set(tmp_path)[1].run] == ["a.holdfast"]
+    with pytest.raises(FileUnreadable):
+        read_set(tmp_path / ("a" * 300))
+
+
+def request(number: int, call: ToolCall) -> ToolRequest:
+    """The intent to run a call."""
+    return ToolRequest(call=call, key="k", number=number, workspace="/w", order=f"{number}.x")
+
+
+def test_calls_of_one_reply_get_their_own_results_in_any_order() -> None:
+    """Equal calls that end, or arrive, in another order than they were made have the results that they had."""
+    thread = loaded_thread(agent_spec())
+    thread.reply(calls("look", "look"))
+    thread.finish(2, content="second")
+    thread.finish(1, content="first")
+    thread.reply(says("done"))
+    thread.archive()
+    found = read_recording(thread.log)
+    call = ToolCall(id="1", name="look", arguments="{}")
+    assert [each.content for each in found.results[call.digest]] == ["first", "second"]
+    played = Play("t", found, Path("/none"))
+    assert [played.answer(request(number, call)).content for number in (2, 1, 2)] == ["second", "first", "second"]
+    other = Play("t", found, Path("/none"))
+    assert [other.answer(request(number, call)).content for number in (7, 8)] == ["first", "second"]
+    assert (played.missing, other.missing) == ([], [])
+
+
+def test_a_time_beyond_every_calendar_is_no_end() -> None:
+    """A file may hold a constraint of thousands of years."""
+    result = RecordedResult(call=1, status="cannot", content="no", scope="everywhere", seconds=9_998 * 365 * 86_400.0)
+    call = ToolCall(id="1", name="look", arguments="{}")
+    recording = Recording(thread="t", task="x", by="", agent="", results={call.digest: (result,)}, course=course())
+    assert Play("t", recording, Path("/none")).answer(request(1, call)).until is None
 
 
 def test_the_screen_and_the_json_agree() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from temporalio.service import RPCError
+
 from holdfast.errors import FileUnreadable, HoldfastError, NotPlayable
 from holdfast.evaluation.evaluation import Evaluation, expected
 from holdfast.evaluation.sets import EvalSet, RunOf
@@ -38,6 +40,6 @@ async def evaluate_run(player: Player, folder: Path, run: RunOf, *, agent: str |
         found = await player.play(recording, run=run.file, agent=agent or run.agent, stubs=run.stub)
     except (FileUnreadable, NotPlayable) as error:
         return Evaluation(run=run.file, unplayable=str(error))
-    except HoldfastError as error:
+    except (HoldfastError, RPCError) as error:
         return Evaluation(run=run.file, unplayable=f"{run.file}: its play failed: {error}")
     return expected(found, run.expect, result_has=run.result_has)

@@ -1,7 +1,8 @@
 """Answers the activities of a play from its recording: no tool runs, whatever it is, and no effect happens.
 
 1. `call_tool` never reaches the worker's tools, nor the ledger: a call that the recording has gets its recorded result,
-   each occurrence once; another one gets a stub of the set, or reads that nothing is recorded.
+   each occurrence once, and its own where the LLM makes the same call as often; another one gets a stub of the set, or
+   reads that nothing is recorded.
 2. What the run carries out itself (sub-agents, sleep) is answered in the same way: its tools become ordinary ones.
 3. `load_agent` loads the user's agent as it is today, under the play's own empty folder. What the recorded run read
    from its memory takes the place of what this machine has. The policy asks as ever, but anybody may decide.
@@ -75,7 +76,10 @@ class Play:
     def _outcome(self, request: ToolRequest) -> ToolOutcome:
         call = request.call
         if results := self._results.get(call.digest):
-            return _recorded(results.pop(0), at=datetime.now(UTC))
+            # Calls of one reply arrive here in any order. A play makes no calls of its own: it numbers the LLM's alone.
+            own = next((each for each in results if each.call == request.number), results[0])
+            results.remove(own)
+            return _recorded(own, at=datetime.now(UTC))
         for stub in self.stubs:
             if stub.fits(call):
                 return ToolOutcome(status=stub.status, content=stub.text)
@@ -117,7 +121,10 @@ class Play:
 
 
 def _recorded(result: RecordedResult, *, at: datetime) -> ToolOutcome:
-    until = None if result.seconds is None else at + timedelta(seconds=result.seconds)
+    try:
+        until = None if result.seconds is None else at + timedelta(seconds=result.seconds)
+    except OverflowError:  # so long, counted from now, that no calendar has its end
+        until = None
     outcome = ToolOutcome(status=result.status, content=result.content, trust=result.trust)
     return outcome.model_copy(update={"scope": result.scope, "until": until})
 

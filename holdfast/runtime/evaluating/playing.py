@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from temporalio.client import Client as TemporalClient
@@ -20,7 +20,7 @@ from holdfast.evaluation.course import Course, course_of
 from holdfast.evaluation.evaluation import Evaluation, Measured, compare
 from holdfast.evaluation.recording import Recording
 from holdfast.evaluation.sets import Stub
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, WORKFLOW, RunInput
 from holdfast.run.features import BUDGETS
 from holdfast.runtime.api.client import Client
 from holdfast.runtime.client.connect import connect
@@ -39,9 +39,6 @@ from holdfast.runtime.in_memory.threads import InMemoryThreads
 from holdfast.runtime.llm.prices import price
 from holdfast.runtime.reading.runs import retrying
 from holdfast.tools.secrets import Secrets
-
-if TYPE_CHECKING:
-    pass
 
 PATIENCE = 600.0
 """Seconds that a play may take, unless the caller says otherwise."""
@@ -150,8 +147,9 @@ class Player:
         (folder := self._folder / thread).mkdir()
         play = Play(thread, recording, folder, tuple(stubs))
         self._playback.plays[thread] = play
-        if self._endpoint.recorded:
-            self._endpoint.recorded.add(thread, recording)
+        script = self._endpoint.recorded
+        replies = script.add(thread, recording) if script else None
+        if replies:
             play.options[FIELD] = thread
         opened = Client(self._threads, by=NOBODY).thread(thread)
         play.send = partial(send, opened)
@@ -168,13 +166,15 @@ class Player:
             with suppress(RPCError):  # it is closed
                 await self._temporal.get_workflow_handle(thread).terminate("the play has ended")
             del self._playback.plays[thread]
-        return self._evaluated(run, play, course)
+            if script:
+                script.drop(thread)
+        return self._evaluated(run, play, course, replies_ended=bool(replies and replies.ended))
 
-    def _evaluated(self, run: str, play: Play, course: Course) -> Evaluation:
+    def _evaluated(self, run: str, play: Play, course: Course, *, replies_ended: bool) -> Evaluation:
         recorded = play.recording.course
-        replies = self._endpoint.recorded
-        if replies and play.thread in replies.ended and recorded.ended != "completed":
-            # Its last event came from outside, such as a cancellation. All that was recorded has been played.
+        from_outside = recorded.ended in ("cancelled", "open") or recorded.cause in (LLM_REJECTED, CONTEXT_TOO_LONG)
+        if replies_ended and from_outside:
+            # All that was recorded has been played. What the recorded run came to is no reply, so no play comes to it.
             course = course.model_copy(update={"ended": recorded.ended, "result": recorded.result})
         found = compare(run, recorded, course, thread=play.recording.thread, missing=play.missing)
         sides = {"recorded": (found.recorded, recorded), "played": (found.played, course)}

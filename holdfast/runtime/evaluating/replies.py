@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.base.digests import digest
@@ -22,43 +23,57 @@ _ENDED = "the recording has no further reply"
 _NO_SUMMARY = "(The recording has no summary.)"
 
 
-class RecordedReplies:
-    """The recorded replies of any number of plays, as a script.
+@dataclass
+class Replies:
+    """The recorded replies of one play, as far as they are left."""
 
-    A request that is repeated gets the reply that it had: its digest is kept, so the state of the script is that of the
-    conversations alone.
-    """
+    steps: list[Reply]
+    summaries: list[Reply]
+    ended: bool = False
+    """The play asked for more than was recorded."""
+    given: dict[str, Reply] = field(default_factory=dict)
+    """By the digest of the request: one that is repeated gets the reply that it had."""
+
+
+class RecordedReplies:
+    """The recorded replies of any number of plays, as a script."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._left: dict[str, tuple[list[Reply], list[Reply]]] = {}
-        self._given: dict[str, Reply] = {}
-        self.ended: set[str] = set()
-        """The threads that asked for more than was recorded."""
+        self._plays: dict[str, Replies] = {}
 
-    def add(self, thread: str, recording: Recording) -> None:
-        """Give a play the replies of a recording."""
+    def add(self, thread: str, recording: Recording) -> Replies:
+        """Give a play the replies of a recording, until `drop`."""
         summaries = [_reply(RecordedReply.model_validate(_said(text))) for text in recording.summaries]
+        replies = Replies([_reply(each) for each in recording.replies], summaries)
         with self._lock:
-            self._left[thread] = [_reply(each) for each in recording.replies], summaries
+            self._plays[thread] = replies
+        return replies
+
+    def drop(self, thread: str) -> None:
+        """Forget the replies of a play that has ended."""
+        with self._lock:
+            self._plays.pop(thread, None)
 
     def __call__(self, conversation: Conversation) -> Reply:
         """Return the next recorded reply of the thread that asks."""
-        thread = str(conversation.request.get(FIELD))
         name = digest(["play/1", conversation.request])
         with self._lock:
-            if name not in self._given:
-                self._given[name] = self._next(thread, conversation)
-            return self._given[name]
+            play = self._plays.get(str(conversation.request.get(FIELD)))
+            if play is None:
+                return fail(400, "no play has this thread")
+            if name not in play.given:
+                play.given[name] = _next(play, conversation)
+            return play.given[name]
 
-    def _next(self, thread: str, conversation: Conversation) -> Reply:
-        replies, summaries = self._left.get(thread, ([], []))
-        if conversation.last_user_message == text_of(SUMMARY_REQUEST.content):
-            return summaries.pop(0) if summaries else _reply(RecordedReply.model_validate(_said(_NO_SUMMARY)))
-        if replies:
-            return replies.pop(0)
-        self.ended.add(thread)
-        return fail(400, _ENDED)
+
+def _next(play: Replies, conversation: Conversation) -> Reply:
+    if conversation.last_user_message == text_of(SUMMARY_REQUEST.content):
+        return play.summaries.pop(0) if play.summaries else _reply(RecordedReply.model_validate(_said(_NO_SUMMARY)))
+    if play.steps:
+        return play.steps.pop(0)
+    play.ended = True
+    return fail(400, _ENDED)
 
 
 def _said(text: str) -> dict[str, Any]:

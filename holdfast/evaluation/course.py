@@ -49,8 +49,9 @@ class Call(Frozen):
 
     @property
     def refused(self) -> bool:
-        """Whether it did not run: it was denied or could not be made, or is not decided."""
-        return self.status in ("denied", "invalid") or (self.status in ("open", "cannot") and not self.ran)
+        """Whether it was denied or could not be made, or nobody had decided about it when the run was cancelled."""
+        undecided = self.status in ("open", "cancelled") and self.verdict in ("ask", "deny")
+        return self.status in ("denied", "invalid") or (not self.ran and (undecided or self.status == "cannot"))
 
 
 class Course(Frozen):

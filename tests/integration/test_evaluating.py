@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Agent, Cannot, Catalog, Policy, ToolContext, allow, ask, deny, tool
 from holdfast.authority.policy import Approver, Terms
-from holdfast.errors import FileUnreadable, NotPlayable
+from holdfast.errors import FileUnreadable, NotPlayable, RunCancelled
 from holdfast.runtime.evaluating.endpoints import scripted
 from holdfast.runtime.evaluating.evaluating import evaluate_set
 from holdfast.runtime.evaluating.files import read_run, read_set
@@ -122,6 +122,13 @@ async def _asking(run: ScriptedRun) -> None:
     await run.task("Refund invoice 7.")
 
 
+async def _cancelled(run: ScriptedRun) -> None:
+    await run.task("Refund invoice 7.")
+    await run.thread.cancel("not today")
+    with pytest.raises(RunCancelled):
+        await run.result(until="end")
+
+
 async def _lead(run: ScriptedRun) -> None:
     await run.task("Have it looked up.", agent="lead", until="end")  # not while it sleeps
 
@@ -139,6 +146,7 @@ CASES: dict[str, tuple[Any, Runs]] = {
     "conversation": ([say("Hello."), say("Again.")], _conversation),
     "waiting": ([say("Hello."), say("Again.")], _waiting),
     "asking": (REFUND, _asking),
+    "cancelled": (REFUND, _cancelled),
     "refused": ([*MISTAKES, call("ship", number=1), call("ship", number=2), say("Sorry.")], _asking),
     "lead": (_leads, _lead),
 }

@@ -1,5 +1,6 @@
 """A recorded run is somebody else's words: attempts to have its play run, read, reach or select something."""
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +13,8 @@ from holdfast import Agent, Catalog, Memory, Policy, allow, tool
 from holdfast.errors import NotPlayable, SetInvalid
 from holdfast.evaluation.evaluation import Evaluation
 from holdfast.llm.blocks import ImageBlock, TextBlock
+from holdfast.log.event_log import EventLog
+from holdfast.log.upcasters import decode_event
 from holdfast.portable.members import LOG
 from holdfast.runtime.cli.eval_screens import eval_screen
 from holdfast.runtime.evaluating import files
@@ -21,7 +24,7 @@ from holdfast.runtime.evaluating.playing import open_player
 from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.verify import verify_file
 from holdfast.testing import Conversation, Reply, agent, call, replay, say
-from tests.portable_files import parts_of, rebuilt
+from tests.portable_files import MALLORY, export, parts_of, rebuilt
 
 RAN: list[str] = []
 
@@ -101,6 +104,25 @@ async def test_only_what_holds_is_played(recorded: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(files, "verify_file", replaced)
     with pytest.raises(NotPlayable, match="changed since it was verified"):
         await read_run(recorded)
+
+
+async def test_only_what_a_worker_can_hold_is_played(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose chain is right can have events that no Temporal server takes, or more than fits into memory."""
+    events = [decode_event(line) for line in dict(parts_of(recorded.read_bytes()))[LOG].splitlines()]
+    long, thread = EventLog(), (await verify_file(recorded)).thread
+    for event in events:
+        changes = {"content": "x" * 2_000_000} if event.type == "tool_call_finished" else {}
+        long.append(event.model_copy(update={"digest": "", **changes}), at=event.at)
+    (path := recorded.with_name("long.holdfast")).write_bytes(
+        await asyncio.to_thread(lambda: export(long.events, thread=thread, private=MALLORY))
+    )
+    assert (await verify_file(path)).ok
+    with pytest.raises(NotPlayable, match=r"event \d+ has 2,000,\d+ bytes"):
+        await read_run(path)
+    monkeypatch.setattr(files, "verify_file", None)  # it would take long
+    monkeypatch.setattr(files, "MAX_LOG_BYTES", 2_000_000)
+    with pytest.raises(NotPlayable, match="are played"):
+        await read_run(path)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def recording_of(events: list[AgentEvent]) -> Recording | None:
         return None
 
 
-@settings(max_examples=examples(8, 300))
+@settings(max_examples=examples(5, 300))
 @given(SEEDS)
 def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
     """Compared with itself, every run has the same calls, effects and result, and what a play needs can be read."""
@@ -54,6 +54,7 @@ def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
         assert Recording.model_validate_json(recording.model_dump_json()) == recording
 
 
+@pytest.mark.slow
 def test_every_recorded_log_is_a_recording_or_says_why_not() -> None:
     """Logs of every release are read; the only ones that are not played are those of forks, sub-agents and loops."""
     refused = {}
@@ -172,6 +173,28 @@ def test_a_call_that_people_denied_is_refused() -> None:
     assert expected(found, ["same_calls", "nothing_refused"]).failed == ("nothing_refused: pay (ask pay)",)
     approved = Course(steps=((asked.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
     assert compare("run", approved, approved).nothing_refused
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "ran", "refused"),
+    [
+        ("ok", "allow", "pay", False),
+        ("denied", "ask", "", True),
+        ("invalid", "", "", True),
+        ("answered", "ask", "", False),
+        ("cannot", "allow", "", True),
+        ("cannot", "allow", "pay", False),
+        ("open", "ask", "", True),
+        ("open", "allow", "", False),
+        ("cancelled", "ask", "", True),
+        ("cancelled", "ask", "pay", False),
+        ("cancelled", "allow", "", False),
+    ],
+)
+def test_which_calls_are_refused(status: Any, verdict: Any, ran: str, refused: bool) -> None:
+    """A call about which nobody has decided is refused, also where the run was cancelled meanwhile."""
+    call = Call(tool="pay", arguments="{}", digest="pay", status=status, verdict=verdict, ran=ran)
+    assert call.refused is refused
 
 
 def test_what_a_set_expects() -> None:

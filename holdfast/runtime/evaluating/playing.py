@@ -31,7 +31,7 @@ from holdfast.runtime.devstack.temporal_server import NAMESPACE
 from holdfast.runtime.evaluating.driving import NOBODY, drive, events_of, send
 from holdfast.runtime.evaluating.endpoints import Endpoint
 from holdfast.runtime.evaluating.playback import Play, Playback
-from holdfast.runtime.evaluating.replies import FIELD
+from holdfast.runtime.evaluating.replies import FIELD, Replies
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
 from holdfast.runtime.in_memory.ledger import InMemoryLedger
 from holdfast.runtime.in_memory.memories import InMemoryMemories
@@ -168,17 +168,7 @@ class Player:
             del self._playback.plays[thread]
             if script:
                 script.drop(thread)
-        return self._evaluated(run, play, course, replies_ended=bool(replies and replies.ended))
-
-    def _evaluated(self, run: str, play: Play, course: Course, *, replies_ended: bool) -> Evaluation:
-        recorded = play.recording.course
-        from_outside = recorded.ended in ("cancelled", "open") or recorded.cause in (LLM_REJECTED, CONTEXT_TOO_LONG)
-        if replies_ended and from_outside:
-            # All that was recorded has been played. What the recorded run came to is no reply, so no play comes to it.
-            course = course.model_copy(update={"ended": recorded.ended, "result": recorded.result})
-        found = compare(run, recorded, course, thread=play.recording.thread, missing=play.missing)
-        sides = {"recorded": (found.recorded, recorded), "played": (found.played, course)}
-        return found.model_copy(update={name: _priced(*side) for name, side in sides.items()})
+        return _evaluated(run, play, course, replies)
 
     async def _start(self, play: Play, *, agent: str | None) -> None:
         recording = play.recording
@@ -201,6 +191,17 @@ class Player:
             tried = retrying(await self._threads.runs.describe(thread))
             return "".join(f"; {each.activity} failed in {each.attempt - 1} attempts: {each.reason}" for each in tried)
         return ""
+
+
+def _evaluated(run: str, play: Play, course: Course, replies: Replies | None) -> Evaluation:
+    recorded = play.recording.course
+    stopped = recorded.ended in ("cancelled", "open") or recorded.cause in (LLM_REJECTED, CONTEXT_TOO_LONG)
+    if replies and stopped and (replies.ended or (course.ended == "asked" and not replies.steps)):
+        # All that was recorded has been played. It ended without a reply, so no reply ends the play like it.
+        course = course.model_copy(update={"ended": recorded.ended, "result": recorded.result})
+    found = compare(run, recorded, course, thread=play.recording.thread, missing=play.missing)
+    sides = {"recorded": (found.recorded, recorded), "played": (found.played, course)}
+    return found.model_copy(update={name: _priced(*side) for name, side in sides.items()})
 
 
 def _priced(measured: Measured, course: Course) -> Measured:

@@ -95,12 +95,14 @@ class Recording(Frozen):
 
 
 def without_addresses(content: Content) -> Content:
-    """Return content without media that are given by address: an LLM's endpoint would fetch them from there."""
+    """Return content that names nothing elsewhere: an endpoint fetches media by address, or by id from the account of
+    the person who plays the run, and a `provider` part may ask it for anything.
+    """
     if isinstance(content, str):
         return content
     return tuple(
-        TextBlock(text=f"[{block.type} left out: an address that a recording names is not visited]")
-        if isinstance(block, Media) and block.url
-        else block
+        TextBlock(text=f"[{block.type} left out: a recording does not say what is fetched from elsewhere]")
+        if isinstance(block, Media) and not block.data
+        else block.model_copy(update={"provider": None})
         for block in content
     )

@@ -3,14 +3,15 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+import starter
 from holdfast import Agent, Cannot, Catalog, Policy, ToolContext, allow, ask, deny, tool
 from holdfast.authority.policy import Approver, Terms
 from holdfast.errors import FileUnreadable, NotPlayable, RunCancelled
@@ -20,6 +21,7 @@ from holdfast.runtime.evaluating.files import read_run, read_set
 from holdfast.runtime.evaluating.playing import open_player
 from holdfast.runtime.evaluating.replies import RecordedReplies
 from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.telemetry import logs
 from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call, cut_off, replay, say, steps, together
 
 RAN: list[str] = []
@@ -265,30 +267,37 @@ def refund(number: int, cents: int) -> str:
 policy = Policy(rules=(ask("refund"), allow()))
 catalog = Catalog(agents=[Agent(name="support", instructions="", policy=policy)], tools=[invoice, refund])
 """
-STARTER = Path(__file__).parents[2] / "starter.py"
 
 
-def test_the_command_line_evaluates_a_set(refunded: Path) -> None:
+def test_the_command_line_evaluates_a_set(refunded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`eval` takes the catalog of the project, prints what holds, and ends with 1 where something does not."""
     folder = refunded.parent
-    (folder / "agents.py").write_text(AGENTS)
-    (folder / "holdfast.toml").write_text('catalog = "agents:catalog"\n')
+    (folder / "agents_of_a_set.py").write_text(AGENTS)
+    (folder / "holdfast.toml").write_text('catalog = "agents_of_a_set:catalog"\n')
     (folder / "strict.yaml").write_text("rules:\n  - deny: refund\n  - allow: '*'\n")
     runs = '[[run]]\nfile = "refund.holdfast"\nexpect = ["same_calls", "same_result"]\n'
     (folder / "eval.toml").write_text(runs)
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "OPENAI_"))}
+    for name in os.environ:
+        if name.startswith(("HOLDFAST_", "OPENAI_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(logs, "configure_logging", lambda *given: None)  # it is this process's
+    monkeypatch.delitem(sys.modules, "agents_of_a_set", raising=False)
 
-    def start(*words: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(STARTER), "eval", ".", *words]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=folder, env=environ, stdout=pipe, stderr=pipe, text=True)
+    def ran(*words: str) -> tuple[int, str, str]:
+        found = CliRunner().invoke(starter.app, ["eval", ".", *words])
+        return found.exit_code, found.stdout, found.stderr
 
-    ran = [start("--llm", "recorded"), start("--llm", "recorded", "--policy", "strict.yaml", "--json"), start()]
-    (held, noted), (refused, _), (_, unset) = [each.communicate() for each in ran]
-    assert [each.returncode for each in ran] == [0, 1, 2], (noted, refused, unset)
-    assert held.splitlines()[1].split()[:3] == ["refund.holdfast", "same", "same"]
-    assert held.splitlines()[-1].startswith("1 run: 1 as expected, 0 not; ")
-    view = json.loads(refused)
+    code, shown, noted = ran("--llm", "recorded")
+    assert code == 0, noted
+    assert shown.splitlines()[1].split()[:3] == ["refund.holdfast", "same", "same"]
+    assert shown.splitlines()[-1].startswith("1 run: 1 as expected, 0 not; ")
+    code, shown, noted = ran("--llm", "recorded", "--policy", "strict.yaml", "--json")
+    assert code == 1, noted
+    view = json.loads(shown)
     assert (view["ok"], view["failed"], view["runs"][0]["diverges_at"]) == (False, 1, 2)
     assert view["runs"][0]["refusals"][0]["rule"] == "deny refund"
-    assert "--llm recorded" in unset
+    code, shown, noted = ran()
+    assert (code, shown) == (2, ""), noted
+    assert "--llm recorded" in noted

@@ -14,7 +14,7 @@ from holdfast.evaluation.evaluation import Evaluation, compare, expected
 from holdfast.evaluation.reading import read_recording
 from holdfast.evaluation.recording import RecordedResult, Recording, without_addresses
 from holdfast.evaluation.sets import EvalSet, RunOf, Stub
-from holdfast.llm.blocks import ImageBlock, TextBlock, ToolCall
+from holdfast.llm.blocks import FileBlock, ImageBlock, ProviderPart, TextBlock, ToolCall
 from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested
 from holdfast.run.contracts import ToolRequest
 from holdfast.runtime.cli.eval_screens import eval_screen, eval_view
@@ -327,9 +327,10 @@ def test_the_screen_and_the_json_agree() -> None:
 
 
 def test_media_at_addresses_are_left_out() -> None:
-    """Images as data stay; one that is given by address becomes a line of text."""
+    """Images as data stay; one that is given by address, or by an id at the provider, becomes a line of text."""
     kept, gone = ImageBlock(data="AAAA", media_type="image/png"), ImageBlock(url="http://169.254.169.254/secrets")
-    found = without_addresses((kept, gone, TextBlock(text="x")))
+    part = ProviderPart(issuer="openai", data={"type": "file", "file": {"file_id": "file-169.254"}})
+    found = without_addresses((kept, gone, TextBlock(text="x", provider=part), FileBlock(provider=part)))
     assert found[0] == kept
     assert "169.254" not in repr(found)
     assert without_addresses("text") == "text"

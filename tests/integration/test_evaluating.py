@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.telemetry import logs
 from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call, cut_off, replay, say, steps, together
 
+PATIENCE = 300
+"""Seconds that a run or a play may take on a busy machine."""
+played = partial(replay, patience=PATIENCE)
 RAN: list[str] = []
 """The tools that have run in this process."""
 
@@ -90,7 +94,7 @@ async def approved(run: ScriptedRun) -> None:
 @pytest.fixture
 async def refunded(tmp_path: Path) -> Path:
     """The recorded refund."""
-    async with agent(CATALOG, [], secrets=SECRETS, patience=60) as run:
+    async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
         return await recorded(run, tmp_path / "refund.holdfast", REFUND, approved)
 
 
@@ -156,7 +160,7 @@ CASES: dict[str, tuple[Any, Runs]] = {
 
 async def test_recorded_replies_lead_to_what_was_recorded(tmp_path: Path) -> None:
     """With its recorded replies, a recorded run makes the same calls and has the same result, and no tool runs."""
-    async with agent(CATALOG, [], secrets=SECRETS, patience=60) as run:
+    async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
         for name, case in CASES.items():
             await recorded(run, tmp_path / f"{name}.holdfast", *case)
     async with scripted(RecordedReplies()) as llm, open_player(CATALOG, llm) as player:
@@ -173,14 +177,14 @@ async def test_recorded_replies_lead_to_what_was_recorded(tmp_path: Path) -> Non
 
 async def test_another_policy_shows_what_it_refuses(refunded: Path) -> None:
     """A stricter policy refuses calls, or asks where nobody had decided, and the play says where and by which rule."""
-    found = await replay(refunded, catalog(Policy(rules=(deny("refund"), allow()))))
+    found = await played(refunded, catalog(Policy(rules=(deny("refund"), allow()))))
     assert (found.same_calls, found.diverges_at, found.nothing_refused) == (False, 2, False)
     assert [(each.step, each.tool, each.verdict, each.answered) for each in found.refusals] == [
         (2, "refund", "deny", False)
     ]
     assert found.refusals[0].rule == "deny refund"
     assert "[denied]" in found.divergence
-    found = await replay(refunded, catalog(Policy(rules=(ask("invoice"), allow()))))
+    found = await played(refunded, catalog(Policy(rules=(ask("invoice"), allow()))))
     assert (found.ended, found.diverges_at) == ("asked", 1)
     assert [each.answered for each in found.refusals] == [False, False]
     assert RAN == []
@@ -191,7 +195,7 @@ async def test_people_who_sign_need_not_sign_again(refunded: Path) -> None:
     people = tuple(Approver(name=name) for name in ("carol", "dave"))
     terms = Terms(quorum=2, requester_may_decide=False)
     strict = Policy(rules=(ask("refund", terms=terms), allow()), approvers=people)
-    found = await replay(refunded, catalog(strict))
+    found = await played(refunded, catalog(strict))
     assert (found.same_calls, found.same_result, found.nothing_refused) == (True, True, True)
 
 
@@ -206,19 +210,19 @@ async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path
         ]
         return replies[conversation.replies]
 
-    found = await replay(refunded, CATALOG, other)
+    found = await played(refunded, CATALOG, other)
     assert not found.same_calls
     assert (found.same_effects, found.diverges_at, found.ended) == (False, 1, "completed")
     assert found.missing == ('invoice({"number":8})', 'invoice({"number":9})')
     assert found.result.count("no result of this call") == 2
-    found = await replay(refunded, CATALOG, other, stubs={"invoice": {"cents": 1}})
+    found = await played(refunded, CATALOG, other, stubs={"invoice": {"cents": 1}})
     assert (found.missing, found.result) == ((), '{"cents":1} | {"cents":1}')
     assert RAN == []
 
 
 async def test_messages_are_sent_in_the_step_in_which_they_came(tmp_path: Path) -> None:
     """A message that came while the agent was at work is shown to the LLM after the same step."""
-    async with agent(CATALOG, [], secrets=SECRETS, patience=60) as run:
+    async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
         await recorded(run, tmp_path / "decided.holdfast", *CASES["decided"])
     sent: list[list[str]] = []
 
@@ -226,24 +230,24 @@ async def test_messages_are_sent_in_the_step_in_which_they_came(tmp_path: Path) 
         sent.append([str(message["content"]) for message in conversation.messages if message["role"] == "user"])
         return [*THREE[:1], call("invoice", number=1), say("Tried.")][conversation.replies]
 
-    found = await replay(tmp_path / "decided.holdfast", CATALOG, other)
+    found = await played(tmp_path / "decided.holdfast", CATALOG, other)
     assert [[text.count("Be quick.") for text in texts] for texts in sent] == [[0], [0, 1], [0, 1]]
     assert (found.ended, found.diverges_at, found.same_effects) == ("completed", 2, True)
 
 
 async def test_a_play_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_path: Path) -> None:
     """Neither secrets nor resources nor middleware nor the catalog's own stores are needed, or used."""
-    found = await replay(refunded, CATALOG)  # BANK_KEY is not set
+    found = await played(refunded, CATALOG)  # BANK_KEY is not set
     assert found.same_calls
     with pytest.raises(NotPlayable, match="no agent 'support'"):
-        await replay(refunded, Catalog(agents=[LEAD.model_copy(update={"subagents": ()})], tools=[invoice, refund]))
+        await played(refunded, Catalog(agents=[LEAD.model_copy(update={"subagents": ()})], tools=[invoice, refund]))
     with pytest.raises(FileUnreadable):
-        await replay(tmp_path / "none.holdfast", CATALOG)
+        await played(tmp_path / "none.holdfast", CATALOG)
 
 
 async def test_forks_and_sub_agents_are_refused(tmp_path: Path) -> None:
     """A sub-agent's file is refused, with the thread to play in its place."""
-    async with agent(CATALOG, _leads, secrets=SECRETS, patience=60) as run:
+    async with agent(CATALOG, _leads, secrets=SECRETS, patience=PATIENCE) as run:
         await _lead(run)
         child = next(iter((await run.tree()).children))
         await export_thread(run._threads, child.thread, tmp_path / "child.holdfast")

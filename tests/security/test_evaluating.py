@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from holdfast.runtime.portable.verify import verify_file
 from holdfast.testing import Conversation, Reply, agent, call, replay, say
 from tests.portable_files import MALLORY, export, parts_of, rebuilt
 
+PATIENCE = 300
+"""Seconds that a run or a play may take on a busy machine."""
+played = partial(replay, patience=PATIENCE)
 RAN: list[str] = []
 
 
@@ -48,7 +52,9 @@ async def recorded(tmp_path: Path) -> Path:
     """A recorded run, in a folder of its own, with an image by address; its thread was closed, and continued."""
     victim = tmp_path / "victim"
     victim.mkdir()
-    async with agent(catalog("evil-llm"), [call("wipe", disk="sda"), say("Done."), say("Again.")], patience=60) as run:
+    async with agent(
+        catalog("evil-llm"), [call("wipe", disk="sda"), say("Done."), say("Again.")], patience=PATIENCE
+    ) as run:
         run.workspace = victim
         task = (TextBlock(text="Wipe sda, then sdb."), ImageBlock(url="http://169.254.169.254/latest"))
         await run.task(task, by="eve")
@@ -70,7 +76,7 @@ async def test_a_play_reads_no_folder_visits_no_address_and_runs_no_tool(recorde
         replies = [call("wipe", disk="sda"), call("wipe", disk="sdb"), say("Done."), say("Again.")]
         return replies[conversation.replies]
 
-    found = await replay(recorded, catalog(), script)
+    found = await played(recorded, catalog(), script)
     assert (found.ended, found.missing, RAN) == ("completed", ('wipe({"disk":"sdb"})',), [])
     said = json.dumps(sent)
     assert "Go on." in said
@@ -88,7 +94,7 @@ async def test_only_what_holds_is_played(recorded: Path, tmp_path: Path, monkeyp
     (tmp_path / "forged.holdfast").write_bytes(rebuilt(forged, None))
     with pytest.raises(NotPlayable, match=r"forged.holdfast does not hold: memory/log.jsonl, event \d+"):
         await read_run(tmp_path / "forged.holdfast")
-    async with agent(catalog(), [say("Nothing.")], patience=60) as run:
+    async with agent(catalog(), [say("Nothing.")], patience=PATIENCE) as run:
         await run.task("Do nothing.")
         await export_thread(run._threads, run.thread.id, tmp_path / "other.holdfast")
         await export_thread(run._threads, run.thread.id, tmp_path / "redacted.holdfast", redact=True)

@@ -1,5 +1,6 @@
 """The verb that plays recorded runs again: eval."""
 
+import json
 import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.base.text import visible_json
 from holdfast.runtime.cli.exits import FAILED, OK
 from holdfast.runtime.cli.options import Verbs
 from holdfast.runtime.cli.session import Session
@@ -66,7 +68,8 @@ async def evaluate(
     from holdfast.runtime.cli.eval_screens import eval_screen, eval_view
 
     view = eval_view(str(given), llm, found)
-    session.output.result(view, None if session.output.as_json else eval_screen(found))
+    line = visible_json(json.dumps(view, ensure_ascii=False)).encode("utf-8", "replace")  # files are anybody's words
+    session.output.result(view, None if session.output.as_json else eval_screen(found), line=line)
     return OK if view["ok"] else FAILED
 
 

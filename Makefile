@@ -16,7 +16,7 @@ KILLS := 500
 # Where this is set, as in many containers, each process compiles every test and module again.
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: setup check fix test test-all test-package demo demo-loop worker bench bench-long kill-matrix bench-peers docs sbom lock histories up down clean help
+.PHONY: setup check fix test test-all test-package demo demo-loop demo-tree worker bench bench-long kill-matrix bench-peers docs sbom lock histories up down clean help
 setup: ## Create .venv and install the locked packages; does nothing while the lock is unchanged
 	@$(PY) -c '' 2>/dev/null || { for p in $(PYTHON); do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; p=; done; \
@@ -39,6 +39,8 @@ demo: setup ## A release run by an agent: approvals, a crash, and the rest of th
 	$(PY) -m holdfast.examples.release.demo
 demo-loop: setup ## A list of features worked off by a loop of agents: killed, edited by hand, finished
 	$(PY) -m holdfast.examples.loop.demo
+demo-tree: setup ## A question researched by a tree of agents: killed four times, narrowed, extended, approved
+	$(PY) -m holdfast.examples.research.demo
 worker: setup ## Temporal, PostgreSQL and a worker on this machine, without Docker
 	$(PY) worker.py --dev
 bench: setup ## Measure a step and a prompt, and print a table
@@ -48,7 +50,7 @@ bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, policies
 	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
 	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS) && \
-	$(PY) -m bench.loops
+	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS)
 bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options
 	@$(MAKE) --no-print-directory setup VENV=.venv-peers LOCK=requirements/peers.lock
 	.venv-peers/bin/python -m bench.peers $(ARGS)

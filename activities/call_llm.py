@@ -21,7 +21,7 @@ from holdfast.activities.clipping import clip_to
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, revised
 from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
-from holdfast.activities.outages import earlier_failures, heartbeat_details, recording_failure
+from holdfast.activities.outages import Attempt, earlier_failures, heartbeat_details, recording_failure
 from holdfast.activities.retry_after import retry_after
 from holdfast.activities.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.agents.catalog import Catalog
@@ -44,6 +44,16 @@ REPLY_CHARS = 100_000
 """Longer reply text is stored as an artifact, and clipped in the log."""
 
 
+_UNSENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+"""Errors before anything of a request is sent."""
+
+
 @dataclass(frozen=True)
 class _Sent:
     """A request to the LLM, and what its reply is read with."""
@@ -51,6 +61,7 @@ class _Sent:
     body: bytes
     request: LLMRequest
     cached: CachedTranscript
+    attempt: Attempt
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -98,22 +109,25 @@ class LLM:
         """See `holdfast.run.contracts.call_llm`."""
         outage = earlier_failures(request)
         async with heartbeats(*heartbeat_details(outage, request)):
-            cached, messages = await self._transcripts.read(request.transcript)
-            if request.compacting:
-                messages = [*messages, self._adapter.encode(SUMMARY_REQUEST)]
-            body = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
-            sent = _Sent(body, request, cached)
-            with recording_failure(request, outage, self._secrets):
-                reply = await self._reply(sent)
-            reply = self._counted(reply, body)
-            if request.priced:
-                cost = cost_of(reply.llm, reply.usage)
-                cost = cost_of(cached.spec.llm, reply.usage) if cost is None else cost  # a free reply costs 0
-                reply = reply.model_copy(update={"cost": cost})
-            reply = await self._clip(reply)
-            if not request.compacting:
-                self._transcripts.add_reply(reply.message)
+            with recording_failure(request, outage, self._secrets) as attempt:
+                reply = await self._made(request, attempt)
             return reply.model_copy(update={"attempt": activity.info().attempt, "outage": outage})
+
+    async def _made(self, request: LLMRequest, attempt: Attempt) -> LLMReply:
+        """Make one attempt, and return the reply as it is recorded."""
+        cached, messages = await self._transcripts.read(request.transcript)
+        if request.compacting:
+            messages = [*messages, self._adapter.encode(SUMMARY_REQUEST)]
+        body = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
+        reply = self._counted(await self._reply(_Sent(body, request, cached, attempt)), body)
+        if request.priced:
+            cost = cost_of(reply.llm, reply.usage)
+            cost = cost_of(cached.spec.llm, reply.usage) if cost is None else cost  # a free reply costs 0
+            reply = reply.model_copy(update={"cost": cost})
+        reply = await self._clip(reply)
+        if not request.compacting:
+            self._transcripts.add_reply(reply.message)
+        return reply
 
     async def _reply(self, sent: _Sent) -> LLMReply:
         """Call the LLM within the middleware, and read what it replies."""
@@ -141,12 +155,13 @@ class LLM:
         return revised(received, result, tools=self._catalog.tools, **sent.reading)
 
     async def _call(self, sent: _Sent, headers: Mapping[str, str]) -> LLMReply:
-        started = time.monotonic()
-        response = await self._post(sent.body, sent.cached.spec.limits.llm_timeout, headers)
+        started, costly = time.monotonic(), sent.attempt.costly
+        response = await self._post(sent, headers)
         duration = time.monotonic() - started
         try:
             reply = read_reply(response.content, adapter=self._adapter, tools=self._catalog.tools, **sent.reading)
         except NotAReply as error:
+            sent.attempt.costly = costly or not error.refused
             raise self._not_a_reply(response, error) from None
         given = {"request_id": response.headers.get("x-request-id"), "duration_ms": round(duration * 1000)}
         return reply.model_copy(update=given)
@@ -183,17 +198,22 @@ class LLM:
             return reply.model_copy(update={"message": None, "rejected": why, "problems": {}, "arguments": {}})
         return reply.model_copy(update={"message": message, "artifact": artifact})
 
-    async def _post(self, body: bytes, timeout: float, headers: Mapping[str, str]) -> httpx2.Response:
+    async def _post(self, sent: _Sent, headers: Mapping[str, str]) -> httpx2.Response:
+        timeout, costly = sent.cached.spec.limits.llm_timeout, sent.attempt.costly
+        sent.attempt.costly = True  # until it is known that it is not
         try:
             return await self._client.post(
                 self._adapter.path,
-                content=body,
+                content=sent.body,
                 cast_to=httpx2.Response,
                 options={"timeout": timeout, "headers": {**headers, "Content-Type": "application/json"}},
             )
         except openai.APIStatusError as error:
+            sent.attempt.costly = costly
             raise _application_error(error) from None
         except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, _UNSENT):
+                sent.attempt.costly = costly
             # The client's own message ("Connection error.") does not say what happened; the cause does.
             reason = str(error.__cause__ or "") or error.message
             raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None

@@ -69,6 +69,9 @@ ANSWER = timedelta(seconds=10)
 PATIENCE = 4
 """Attempts at what this process cannot decode: another may have the keys. Then it counts as no content of ours."""
 
+NO_ANSWER = "it gave no answer"
+"""The words of a child that was cancelled."""
+
 AT_ONCE = 20
 """Calls to Temporal at the same time."""
 
@@ -169,12 +172,19 @@ class Children:
                 if isinstance(event, RunStarted):
                     own = event.first_run_id == ref.run_id
                 if own and isinstance(event, RunFinished):
-                    report = ChildReport(number=ref.number, status=event.outcome, text=clip(event.result, limit))
+                    report = ChildReport(number=ref.number, status=event.outcome, text=_text_of(event, limit))
         except (ServerUnreachable, RecordUnavailable):
             raise
         except HoldfastError:
             return lost
         return report
+
+
+def _text_of(end: RunFinished, limit: int) -> str:
+    """The words of a child by its log: the same as by its result or failure in Temporal."""
+    if end.outcome == "cancelled":
+        return NO_ANSWER
+    return clip(f"{end.cause}: {end.result}" if end.outcome == "failed" else end.result, limit)
 
 
 async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
@@ -204,8 +214,9 @@ async def _start(order: StartChildren, child: ChildStart) -> StartedChild:
 async def _existing(order: StartChildren, child: ChildStart, thread: str) -> StartedChild:
     """Return the run that has the child's id, if it is the child; else say that the id is taken."""
     first = _chain(await describe(activity.client(), thread, within=ANSWER))
-    if is_own(await _given(thread, first), order, child):
-        return StartedChild(number=child.number, run_id=first)
+    given = await _given(thread, first)
+    if is_own(given, order, child):
+        return StartedChild(number=child.number, run_id=first, existing=True, budget=given.lineage.allowance)
     return StartedChild(number=child.number, problem=f"there is another thread {thread} already: call this again")
 
 
@@ -251,7 +262,7 @@ async def _outcome(ref: ChildRef, thread: str, run_id: str, limit: int) -> Child
     except WorkflowFailureError as failure:
         cause = failure.cause
         if isinstance(cause, CancelledError):
-            return ChildReport(number=number, status="cancelled", text="it gave no answer")
+            return ChildReport(number=number, status="cancelled", text=NO_ANSWER)
         if isinstance(cause, ApplicationError):
             text = clip(f"{cause.type}: {cause.message}", limit)
             return ChildReport(number=number, status="failed", text=text)

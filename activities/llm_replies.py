@@ -36,7 +36,16 @@ _STREAMS = (b"data:", b"event:", b":")
 
 
 class NotAReply(HoldfastError):
-    """The endpoint, or a proxy in front of it, reports success and sends no whole reply; the message says what else."""
+    """The endpoint, or a proxy in front of it, reports success and sends no whole reply; the message says what else.
+
+    Args:
+        message: What it sends.
+        refused: It reports an error, as with another status.
+    """
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 def read_reply(
@@ -64,7 +73,7 @@ def read_reply(
     given = adapter.decode(_parse(body), ids=step_id, used=used)
     message, rejected = given.message, ""
     if not given.holds_reply or given.finish_reason in _BROKEN or (message is None and given.failure):
-        raise NotAReply(_explain(body, given.failure))
+        raise NotAReply(_explain(body, given.failure), refused=bool(given.failure) and message is None)
     if given.finish_reason == "content_filter" and not _stands(message):
         rejected = f"the provider's content filter {'cut it off' if message else 'withheld it'}; say it in another way."
     elif message is None:

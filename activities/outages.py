@@ -5,6 +5,7 @@ They become part of the reply, which is sealed: so they are sealed too, and boun
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,8 +29,16 @@ def heartbeat_details(outage: Outage | None, request: LLMRequest) -> tuple[Any, 
     return () if outage is None else to_hand_on(Failures(answers=request.order, outage=outage))
 
 
+@dataclass
+class Attempt:
+    """What an attempt has done."""
+
+    costly: bool = False
+    """It may have cost something: its request was sent, and no answer has refused it."""
+
+
 @contextmanager
-def recording_failure(request: LLMRequest, before: Outage | None, secrets: Secrets) -> Iterator[None]:
+def recording_failure(request: LLMRequest, before: Outage | None, secrets: Secrets) -> Iterator[Attempt]:
     """If the block fails, record that for the next attempt; if there is none, in the details of the error.
 
     Args:
@@ -37,18 +46,32 @@ def recording_failure(request: LLMRequest, before: Outage | None, secrets: Secre
         before: The failures before this attempt.
         secrets: Redacted from the error: a provider may repeat the key that it refuses.
 
+    Yields:
+        The attempt, in which the block notes whether it may have cost something.
+
     Raises:
         ApplicationError: The block's own, with the failures as its details where it is not retryable.
     """
-    started = datetime.now(UTC)
+    started, attempt = datetime.now(UTC), Attempt()
     try:
-        yield
+        yield attempt
     except ApplicationError as error:
         if error.non_retryable:
             details = () if before is None else (before.model_dump(mode="json"),)
             raise ApplicationError(error.message, *details, type=error.type, non_retryable=True) from None
-        seconds = max(0, round((datetime.now(UTC) - started).total_seconds(), 3))
-        message = secrets.redact(error.message)[:MESSAGE_CHARS]
-        failure = LLMFailure(at=started, seconds=seconds, cause=(error.type or "")[:CAUSE_CHARS], message=message)
-        activity.heartbeat(*heartbeat_details(Outage.of(before, failure), request))
+        _leave(request, before, attempt, started=started, cause=error.type or "", message=secrets.redact(error.message))
         raise
+    except Exception as error:  # nothing was sent, or the reply could not be kept: either is an attempt like others
+        cause, message = type(error).__name__, secrets.redact(str(error))
+        _leave(request, before, attempt, started=started, cause=cause, message=message)
+        raise
+
+
+def _leave(
+    request: LLMRequest, before: Outage | None, attempt: Attempt, *, started: datetime, cause: str, message: str
+) -> None:
+    """Leave a failure for the next attempt. The message is redacted before it is cut: half a secret is not found."""
+    seconds = max(0, round((datetime.now(UTC) - started).total_seconds(), 3))
+    failure = LLMFailure(at=started, seconds=seconds, cause=cause[:CAUSE_CHARS], message=message[:MESSAGE_CHARS])
+    outage = Outage.of(before, failure, costly=attempt.costly if request.budgeted else None)
+    activity.heartbeat(*heartbeat_details(outage, request))

@@ -345,5 +345,9 @@ class RunPaused(NoWorker):
     """The run was paused in Temporal."""
 
 
+class TreeNotRead(ServerUnreachable):
+    """A run of a tree was not read within the time for all of it."""
+
+
 class RunStuck(ServerUnreachable):
     """A worker has the run, but its code cannot advance it."""

@@ -1,6 +1,7 @@
 """The base of every demo: starts and restarts its worker, and finds its stack."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from holdfast.examples.shared.facts import Row
@@ -34,9 +35,11 @@ class BaseDemo(ABC):
             HoldfastError: A server does not answer.
         """
 
-    def _start_worker(self) -> None:
-        self.workers.start()
-        started = f"#{self.workers.started} starts: {WORKER.command('--dev')} (pid {self.workers.pid})"
+    def _start_worker(self, more: Mapping[str, str] | None = None) -> None:
+        """Start a worker; `more` are environment variables of this one alone."""
+        self.workers.start(more)
+        command = WORKER.command(*self.workers.options)
+        started = f"#{self.workers.started} starts: {command} (pid {self.workers.pid})"
         self._progress.report("worker", started)
 
     async def _worker_ready(self) -> None:

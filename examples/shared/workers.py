@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,9 +45,12 @@ class Workers:
         home: The state folder.
         logs: The folder of their output: `worker-1.log`, `worker-2.log`, …
         settings: Environment variables: catalog, script, and other settings of the demo.
+        options: Options of the program `worker` besides `--dev`.
     """
 
-    def __init__(self, home: Path, logs: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, home: Path, logs: Path, settings: Mapping[str, str], *, options: Sequence[str] = ()) -> None:
+        self.options = ("--dev", *options)
+        """The options of every worker."""
         self._home = home
         self._settings = settings
         self._logs = logs
@@ -66,15 +69,19 @@ class Workers:
         """The output of the newest worker."""
         return self._logs / f"worker-{self.started}.log"
 
-    def start(self) -> None:
-        """Run a worker with `--dev` in its own session: a Ctrl-C reaches only the demo, which stops the worker."""
+    def start(self, more: Mapping[str, str] | None = None) -> None:
+        """Run a worker with `--dev` in its own session: a Ctrl-C reaches only the demo, which stops the worker.
+
+        Args:
+            more: Environment variables of this worker alone.
+        """
         self.started += 1
         self._logs.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
-                [*HOLDFAST, "worker", "--dev"],
+                [*HOLDFAST, "worker", *self.options],
                 cwd=base_folder(),
-                env=environment(self._home, self._settings),
+                env=environment(self._home, {**self._settings, **(more or {})}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

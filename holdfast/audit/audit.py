@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from holdfast.audit.events import Expected, as_outcome, as_poll, as_reply, difference, same
+from holdfast.audit.events import Expected, Wrong, as_outcome, as_poll, as_reply, difference, same
 from holdfast.audit.forks import together
-from holdfast.audit.subagents import allowance, beginnings, ends, is_subagent_call, results
+from holdfast.audit.subagents import allowance, beginnings, ends, is_subagent_call, raisings, results
 from holdfast.authority.approvals import COUNTING
 from holdfast.authority.policy import Policy
 from holdfast.log.events import (
@@ -205,7 +205,7 @@ class Audit:
                 index += self._judge(together(events[index : index + reach]))
             # A forged log can hold anything, in any order, and the fold can fail on it in as many ways.
             except Exception as error:
-                why = str(error) if isinstance(error, _Wrong) else f"nothing that came before leads to it ({error!r})"
+                why = str(error) if isinstance(error, Wrong) else f"nothing that came before leads to it ({error!r})"
                 self.fault = Fault(events[index].position, f"{events[index].type}: {why}")
         return index
 
@@ -220,11 +220,11 @@ class Audit:
         """Judge the first of `events` and all that follows from it; returns how many those are.
 
         Raises:
-            _Wrong: The first does not follow.
+            Wrong: The first does not follow.
         """
         first, nearest = events[0], None
         if self.state.thread not in ("", self._thread):
-            raise _Wrong(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
+            raise Wrong(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
         for expected in filter(None, self._leads_to(first, events)):
             differs = next((n for n, pair in enumerate(zip(expected, events, strict=False)) if not same(*pair)), None)
             if differs is None:
@@ -235,7 +235,7 @@ class Audit:
             if nearest is None or differs > nearest[0]:
                 nearest = differs, expected[differs]
         if nearest is None:
-            raise _Wrong("nothing that came before leads to it")
+            raise Wrong("nothing that came before leads to it")
         place, wanted = nearest
         self.fault = Fault(events[place].position, f"{events[place].type}: {difference(wanted, events[place])}")
         return 1
@@ -256,7 +256,7 @@ class Audit:
             self._begun(event)
         if isinstance(event, ToolCallFinished):
             if noted(self.state, event.model_copy(update={"repeats": 0})) != event:
-                raise _Wrong(f"call {event.number} has not ended like this {event.repeats} times in a row")
+                raise Wrong(f"call {event.number} has not ended like this {event.repeats} times in a row")
             self._finished(event)
         for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):
             self.artifacts.setdefault(address, event.position)
@@ -276,7 +276,7 @@ class Audit:
         """
         state, at = self.state, event.at
         if not state.events and not isinstance(event, RunStarted):
-            raise _Wrong("a log begins with run_started")
+            raise Wrong("a log begins with run_started")
         match event:
             case RunForked():
                 yield self._forks(event)
@@ -289,14 +289,15 @@ class Audit:
             case AgentLoaded() if state.spec is None and not state.outcome:
                 policy = event.spec.policy
                 if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
-                    raise _Wrong("its digests are not those of the agent and of the policy that it holds")
+                    raise Wrong("its digests are not those of the agent and of the policy that it holds")
                 if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
-                    raise _Wrong(f"its budget allows more than the agent's own ({own.words})")
+                    raise Wrong(f"its budget allows more than the agent's own ({own.words})")
                 if (given := allowance(state)) and event.budget != given.narrowed(event.budget):
-                    raise _Wrong(f"its budget allows more than its parent gave it ({given.words})")
+                    raise Wrong(f"its budget allows more than its parent gave it ({given.words})")
                 yield [event]
             case BudgetReserved(call=int()):
                 yield on_starts_due(state)
+                yield from raisings(state, event, events)
             case BudgetReserved() if isinstance(action := next_action(state, at=at), CallLLM | Compact):
                 yield on_call(state, summary=isinstance(action, Compact))
             case BudgetLow() | BudgetSpent() if isinstance(action := next_action(state, at=at), ReportBudget):
@@ -401,9 +402,9 @@ class Audit:
         """The beginning of a fork: what it names is what comes before, and what was open ends; then it starts."""
         state, point = self.state, event.point
         if (event.origin, point.position, point.head) != (self._thread, state.events - 1, self._head):
-            raise _Wrong(f"it forks {point.thread!r} after event {point.position}, which is not what comes before it")
+            raise Wrong(f"it forks {point.thread!r} after event {point.position}, which is not what comes before it")
         if event.thread in (self._thread, point.thread):
-            raise _Wrong("it forks the thread from itself")
+            raise Wrong("it forks the thread from itself")
         forked = forked_events(
             state, point, thread=event.thread, first_run_id=event.first_run_id, by=event.by, level=event.features
         )
@@ -413,15 +414,13 @@ class Audit:
         """The start of a call: it was allowed, nothing has to come before it, and it is known who started the run."""
         state, action = self.state, next_action(self.state, at=event.at)
         if on_loaded(state):
-            raise _Wrong("it is not known who started the run, and the policy requires that")
+            raise Wrong("it is not known who started the run, and the policy requires that")
         if isinstance(action, StartCalls) and event.number in action.numbers:
             started = on_start(state, event.number, at=event.at)
             by_run = state.carries_out(event.number)
             yield [started, *(on_runtime_call(state, event.number, at=event.at) if by_run else [])]
         elif call := state.calls.find(event.number):
-            raise _Wrong(
-                f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}"
-            )
+            raise Wrong(f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}")
 
     def _ends(self, event: ToolCallFinished | ReconcileRequested | RunFinished) -> Iterator[Sequence[Expected]]:
         """The end of calls, or of the run."""
@@ -466,11 +465,11 @@ class Audit:
 
     def _check_start(self, event: RunStarted) -> None:
         if event.thread != self._thread:
-            raise _Wrong(f"it is the log of thread {event.thread!r}, and this is {self._thread!r}")
+            raise Wrong(f"it is the log of thread {event.thread!r}, and this is {self._thread!r}")
         if self._forked and self._forked.first_run_id != event.first_run_id:
-            raise _Wrong("it starts another run than the one that was forked")
+            raise Wrong("it starts another run than the one that was forked")
         if event.start and event.start in self.state.origin.starts:
-            raise _Wrong(f"the start {event.start} began another run of this thread before")
+            raise Wrong(f"the start {event.start} began another run of this thread before")
 
     # Signatures and effects.
 
@@ -480,7 +479,7 @@ class Audit:
         if not event.proof:
             counts = getattr(event, "outcome", "accepted") in (*COUNTING, "judged_anew")
             if trusted and trusted.signatures == "required" and counts and not isinstance(event, UserMessageReceived):
-                raise _Wrong(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
+                raise Wrong(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
             return
         self.signatures += 1
         if trusted is None:
@@ -491,7 +490,7 @@ class Audit:
             keys = tuple(key for gateway in trusted.gateways for key in gateway.keys)
         if event.key not in keys:
             whose = by if event.proof == "signed" else "any gateway"
-            raise _Wrong(f"it was signed with {event.key}, which is no key of {whose} among the given keys")
+            raise Wrong(f"it was signed with {event.key}, which is no key of {whose} among the given keys")
 
     def _begun(self, event: ToolCallStarted) -> None:
         call = self.state.calls.get(event.number)
@@ -513,16 +512,12 @@ def _tools(event: BaselineRecorded | StateVerified) -> list[str]:
     return [finding.tool for finding in event.findings]
 
 
-class _Wrong(Exception):
-    """What is wrong with an event."""
-
-
 def _task(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
     """The task, which is recorded with the start of a run and nowhere else.
 
     Raises:
-        _Wrong: Something else comes after the start.
+        Wrong: Something else comes after the start.
     """
     if len(events) > 1 and not (isinstance(events[1], UserMessageReceived) and events[1].task):
-        raise _Wrong("no task comes after it")
+        raise Wrong("no task comes after it")
     return events[1:2]

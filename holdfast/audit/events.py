@@ -44,6 +44,10 @@ Expected = AgentEvent | type[RunStarted]
 """An event that has to come, apart from its stamps; or a fact of that type."""
 
 
+class Wrong(Exception):
+    """Nothing that came before leads to an event; the message says why."""
+
+
 def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
     """Return the reply as the worker returned it: its arguments and problems are in the events that follow."""
     problems: dict[str, str] = {}
@@ -136,6 +140,14 @@ def difference(expected: Expected, event: AgentEvent) -> str:
         )
         wanted, found = wanted["request"], found["request"]
     return f"its {name} is {_short(found.get(name))}, and what came before leads to {_short(wanted.get(name))}"
+
+
+def first_difference(found: str, wanted: str) -> str:
+    """Return a sentence that says how a text differs from the wanted one: both from a little before that place on."""
+    pairs = enumerate(zip(found, wanted, strict=False))
+    place = next((n for n, (one, other) in pairs if one != other), min(len(found), len(wanted)))
+    start = max(0, place - 20)
+    return f"from character {place} on it is {_short(found[start:])!r}, and not {_short(wanted[start:])!r}"
 
 
 def _short(value: Any) -> str:

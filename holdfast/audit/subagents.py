@@ -1,14 +1,17 @@
 """Judges what a log says of sub-agents: each began for a call that was judged, and each answer belongs to its call."""
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
-from holdfast.budget.budget import Budget
-from holdfast.log.events import AgentEvent, SubagentEnded, SubagentStarted, ToolCallFinished
+from holdfast.audit.events import Wrong, first_difference
+from holdfast.budget.budget import NANO, Budget
+from holdfast.budget.tree import SHARED, TreeCost, allowance_name
+from holdfast.log.events import AgentEvent, BudgetReserved, SubagentEnded, SubagentStarted, ToolCallFinished
 from holdfast.run.children import ChildReport, StartedChild
 from holdfast.run.state import RunState
-from holdfast.run.subagents import on_report, on_started, report_words, waits_for, wanted
-from holdfast.run.substates.calls import CallState
+from holdfast.run.subagents import gone_words, on_report, on_started, report_words, waits_for, wanted, words_digest
+from holdfast.run.substates.subagents import Child
 from holdfast.tools.subagents import AGENT_RESULT, RUN_AGENT, SUBAGENT_TOOLS, read_agent_result
 
 _REFUSED = "Not started: "
@@ -24,6 +27,16 @@ def beginnings(state: RunState, event: SubagentStarted) -> Iterator[Sequence[Age
     """Yield what may be recorded where a child starts: a call that was allowed has started, and has none yet."""
     if any(call.number == event.number for call in wanted(state)):
         yield on_started(state, StartedChild(number=event.number, run_id=event.run_id))
+
+
+def raisings(state: RunState, event: BudgetReserved, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
+    """Yield what may be recorded where the allowance is raised of a child that was started before a reset."""
+    account, number = state.account, event.call or 0
+    begun = events[1] if len(events) > 1 else None
+    if allowance_name(number) in account.reserved and isinstance(begun, SubagentStarted) and begun.number == number:
+        amounts = {"steps": event.steps, "tokens": event.tokens, "usd": Decimal(event.nano_usd) / NANO}
+        given = Budget.model_validate({name: amounts[name] for name in SHARED if name in account.limits})
+        yield on_started(state, StartedChild(number=number, run_id=begun.run_id, existing=True, budget=given))
 
 
 def allowance(state: RunState) -> Budget | None:
@@ -60,14 +73,31 @@ def results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[Agent
     text = event.text.removeprefix(call.edit_note)
     if call.call.name == RUN_AGENT and text.startswith(_REFUSED):
         yield on_started(state, StartedChild(number=event.number, problem=text.removeprefix(_REFUSED)))
-    if call.call.name == AGENT_RESULT and _answers(state, call, text):
-        yield [event]
-
-
-def _answers(state: RunState, call: CallState, text: str) -> bool:
-    """Whether a text can be what a call reads of a child that had ended before."""
-    given = read_agent_result(call.call)
+    given = read_agent_result(call.call) if call.call.name == AGENT_RESULT else None
     child = state.subagents.of_thread(given.thread) if given else None
-    if child is None or child.open:
-        return False
-    return text.startswith(f"Agent {child.agent} (thread {child.thread}) ")
+    if child and not child.open:
+        yield [_read_again(child, event, text)]
+
+
+def _read_again(child: Child, event: ToolCallFinished, text: str) -> ToolCallFinished:
+    """What a call has read of a child that had ended before: its words, by their digest, or that they are gone.
+
+    Raises:
+        Wrong: It has read something else.
+    """
+    report = ChildReport.model_validate(
+        {"number": child.number, "status": child.status, "text": "", "steps": child.steps}
+    )
+    head = report_words(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))
+    status, trust = ("ok" if child.status == "completed" else "failed"), child.trust
+    if text == gone_words(child):
+        status, trust = "failed", "agent"
+    elif not child.said:  # a snapshot of an earlier build
+        status, trust = event.status, event.trust or "web"
+    elif words_digest(text) != child.said:
+        if not text.startswith(head):
+            raise Wrong(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
+        found = words_digest(text)
+        raise Wrong(f"its content is not what {child.thread} has said: its digest is {found}, and not {child.said}")
+    given = {"number": event.number, "status": status, "content": event.content, "trust": trust}
+    return ToolCallFinished.model_validate(given)

@@ -89,14 +89,32 @@ def allowance_of(account: Account, number: int) -> Budget | None:
 
 
 def reserve_allowance(account: Account, number: int, cost: Cost) -> Account:
-    """Reserve an allowance.
+    """Reserve an allowance, or raise the one that is reserved.
 
     Raises:
-        EventOutOfPlace: It is reserved already, or there is no room for it.
+        EventOutOfPlace: As much is reserved already, or there is no room for it.
     """
-    if allowance_name(number) in account.reserved:
-        raise EventOutOfPlace(f"an allowance is reserved for call {number} already")
-    return account.reserve(allowance_name(number), cost)
+    name = allowance_name(number)
+    if name in account.reserved:
+        before = account.reserved[name]
+        if cost == before or any(cost.of(each) < before.of(each) for each in SHARED):
+            raise EventOutOfPlace(f"an allowance is reserved for call {number} already")
+        account = account.settle(name, Cost())
+    return account.reserve(name, cost)
+
+
+def covering(account: Account, number: int, given: Budget | None) -> Cost | None:
+    """Return what has to be reserved for a sub-agent that was started with this allowance; None where it has no end.
+
+    Args:
+        account: The account of the run that starts it.
+        number: The number of the call.
+        given: The allowance that it was started with.
+    """
+    reserved, units = account.reserved[allowance_name(number)], given.units if given else {}
+    if any(name in account.limits and name not in units for name in SHARED):
+        return None
+    return Cost(**{name: max(reserved.of(name), units.get(name, 0)) for name in SHARED if name in account.limits})
 
 
 def settle_allowance(account: Account, number: int, cost: TreeCost | None) -> Account:

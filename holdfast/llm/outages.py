@@ -35,13 +35,23 @@ class Outage(Frozen):
     """When the first of them began."""
     last: tuple[LLMFailure, ...] = Field(min_length=1, max_length=KEPT)
     """The newest failures, oldest first."""
+    costly: int | None = Field(default=None, ge=0)
+    """How many of them may have cost something, because the request was sent; None where that was not recorded."""
 
     @classmethod
-    def of(cls, before: Self | None, failure: LLMFailure) -> Self:
-        """Return the outage with one more failure."""
+    def of(cls, before: Self | None, failure: LLMFailure, *, costly: bool | None = None) -> Self:
+        """Return the outage with one more failure.
+
+        Args:
+            before: The failures before that.
+            failure: The failure.
+            costly: Whether it may have cost something; None where the run does not ask for that.
+        """
         if before is None:
-            return cls(failed=1, began=failure.at, last=(failure,))
-        return cls(failed=before.failed + 1, began=before.began, last=(*before.last, failure)[-KEPT:])
+            return cls(failed=1, began=failure.at, last=(failure,), costly=None if costly is None else int(costly))
+        total = None if costly is None or before.costly is None else before.costly + costly
+        last = (*before.last, failure)[-KEPT:]
+        return cls(failed=before.failed + 1, began=before.began, last=last, costly=total)
 
     @classmethod
     def from_details(cls, details: Sequence[Any]) -> Self | None:

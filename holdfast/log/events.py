@@ -918,7 +918,8 @@ class BudgetReserved(Event):
     Followed by: `llm_replied`, `context_compacted` or `reply_rejected`, which settles it with what it has cost; or
     `context_exceeded`, `learning_skipped` or `run_blocked`. A call that the provider refuses costs nothing; one that
     was given up is settled with all that was reserved. An allowance: `subagent_started`; `subagent_ended` settles it.
-    Correlate: it belongs to the next of these; an allowance to the `run_agent` call of the number `call`.
+    Correlate: it belongs to the next of these; an allowance to the `run_agent` call of the number `call`. A second one
+    for the same call raises the first: the sub-agent was started before the run was reset, with a larger one.
     """
 
     type: Literal["budget_reserved"] = "budget_reserved"

@@ -39,11 +39,19 @@ from holdfast.run.polling import refuse_poll
 from holdfast.run.recorder import Recorder
 from holdfast.run.requests import agent_request, origin_of, poll_request, tool_request, verify_request
 from holdfast.run.runtime_calls import on_runtime_call
+from holdfast.run.state import RunState
 from holdfast.run.subagent_watch import SubagentWatch
 from holdfast.run.verification import Verification
+from holdfast.transcript.transcript import TranscriptRef
 
 STARTS = Verify | Settle | StartCalls | Poll | LoadAgent | CallLLM | Compact
 """Actions that start something: a run that is about to continue as new leaves them to the next Temporal run."""
+
+
+def _llm_request(state: RunState, transcript: TranscriptRef, *, compacting: bool = False) -> LLMRequest:
+    account = state.account
+    budgeted = bool(account.limits)
+    return LLMRequest(transcript=transcript, compacting=compacting, priced=account.priced, budgeted=budgeted)
 
 
 class Actions:
@@ -83,8 +91,8 @@ class Actions:
                 self._load_agent()
             case CallLLM():
                 self._run.record(*on_call(self._run.state))
-                transcript, priced = self._run.transcript.ref(self._run.state.spec_hash), self._run.state.account.priced
-                self._calls.call(LLMRequest(transcript=transcript, priced=priced), self._run.state)
+                state = self._run.state
+                self._calls.call(_llm_request(state, self._run.transcript.ref(state.spec_hash)), state)
             case ReportBudget():
                 self._run.record(*on_report(self._run.state, action))
             case Compact():
@@ -132,8 +140,7 @@ class Actions:
         if action.asking:
             self._run.record(*on_call(state, summary=True))
             ref = transcript.ref(state.spec_hash, shown=action.answered_only)
-            request = LLMRequest(transcript=ref, compacting=True, priced=state.account.priced)
-            self._calls.call(request, self._run.state)
+            self._calls.call(_llm_request(state, ref, compacting=True), self._run.state)
         else:
             length, originals = transcript.length, transcript.originals
             event = on_compaction(state, state.context.summary, compacted=length, kept=0, originals=originals)

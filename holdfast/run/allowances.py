@@ -11,15 +11,18 @@
    sub-agents anyway, whose unspent parts return; otherwise their calls end.
 4. Time is no share: a sub-agent has at most the time that the run has left, and the run's own clock runs on while it
    waits for sub-agents.
-5. A sub-agent whose allowance ends makes its last call and then ends: it hands in what it has to the run above.
+5. After a reset, a run may find a sub-agent again that has another allowance than what is reserved for it now. What is
+   reserved is raised to what that one may spend. Where there is no room for that, the call ends, and the sub-agent is
+   cancelled: so also what lives on from before a reset is within the budget.
+6. A sub-agent whose allowance ends makes its last call and then ends: it hands in what it has to the run above.
 """
 
 from collections.abc import Sequence
 
 from holdfast.base.replacing import replace
 from holdfast.budget.account import Account, Cost
-from holdfast.budget.budget import MICRO
-from holdfast.budget.tree import SHARED, allowance_name, reserve_allowance, settle_allowance
+from holdfast.budget.budget import MICRO, Budget
+from holdfast.budget.tree import SHARED, allowance_name, covering, reserve_allowance, settle_allowance
 from holdfast.errors import EventOutOfPlace
 from holdfast.llm.tokens import tokens_of
 from holdfast.log.events import AgentEvent, BudgetReserved, SubagentEnded, ToolCallFinished
@@ -30,6 +33,12 @@ from holdfast.tools.subagents import RUN_AGENT, read_run_agent
 
 TOO_SMALL = "the budget of this run has no room for another agent; do the rest yourself, or hand in what you have"
 """Why a call starts nothing."""
+
+TOO_LARGE = (
+    "this agent was started before this run was reset, with a larger share of the budget than is left now; it is "
+    "cancelled. Call this again to start another one"
+)
+"""Why a call does not take over what it had started before a reset."""
 
 
 def kept_by_run(state: RunState) -> Cost:
@@ -68,6 +77,25 @@ def allowances(state: RunState, waiting: Sequence[CallState], *, room: int) -> l
         BudgetReserved(steps=share.steps, tokens=share.tokens, nano_usd=share.usd, call=call.number)
         for call in waiting[: max(0, min(count, room))]
     ]
+
+
+def on_existing(state: RunState, number: int, given: Budget | None) -> list[BudgetReserved] | None:
+    """Return the events that reserve what a sub-agent may spend that exists already; None where there is no room.
+
+    Args:
+        state: The state before.
+        number: The number of the call.
+        given: The allowance that it was started with.
+    """
+    account, name = state.account, allowance_name(number)
+    if not account.limits or name not in account.reserved:
+        return []
+    cost = covering(account, number, given)
+    if cost is None or account.settle(name, Cost()).short_of_more_than_time(cost):
+        return None
+    if cost == account.reserved[name]:
+        return []
+    return [BudgetReserved(steps=cost.steps, tokens=cost.tokens, nano_usd=cost.usd, call=number)]
 
 
 def may_return(state: RunState) -> bool:

@@ -161,7 +161,9 @@ def on_call(state: RunState, *, summary: bool = False) -> list[AgentEvent]:
 def actual_cost(
     account: Account, usage: Usage, cost: int | None, *, steps: int, attempt: int = 1, outage: Outage | None = None
 ) -> Cost:
-    """Return what an LLM call has cost. An attempt that timed out, or whose worker died, counts with its request.
+    """Return what an LLM call has cost. Each attempt before it that may have cost something counts with its request.
+
+    Such an attempt had sent its request, and got no answer that refuses it; or its worker died, and left no trace.
 
     Args:
         account: The run's.
@@ -175,6 +177,14 @@ def actual_cost(
     made = account.cost_of(request=request, reply=reply, steps=steps)
     if cost is not None and account.priced:
         made = Cost(steps=steps, tokens=made.tokens, usd=cost)
-    timed_out = sum(failure.cause == "APITimeoutError" for failure in outage.last) if outage else 0
-    lost = timed_out + max(0, attempt - 1 - (outage.failed if outage else 0))
+    lost = _costly(outage) + max(0, attempt - 1 - (outage.failed if outage else 0))
     return made + account.cost_of(request=lost * request, reply=0, steps=0)
+
+
+def _costly(outage: Outage | None) -> int:
+    """How many of the recorded attempts may have cost something; where they did not say so, those that timed out."""
+    if outage is None:
+        return 0
+    if outage.costly is not None:
+        return outage.costly
+    return sum(failure.cause == "APITimeoutError" for failure in outage.last)

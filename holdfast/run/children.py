@@ -97,6 +97,10 @@ class StartedChild(Frozen):
     """Temporal's first run id of the child; empty where it was not started."""
     problem: str = ""
     """Why it was not started."""
+    existing: bool = False
+    """It had been started before: by an earlier attempt, or before the run was reset."""
+    budget: Budget | None = None
+    """Of an existing one: the allowance that it was started with."""
 
 
 class StartedChildren(Answer):

@@ -205,6 +205,8 @@ class LLMRequest(Order):
     """Ask for the summary that replaces the transcript (context compaction)."""
     priced: bool = False
     """Compute what the reply costs, because the run has a budget of money."""
+    budgeted: bool = False
+    """The run has a budget: say of the failed attempts how many may have cost something."""
 
 
 class LLMReply(Answer):

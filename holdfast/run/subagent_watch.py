@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.run.children import (
     AnnounceEnd,
+    ChildRef,
     ChildReport,
     ChildReports,
     EndChildren,
@@ -97,6 +98,10 @@ class SubagentWatch:
         """Take in which children were started."""
         for started in answer.children:
             self._run.record(*on_started(self._run.state, started))
+        left = [each for each in answer.children if each.existing and not self._run.state.subagents.find(each.number)]
+        if left:  # nothing is reserved for them
+            refs = (ChildRef(number=each.number, run_id=each.run_id) for each in left)
+            self._calls.call(end_request(self._run.state, *refs), self._run.state)
         self._queue |= dict.fromkeys(self._early, True)
         self._early.clear()
         if self._next is None or self._next <= self._run.at:
@@ -182,7 +187,9 @@ class SubagentWatch:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         for child in self._asked_again():
             self._queue.setdefault(child.number, False)
-        numbers = [*self._queue][:LOOKS]
+        # The same words are read in any batch: only so can a later look be compared with an earlier one.
+        clip = min(limits_of(run.state).tool_result_chars, REPORT_CHARS)
+        numbers = [*self._queue][: max(1, min(LOOKS, REPORT_CHARS // clip))]
         refs = []
         for number in numbers:
             child_or_none = run.state.subagents.find(number)
@@ -190,7 +197,6 @@ class SubagentWatch:
             if child_or_none:
                 refs.append(ref_of(run.state, child_or_none, closing=closing))
         if refs:
-            clip = min(limits_of(run.state).tool_result_chars, REPORT_CHARS // len(refs))
             self._calls.call(LookAtChildren(children=tuple(refs), clip=clip), run.state)
 
     def _asked_again(self) -> list[Child]:

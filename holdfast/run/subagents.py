@@ -15,11 +15,11 @@ from collections.abc import Collection
 
 from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.base.digests import digest
-from holdfast.budget.tree import allowance_name, allowance_of
+from holdfast.budget.tree import TreeCost, allowance_name, allowance_of
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.content import too_long, unfit
 from holdfast.log.events import AgentEvent, SubagentEnded, SubagentStarted, ToolCallFinished
-from holdfast.run.allowances import TOO_SMALL, allowances, may_return
+from holdfast.run.allowances import TOO_LARGE, TOO_SMALL, allowances, may_return, on_existing
 from holdfast.run.children import ChildRef, ChildReport, ChildStart, EndChildren, StartChildren, StartedChild
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import CallState
@@ -51,6 +51,9 @@ END_CHARS = 1_000
 
 END_SECONDS = 30.0
 """How long a run waits for its children when it cancels them, for each level below it."""
+
+GONE = "what it said then can no longer be read"
+"""What a call reads of a child whose words are not those of the log."""
 
 _NOT_FORKED = (
     ". This conversation was forked from another one: agents that were started before that are not available here"
@@ -206,6 +209,9 @@ def on_started(state: RunState, started: StartedChild) -> list[AgentEvent]:
         return []
     if not started.run_id:
         return [_finished(call, f"Not started: {started.problem}", status="failed", trust="agent")]
+    reserved = on_existing(state, call.number, started.budget) if started.existing else []
+    if reserved is None:
+        return [_finished(call, f"Not started: {TOO_LARGE}", status="failed", trust="agent")]
     given = read_run_agent(call.call)
     assert given is not None
     thread = child_thread(state.thread, call.number)
@@ -213,9 +219,9 @@ def on_started(state: RunState, started: StartedChild) -> list[AgentEvent]:
         number=call.number, thread=thread, agent=given.agent, run_id=started.run_id, background=given.background
     )
     if not given.background:
-        return [begun]
+        return [*reserved, begun]
     words = f"Agent {given.agent} works in the background, in thread {thread}. `agent_result` waits for its answer."
-    return [begun, _finished(call, words, trust="agent")]
+    return [*reserved, begun, _finished(call, words, trust="agent")]
 
 
 # Ends.
@@ -227,10 +233,10 @@ def ref_of(state: RunState, child: Child, *, closing: bool = False) -> ChildRef:
     return ChildRef(number=child.number, run_id=child.run_id, closing=closing, costs=costs)
 
 
-def end_request(state: RunState) -> EndChildren:
-    """Return the order that cancels all open children."""
+def end_request(state: RunState, *others: ChildRef) -> EndChildren:
+    """Return the order that cancels all open children; or these other ones, which the run does not take over."""
     levels = max(1, deepest(state) - state.origin.depth)
-    children = tuple(ref_of(state, child) for child in state.subagents.open)
+    children = others or tuple(ref_of(state, child) for child in state.subagents.open)
     clip = min(END_CHARS, REPORT_CHARS // max(1, len(children)))
     return EndChildren(children=children, seconds=END_SECONDS * levels, clip=clip)
 
@@ -243,27 +249,62 @@ def on_report(state: RunState, report: ChildReport) -> list[AgentEvent]:
     child = state.subagents.find(report.number)
     if child is None:
         return []
+    if child.open and allowance_name(child.number) not in state.account.reserved:
+        report = report.model_copy(update={"cost": None})  # it is not recorded, so the words say nothing of it, either
     events: list[AgentEvent] = []
     trust = least(report.trust, "agent")
     words = report_words(child, report)
-    if child.open:
+    if not child.open:
+        words, status, trust = words_again(child, report)
+    else:
+        status = _status_of(report.status)
         ended = SubagentEnded(
             number=child.number,
             thread=child.thread,
             status=report.status,
             trust=trust,
-            said=digest(["subagent/1", words]),
+            said=words_digest(words),
             steps=report.steps,
             usage=report.usage,
             constraints=report.constraints,
-            cost=report.cost if allowance_name(child.number) in state.account.reserved else None,
+            cost=report.cost,
         )
         events.append(ended)
-    status = "ok" if report.status == "completed" else "failed"
     events += [
         _finished(call, words, status=status, trust=trust) for call in state.calls.current if waits_for(call, child)
     ]
     return events
+
+
+def words_again(child: Child, report: ChildReport) -> tuple[str, str, Trust]:
+    """Return what a call reads of a child that had ended before, with the call's status and the trust level.
+
+    These are the words that the log has the digest of. Other words under its id come from elsewhere, or from a run that
+    had not quite ended: the call reads that they are gone. So a log alone says what each call has read.
+    """
+    cost = TreeCost.model_validate({"short": child.short})
+    recorded = {"status": child.status, "steps": child.steps, "cost": cost}
+    words = report_words(child, report.model_copy(update=recorded))
+    if not child.said:  # a snapshot of an earlier build
+        return report_words(child, report), _status_of(report.status), least(report.trust, "agent")
+    if words_digest(words) == child.said:
+        return words, _status_of(child.status), child.trust
+    return gone_words(child), "failed", "agent"
+
+
+def gone_words(child: Child) -> str:
+    """Return what a call reads of a child whose words can no longer be read."""
+    return f"Agent {child.agent} (thread {child.thread}) had ended before ({child.status}): {GONE}"
+
+
+def words_digest(words: str) -> str:
+    """Return the digest by which the log has what a call reads of a child."""
+    return digest(["subagent/1", words])
+
+
+def _status_of(status: str) -> str:
+    """The status of a call that reads of a child with this status."""
+    return "ok" if status == "completed" else "failed"
 
 
 def waits_for(call: CallState, child: Child) -> bool:
@@ -288,7 +329,10 @@ def on_unfinished(state: RunState, cancelled: Collection[int]) -> list[AgentEven
 
 
 def report_words(child: Child, report: ChildReport) -> str:
-    """Return what the LLM reads of a child that has ended: Holdfast's own words first, then the child's."""
+    """Return what the LLM reads of a child that has ended: Holdfast's own words first, then the child's.
+
+    The log has their digest: to change Holdfast's own takes a feature level, and so it does in `gone_words`.
+    """
     who = f"Agent {child.agent} (thread {child.thread})"
     if report.status == "completed":
         steps = f"{report.steps} step{'' if report.steps == 1 else 's'}"

@@ -14,12 +14,13 @@ ROOT = Path(__file__).parents[2]
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-def play_demo(module: str, home: Path) -> dict[str, str]:
+def play_demo(module: str, home: Path, *, seconds: float = 360) -> dict[str, str]:
     """Run a demo and return the facts of its table. It must exit with 0 and leave no process running.
 
     Args:
         module: `holdfast.examples.release.demo`.
         home: The state folder.
+        seconds: When it is given up.
     """
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "HOLDFAST_"))}
     environ |= {
@@ -33,7 +34,7 @@ def play_demo(module: str, home: Path) -> dict[str, str]:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=360,
+        timeout=seconds,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -42,9 +42,9 @@ def test_the_new_projects_own_tests_pass(tmp_path: Path) -> None:
     assert tests.returncode == 0, tests.stdout
 
 
-@pytest.mark.parametrize("example", ["release", "loop"])
-def test_an_example_has_a_repository_and_a_catalog(tmp_path: Path, example: str) -> None:
-    """The worker of the new project offers the example; its repository has commits."""
+@pytest.mark.parametrize("example", ["release", "loop", "research"])
+def test_an_example_has_a_workspace_and_a_catalog(tmp_path: Path, example: str) -> None:
+    """The worker of the new project offers the example; its repository has commits, or its library documents."""
     ran = init("demo", "--example", example, folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
     demo = tmp_path / "demo"
@@ -53,6 +53,10 @@ def test_an_example_has_a_repository_and_a_catalog(tmp_path: Path, example: str)
     assert load(settings.catalog, Catalog).agents
     assert settings.script
     load(settings.script, object)
+    if example == "research":
+        assert list((demo / "library").glob("*.md"))
+        assert "--dev --skip-time" in ran.stdout  # its lead sleeps over night
+        return
     git = ["git", "-C", str(demo / "package"), "log", "--oneline"]
     assert subprocess.run(git, capture_output=True, text=True, check=True).stdout
 

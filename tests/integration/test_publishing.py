@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import httpx2
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow
@@ -14,13 +15,13 @@ from holdfast.errors import Refused, ServerUnreachable
 from holdfast.log.events import SignalRejected, WakeReceived
 from holdfast.runtime.client import publishing
 from holdfast.runtime.client.decisions import send_signal
-from holdfast.runtime.client.publishing import Publication, publish
+from holdfast.runtime.client.publishing import LONG, MOST, SHORT, Publication, next_size, publish
 from holdfast.runtime.client.searching import search
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
 from holdfast.testing import Conversation, Reply, call, say
-from tests.rig import Rig, StartRig, check_thread, events_of, eventually, status_of
+from tests.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of
 from tests.serving import served, sha256
 
 Run = WorkflowHandle[Any, Any]
@@ -153,6 +154,87 @@ async def test_who_could_not_be_reached_is_named(rig: StartRig, monkeypatch: pyt
             {lost.id: "no answer"},
         )
         assert tries.count(lost.id) == 2
+
+
+async def test_signals_follow_each_other_as_fast_as_workers_take_them(
+    rig: StartRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the next signals are sent, a worker has completed the workflow task of the last one."""
+    event, before = a_name(), list[str]()
+    monkeypatch.setattr(publishing, "FIRST", 1)
+    monkeypatch.setattr(publishing, "MOST", 1)
+    monkeypatch.setattr(publishing, "TAKEN_WITHIN", PATIENCE)
+    monkeypatch.setattr(publishing, "PACED_SECONDS", PATIENCE)
+
+    async def watched(runs: Any, thread: str, *rest: Any) -> Any:
+        for earlier in before:
+            history = await r.client.get_workflow_handle(earlier).fetch_history()
+            kinds = [each.event_type for each in history.events]
+            since = kinds[kinds.index(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED) :]
+            assert EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in since
+        before.append(thread)
+        return await send_signal(runs, thread, *rest)
+
+    async with rig(SLEEPER, waits) as r:
+        waiting = await asleep(r, event, 3)
+        monkeypatch.setattr(publishing, "send_signal", watched)
+        published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
+        assert tuple(before) == published.sent == ids(waiting)
+
+
+async def test_a_long_publication_does_not_wait_for_workers_to_its_end(
+    rig: StartRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its time, the rest is sent as it would be without a worker."""
+    event, waited = a_name(), list[str]()
+
+    async def at_once(threads: Threads, thread: str) -> float:
+        waited.append(thread)
+        return 0.0
+
+    monkeypatch.setattr(publishing, "FIRST", 1)
+    monkeypatch.setattr(publishing, "PACED_SECONDS", 0.0)
+    monkeypatch.setattr(publishing, "seconds_until_taken", at_once)
+    async with rig(SLEEPER, waits) as r:
+        waiting = await asleep(r, event, 3)
+        published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
+    assert published.sent == ids(waiting)
+    assert len(waited) == 1
+
+
+async def test_where_no_worker_runs_the_signals_are_sent_all_the_same(
+    rig: StartRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporal keeps them for the next worker: publishing waits once for one, and no longer."""
+    event, waited = a_name(), list[str]()
+    until_taken = publishing.seconds_until_taken
+
+    async def counted(threads: Threads, thread: str) -> float:
+        waited.append(thread)
+        return await until_taken(threads, thread)
+
+    monkeypatch.setattr(publishing, "FIRST", 1)
+    monkeypatch.setattr(publishing, "MOST", 1)
+    monkeypatch.setattr(publishing, "TAKEN_WITHIN", 0.2)
+    monkeypatch.setattr(publishing, "seconds_until_taken", counted)
+    async with rig(SLEEPER, waits) as r:
+        waiting = await asleep(r, event, 3)
+    published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
+    assert published.sent == ids(waiting)
+    assert tuple(waited) == ids(waiting)[:1]
+    async with rig(SLEEPER, waits, task_queue=r.task_queue):
+        for run in waiting:
+            await status_of(run, "completed")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size"),
+    [(0.0, 20), (SHORT, 10), (LONG, 10), (LONG + 0.1, 5)],
+)
+def test_fewer_signals_are_sent_together_where_workers_are_slow(seconds: float, size: int) -> None:
+    """Twice as many where they are fast."""
+    assert next_size(10, seconds) == size
+    assert 1 <= next_size(1, seconds) <= next_size(MOST, seconds) <= MOST
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,12 @@ from holdfast.lineage import Lineage
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import AgentLoaded, BudgetReserved, RunFinished, SubagentEnded, ToolCallFinished
-from holdfast.run.allowances import TOO_SMALL
+from holdfast.run.allowances import TOO_LARGE, TOO_SMALL
 from holdfast.run.children import (
     Announced,
     ChildReport,
     ChildReports,
+    EndChildren,
     LookAtChildren,
     StartChildren,
     StartedChild,
@@ -82,6 +83,56 @@ def begin(thread: Thread, *, taken: tuple[int, ...] = ()) -> list[Budget | None]
     budgets = [each.budget for each in call.request.children]
     thread.end(call, StartedChildren(children=tuple(children)))
     return budgets
+
+
+def find_again(thread: Thread, *given: Budget | None) -> None:
+    """Answer the order to start: each child exists, and was started with this allowance."""
+    call = order(thread, StartChildren)
+    found = [
+        StartedChild(number=each.number, run_id=f"c{each.number}", existing=True, budget=budget)
+        for each, budget in zip(call.request.children, given, strict=True)
+    ]
+    thread.end(call, StartedChildren(children=tuple(found)))
+
+
+def test_a_child_from_before_a_reset_is_covered_by_what_is_reserved_for_it_now() -> None:
+    """What is reserved is raised to what it may spend; one that may spend less leaves it as it is."""
+    thread = parent(Budget(steps=20))
+    delegate(thread, False, False)
+    before = [event.steps for event in thread.log if isinstance(event, BudgetReserved) and event.call]
+    find_again(thread, Budget(steps=before[0] + 1), Budget(steps=2))
+    reserved = {event.call: event.steps for event in thread.log if isinstance(event, BudgetReserved) and event.call}
+    assert reserved == {1: before[0] + 1, 2: before[1]}
+    assert thread.state.account.used("steps") == 1 + sum(reserved.values())
+    assert [child.number for child in thread.state.subagents.open] == [1, 2]
+    thread.check_consistent()
+    assert fault(thread.log) is None
+    (raised,) = [event for event in thread.log[-3:] if isinstance(event, BudgetReserved)]
+    place = thread.log.index(raised)
+    alone = [*thread.log[:place], raised, *thread.log[place + 2 :]]
+    lowered = [*thread.log[:place], raised.model_copy(update={"steps": 3}), *thread.log[place + 1 :]]
+    beyond = [*thread.log[:place], raised.model_copy(update={"steps": 99}), *thread.log[place + 1 :]]
+    assert all(fault(forged) for forged in (alone, lowered, beyond))
+
+
+@pytest.mark.parametrize("given", [Budget(steps=99), Budget(tokens=5), None])
+def test_a_child_from_before_a_reset_that_the_budget_does_not_cover_is_cancelled(given: Budget | None) -> None:
+    """No tree exceeds its ceiling: the call ends and frees what was reserved, and nothing takes the child over."""
+    thread = parent(Budget(steps=20))
+    delegate(thread, False, False)
+    share = thread.state.account.reserved["agent 2"].steps
+    find_again(thread, given, Budget(steps=share))
+    ending = order(thread, EndChildren)
+    assert [(each.number, each.run_id) for each in ending.request.children] == [(1, "c1")]
+    finished = [event for event in thread.log if isinstance(event, ToolCallFinished)]
+    assert [(event.number, TOO_LARGE in event.text) for event in finished] == [(1, True)]
+    assert [child.number for child in thread.state.subagents.open] == [2]
+    assert thread.state.account.used("steps") == 1 + share
+    thread.end(ending, ChildReports(reports=(ChildReport(number=1, status="cancelled", text="x"),)))
+    end(thread, 2, TreeCost(steps=1))
+    assert thread.calling_llm()
+    thread.check_consistent()
+    assert fault(thread.log) is None
 
 
 def end(thread: Thread, number: int, cost: TreeCost | None, status: str = "completed") -> None:

@@ -1,20 +1,29 @@
 """What approvers see on a terminal: terms, possible answers, and a line for each event."""
 
+import io
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from rich.text import Text
 
-from holdfast.authority.approvals import ApprovalRequest
+from holdfast.authority.approvals import ApprovalRequest, shown_digest
 from holdfast.authority.policy import Escalation, Terms
+from holdfast.authority.signatures import is_signed
 from holdfast.authority.statements import Decision
 from holdfast.authority.votes import Seen, Vote
 from holdfast.run.state import RunState
+from holdfast.runtime.cli import watch
 from holdfast.runtime.cli.event_lines import event_line, event_summary
 from holdfast.runtime.cli.keys import Answer, Keys, hints_for
+from holdfast.runtime.cli.live_view import View
 from holdfast.runtime.cli.screens import request_screen, request_terms, show_screen, signing_screen, terms_words
 from holdfast.runtime.cli.text import clock
+from holdfast.runtime.client.decisions import UpdateResult
+from holdfast.runtime.encryption.signing_keys import make_key, read_key
+from tests.unit.test_trees import Known
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ALICE = Vote(
@@ -74,6 +83,54 @@ def test_keys_answer_or_undo() -> None:
     keys = Keys([doubtful])
     keys.key("u")
     assert keys.decision is None
+
+
+def test_requests_of_sub_agents_are_decided_in_the_same_list_each_in_its_thread() -> None:
+    """Their numbers may be the same; one that comes before the one on the screen does not take its place."""
+    ours, theirs = view(), view() | {"thread": "t.3"}
+    keys = Keys([ours, theirs])
+    keys.key("\t")
+    assert (keys.request, keys.place) == (theirs, "2 of 2")
+    assert [keys.key(character) for character in "ano\r"][-1] == Answer(theirs, "approve", "no")
+    keys.key("l")
+    assert (keys.request, keys.place) == (ours, "")
+    keys = Keys([theirs])
+    keys.key("d")
+    keys.update([ours, theirs], blocked=False)
+    assert (keys.request, keys.decision) == (theirs, "deny")
+    keys.update([ours], blocked=False)
+    assert (keys.request, keys.decision) == (ours, None)
+
+
+def test_the_live_view_offers_the_requests_of_sub_agents_until_they_are_decided() -> None:
+    """The screen names the thread that asks."""
+    shown = View("t", Console(width=120, height=30, file=io.StringIO(), color_system=None))
+    theirs = view() | {"thread": "t.3"}
+    shown.look_below([], [theirs])
+    console = Console(width=120, height=30, file=io.StringIO(), color_system=None)
+    console.print(shown)
+    assert "of t.3: may this run?" in console.file.getvalue()  # type: ignore[attr-defined]
+    shown.decided(theirs)
+    assert shown.keys.request is None
+
+
+async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Signed for that thread, too: a signature for the root would count for nothing there."""
+    sent: list[tuple[str, Any]] = []
+
+    async def decide(threads: Any, thread: str, payload: Any) -> UpdateResult:
+        sent.append((thread, payload))
+        return UpdateResult("accepted", "")
+
+    monkeypatch.setattr(watch, "decide", decide)
+    answer = Answer(view() | {"thread": "t.3", "digest": shown_digest(view())}, "approve", "ok")
+    public = make_key(tmp_path / "alice.key")
+    private = read_key(tmp_path / "alice.key")
+    assert await watch.send(Known({}), "t", answer, by="alice", private=private) == ""
+    ((thread, payload),) = sent
+    assert thread == "t.3"
+    given = Decision.model_validate(payload)
+    assert [is_signed(public, given.signature, given.signed_bytes(each)) for each in ("t.3", "t")] == [True, False]
 
 
 def test_what_is_signed_is_shown_completely() -> None:

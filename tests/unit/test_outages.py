@@ -1,21 +1,36 @@
 """The record of an outage of the LLM, and its description."""
 
+import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from temporalio.exceptions import ApplicationError
 
+from holdfast import Agent, Catalog
+from holdfast.activities.call_llm import LLM
+from holdfast.activities.outages import earlier_failures
+from holdfast.activities.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.base.canonical import canonical
+from holdfast.budget.account import Account, Cost
+from holdfast.budget.budget import Budget
+from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import Usage
 from holdfast.llm.outages import KEPT, LLMFailure, Outage
 from holdfast.log.event_log import event_json
 from holdfast.log.events import LLMReplied, RunBlocked
+from holdfast.run.budgeting import actual_cost
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.run.details import current_details
 from holdfast.runtime.cli.event_lines import event_summary
-from tests.unit.runs import loaded_thread
+from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
+from holdfast.tools.secrets import Secrets
+from holdfast.transcript.transcript import TranscriptRef
+from tests.security.test_heartbeats import ORDER, attempt
+from tests.unit.runs import agent_spec, loaded_thread
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -30,6 +45,73 @@ def failed(times: int) -> Outage:
         )
     assert outage
     return outage
+
+
+def made(times: int, *, costly: int | None) -> Cost:
+    """Return what a call has cost whose attempts failed that often, of which some may have cost something."""
+    outage = failed(times).model_copy(update={"costly": costly})
+    usage = Usage(prompt_tokens=100, completion_tokens=7)
+    return actual_cost(Account.open(Budget(tokens=9), None, tokens=0), usage, None, steps=1, attempt=14, outage=outage)
+
+
+def test_attempts_that_left_no_trace_or_may_have_cost_something_are_charged() -> None:
+    """All of them, of which the log keeps ten; where they did not say, those that timed out."""
+    assert made(13, costly=0).tokens == 107
+    assert made(13, costly=12).tokens == 107 + 12 * 100
+    assert made(11, costly=0).tokens == 107 + 2 * 100
+    late = LLMFailure(at=AT, seconds=1, cause="APITimeoutError", message="timed out")
+    outage = Outage.of(Outage.of(None, late), late.model_copy(update={"cause": "InternalServerError"}))
+    assert outage.costly is None
+    account = Account.open(Budget(tokens=9), None, tokens=0)
+    assert actual_cost(account, Usage(prompt_tokens=5), None, steps=1, attempt=3, outage=outage).tokens == 5 + 5
+
+
+class Transcripts(TranscriptCache):
+    """Transcripts that cannot be read, or that are empty."""
+
+    def __init__(self, *, readable: bool) -> None:
+        self.readable = readable
+
+    async def read(self, ref: TranscriptRef) -> tuple[CachedTranscript, list[bytes]]:
+        """Return an empty transcript.
+
+        Raises:
+            OSError: No worker answers.
+        """
+        if not self.readable:
+            raise OSError("no worker answers for postgresql://holdfast:hunter22@db")
+        return CachedTranscript(0, agent_spec(), ChatCompletions(), b'{"messages":['), []
+
+
+@pytest.mark.parametrize("readable", [False, True])
+@pytest.mark.parametrize("budgeted", [False, True])
+async def test_an_attempt_that_sent_nothing_says_so(readable: bool, budgeted: bool) -> None:
+    """The transcript cannot be read, or the endpoint not be reached; without a budget it says what it said before."""
+    beats: list[Any] = []
+    request = ORDER.model_copy(update={"budgeted": budgeted})
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
+        async with openai.AsyncOpenAI(api_key="x", base_url=url, max_retries=0) as client:
+            secrets = Secrets({}, more=[("DATABASE_PASSWORD", "hunter22")])
+            transcripts = Transcripts(readable=readable)
+            llm = LLM(
+                client,
+                ChatCompletions(),
+                Catalog(agents=[Agent(name="clerk", instructions="Work.")]),
+                transcripts,
+                InMemoryArtifacts(),
+                secrets,
+            )
+            env = attempt()
+            env.on_heartbeat = lambda *details: beats.append(details)
+            with pytest.raises((ApplicationError, OSError)):
+                await env.run(llm.call_llm, request)
+    outage = attempt(beats[-1]).run(earlier_failures, request)
+    assert outage
+    assert (outage.failed, outage.costly) == (1, 0 if budgeted else None)
+    assert outage.last[0].cause == ("APIConnectionError" if readable else "OSError")
+    assert "hunter22" not in outage.model_dump_json()
 
 
 @given(st.integers(1, 60))

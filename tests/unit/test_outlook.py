@@ -233,7 +233,7 @@ def test_the_screen_begins_with_what_a_person_wants_first() -> None:
     view["continue"] = continuation(view, silent=False, sealed=True)
     shown = show_screen(view, retrying=[], ui=None, last=events[-1], now=thread.log[-1].at + timedelta(minutes=3)).plain
     head, _, now, then, last, error, *_ = shown.splitlines()
-    assert head.endswith(", evaluating")
+    assert head.endswith(", phase evaluating")
     assert now.split(maxsplit=1) == ["Now", "calls the LLM for step 2"]
     assert then.startswith("Next       when the LLM has replied: ")
     assert f"{events[-1]['position']}  " in last

@@ -1,5 +1,6 @@
 """Trees of runs, as people read them: whoever may read the top sees its tree, all of it, and nothing else."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,12 +8,12 @@ import httpx2
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from holdfast.errors import ServerUnreachable, ThreadNotFound
+from holdfast.errors import ServerUnreachable, ThreadNotFound, TreeNotRead
 from holdfast.runtime.cli.tree_screens import as_trees, indented_row, tree_screen
 from holdfast.runtime.cli.watch import ROWS_BELOW, rows_below
 from holdfast.runtime.client.prune import is_needed
 from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.client.trees import Node, read_tree
+from holdfast.runtime.client.trees import AT_ONCE, Node, pending_of_tree, read_tree
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers
 from holdfast.runtime.reading.runs import Runs
@@ -69,6 +70,52 @@ async def test_a_tree_has_only_threads_below_its_top() -> None:
     tree = await read_tree(threads, "billing-1")
     assert [node.thread for _, node in tree.walk()] == ["billing-1", "billing-1.1", "billing-1.1.1", "billing-1.3"]
     assert len(threads.read) == 4
+
+
+async def test_a_tree_is_read_within_one_time_limit_that_names_what_was_not_read() -> None:
+    """Silent runs do not add up: what answers is read, however many do not, and all of these say so."""
+    loop, read = asyncio.get_running_loop(), asyncio.Event()
+    clock, late = loop.time, 0.0
+
+    class Silent(Known):
+        async def state(self, thread: str, **_: Any) -> JSON:
+            nonlocal late
+            if thread == "t.1":
+                read.set()
+            elif thread != "t":
+                await read.wait()
+                late = 1_000
+                await loop.create_future()
+            return await super().state(thread)
+
+    numbers = range(1, 2 * AT_ONCE)
+    threads = Silent({"t": state(*(child(f"t.{n}", n) for n in numbers)), "t.1": state(request="1")})
+    loop.time = lambda: clock() + late  # type: ignore[method-assign]  # nothing here waits for real time
+    try:
+        pending, unread = await pending_of_tree(threads, "t", note=print)
+    finally:
+        loop.time = clock  # type: ignore[method-assign]
+    assert [each["thread"] for each in pending] == ["t.1"]
+    assert sorted(unread) == sorted(f"t.{n}" for n in numbers if n > 1)
+    assert all(isinstance(error, TreeNotRead) and f"show {thread}" in str(error) for thread, error in unread.items())
+
+
+async def test_after_the_first_silence_histories_are_read_at_once() -> None:
+    """Only where the caller takes them instead: each silence costs seconds."""
+    asked: list[bool] = []
+
+    class Away(Known):
+        async def state(self, thread: str, *, note: Any = None, use_worker: bool = True, **_: Any) -> JSON:
+            asked.append(use_worker)
+            if use_worker and note:
+                note("no worker answers")
+            return await super().state(thread)
+
+    family = {"t": state(*(child(f"t.{n}", n) for n in (1, 2))), "t.1": state(), "t.2": state()}
+    for note, expected in ((print, [True, False, False]), (None, [True, True, True])):
+        asked.clear()
+        await read_tree(Away(family), "t", note=note)
+        assert asked == expected
 
 
 async def test_a_tenant_sees_through_a_tree_neither_other_threads_nor_errors_of_drivers() -> None:

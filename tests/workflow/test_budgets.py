@@ -11,7 +11,7 @@ from holdfast.runtime.cli.screens import list_screen, show_screen
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.llm.prices import cost_of
-from holdfast.testing import call, say, steps
+from holdfast.testing import call, disconnect, fail, raw, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, budgeted
 from tests.rig import StartRig, check_thread, eventually, status_of
 from tests.unit.test_history import EXPECTED
@@ -54,6 +54,26 @@ async def test_a_run_ends_its_budget_is_extended_and_replays(rig: StartRig, clie
         lines = [event_summary(event.model_dump(mode="json")) for event in events]
         assert "4 of 5 steps are used" in lines
         assert "by bob, steps=3, and the run continues" in lines
+
+
+async def test_only_attempts_that_had_sent_their_request_and_were_not_refused_are_charged(rig: StartRig) -> None:
+    """A refusal costs nothing, by a status or in words; a connection that ends, or half a reply, may have cost."""
+    busy, cut = {"error": {"message": "overloaded"}}, b'{"id": "1", "choices": [{"mess'
+    replies = [say("done"), disconnect(), raw(cut), raw(busy), fail(503, "busy")]
+    agent = Agent(name="clerk", instructions="Work.", budget=Budget(tokens=100_000))
+    async with rig(Catalog(agents=[agent]), lambda _: replies.pop()) as r:
+        run = await r.start()
+        await run.result()
+        events = await check_thread(r.client, run)
+        (replied,) = [event for event in events if isinstance(event, LLMReplied)]
+        assert replied.outage
+        assert (replied.outage.failed, replied.outage.costly) == (4, 2)
+        state = await run.query("state")
+        tokens = 3 * replied.usage.prompt_tokens + replied.usage.completion_tokens
+        assert state["budget"]["limits"][0]["spent"] == str(tokens)
+        audit = Audit(run.id)
+        audit.take(events)
+        assert audit.fault is None
 
 
 async def test_money_is_computed_by_the_worker_and_shown_everywhere(rig: StartRig, client: Client) -> None:

@@ -13,6 +13,7 @@ from holdfast.base.models import Frozen
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
 from holdfast.log.events import SubagentEnded, SubagentStarted
+from holdfast.trust import Trust
 
 
 class Child(Frozen):
@@ -28,6 +29,14 @@ class Child(Frozen):
     since: datetime
     status: str = ""
     """How it ended; empty while it is open."""
+    said: str = ""
+    """The digest of its words: a call that reads them later has to find the same ones."""
+    trust: Trust = "web"
+    """How far they can be trusted."""
+    steps: int = 0
+    """How many steps it had."""
+    short: str = ""
+    """The limit of its allowance that ended it."""
 
     @property
     def open(self) -> bool:
@@ -97,7 +106,8 @@ class Subagents:
         child = self.find(event.number)
         if child is None or not child.open or child.thread != event.thread:
             raise EventOutOfPlace(f"call {event.number} has no open sub-agent {event.thread}")
-        changed = child.model_copy(update={"status": event.status})
+        end = {"status": event.status, "said": event.said, "trust": event.trust, "steps": event.steps}
+        changed = child.model_copy(update={**end, "short": event.cost.short if event.cost else ""})
         return replace(self, children=tuple(changed if each is child else each for each in self.children))
 
     def reopened(self) -> "Subagents":

@@ -1,7 +1,8 @@
 """What the keys do in the live view: a small state machine that turns characters into decisions and messages.
 
 1. Only the request on the screen can be decided, and the decision carries its digest. A decision that lets a call run
-   needs that all of its arguments have been on the screen.
+   needs that all of its arguments have been on the screen. Requests of sub-agents have numbers of their own: a request
+   is known by its thread and its number.
 2. A decision asks for a reason first; Enter sends it, Escape cancels it. A message is typed likewise.
 3. Edited arguments are shown in place of the LLM's, and sent by a decision of their own.
 """
@@ -99,6 +100,10 @@ class Message:
 Result = Answer | Edit | Message | Literal["leave", "retry", "pause", "resume"] | None
 
 
+Name = tuple[str, str]
+"""The thread of a request, and its number there."""
+
+
 @dataclass
 class Keys:
     """The state of the keyboard.
@@ -113,7 +118,7 @@ class Keys:
     blocked: bool = False
     paused: bool = False
     seen: Callable[[JSON], bool] = field(default=lambda _: True)
-    postponed: set[str] = field(default_factory=set)
+    postponed: set[Name] = field(default_factory=set)
     decision: str | None = None
     """The choice whose reason is being typed."""
     composing: bool = False
@@ -121,13 +126,13 @@ class Keys:
     typed: str = ""
     edited: dict[str, Any] | None = None
     """Arguments that the user has put in place of those of the request on the screen."""
-    _current: str = ""
+    _current: Name | None = None
 
     @property
     def request(self) -> JSON | None:
         """The request on the screen."""
         shown = self._shown
-        return next((each for each in shown if each["request"] == self._current), shown[0] if shown else None)
+        return next((each for each in shown if name_of(each) == self._current), shown[0] if shown else None)
 
     @property
     def place(self) -> str:
@@ -142,11 +147,12 @@ class Keys:
 
     @property
     def _shown(self) -> list[JSON]:
-        return [each for each in self.requests if each["request"] not in self.postponed]
+        return [each for each in self.requests if name_of(each) not in self.postponed]
 
     def update(self, requests: Sequence[JSON], *, blocked: bool) -> None:
         """Take the open requests; drop what was typed or edited for one that is no longer open, or has changed."""
         before = self.request
+        self._current = name_of(before) if before else None  # it stays on the screen, whichever come before it now
         self.requests, self.blocked = requests, blocked
         if before is None or self.request is None or _identity(before) != _identity(self.request):
             self._show(self.request)
@@ -191,7 +197,7 @@ class Keys:
             shown = self._shown
             self._show(shown[(shown.index(request) + 1) % len(shown)])
         elif character == "l":
-            self.postponed.add(request["request"])
+            self.postponed.add(name_of(request))
             self._show(self.request)
         else:
             self.decision = choices_for(request, seen=self.seen(request)).get(character)
@@ -199,7 +205,7 @@ class Keys:
 
     def _show(self, request: JSON | None) -> None:
         """Put a request on the screen, without what was typed or edited for another."""
-        self._current = request["request"] if request else ""
+        self._current = name_of(request) if request else None
         self.edited = None
         if self.decision:
             self.decision, self.typed = None, ""
@@ -237,5 +243,10 @@ class Keys:
             self.typed += character
 
 
-def _identity(request: JSON) -> tuple[str, str]:
-    return request["request"], request["digest"]
+def name_of(request: JSON) -> Name:
+    """Return by what a request is known among those of a tree: its thread, and its number there."""
+    return request.get("thread", ""), request["request"]
+
+
+def _identity(request: JSON) -> tuple[Name, str]:
+    return name_of(request), request["digest"]

@@ -22,7 +22,7 @@ from holdfast.run.details import HARMLESS
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.runtime.cli.budget_words import budget_words
-from holdfast.runtime.cli.keys import ASKS, Keys, choices_for, decision_of, hints_for
+from holdfast.runtime.cli.keys import ASKS, Keys, Name, choices_for, decision_of, hints_for, name_of
 from holdfast.runtime.cli.screens import (
     STATUS_STYLES,
     limits_words,
@@ -67,6 +67,8 @@ class View:
         self.retrying: Sequence[Retrying] = ()
         self.below: Sequence[Text] = ()
         """The sub-agents, each on a line."""
+        self._asked_below: Sequence[JSON] = ()
+        """The open requests of sub-agents."""
         self._console = console
         self._recent: list[JSON] = []
         self._spinner = Spinner("dots")
@@ -82,20 +84,34 @@ class View:
         if event["type"] == "llm_replied":
             self._recent.clear()  # calls of earlier steps are all finished
         self._recent.append(event)
-        requests = [
+        self._offer()
+        self.keys.paused = self.state.pause is not None
+
+    def look_below(self, rows: Sequence[Text], requests: Sequence[JSON]) -> None:
+        """Take how the sub-agents are, and their open requests: these come after the run's own."""
+        self.below, self._asked_below = rows, requests
+        self._offer()
+
+    def decided(self, request: JSON) -> None:
+        """Leave out a request that was decided, until the next look at the sub-agents."""
+        self._asked_below = [each for each in self._asked_below if name_of(each) != name_of(request)]
+        self._offer()
+
+    def _offer(self) -> None:
+        """Offer the open requests of the run and of its sub-agents, in one list."""
+        own = [
             {**request.view(), "thread": self.state.thread, "arguments": parsed(request.arguments)}
             for request in self.state.authority.requests
         ]
         blocked = self.state.blocked is not None and self.state.blocked.cause != BUDGET_SPENT  # `retry` does not help
-        self.keys.update(requests, blocked=blocked)
-        self.keys.paused = self.state.pause is not None
+        self.keys.update([*own, *self._asked_below], blocked=blocked)
 
     def seen(self, request: JSON) -> bool:
         """Whether all of a request, as it would run, has been on the screen."""
         return self.scrolling.seen(self._about(request))
 
-    def _about(self, request: JSON) -> tuple[str, str, str]:
-        return request["request"], request["digest"], str(self.keys.edited)
+    def _about(self, request: JSON) -> tuple[Name, str, str]:
+        return name_of(request), request["digest"], str(self.keys.edited)
 
     def scroll(self, key: str) -> bool:
         """Scroll the request on the screen, if the key does that."""
@@ -217,7 +233,7 @@ class View:
         yield Text(self._hints(), "dim")
 
     def _hints(self) -> str:
-        postponed = len(self.keys.postponed & {each["request"] for each in self.keys.requests})
+        postponed = len(self.keys.postponed & {name_of(each) for each in self.keys.requests})
         hints = [f"[p] show {postponed} postponed"] if postponed else []
         hints += ["[r] retry"] if self.keys.blocked else []
         hints += [] if self.state.outcome else ["[P] resume" if self.keys.paused else "[P] pause"]

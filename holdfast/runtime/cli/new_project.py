@@ -13,8 +13,12 @@ from holdfast.errors import HoldfastError
 from holdfast.runtime.programs import PACKAGE
 
 AGENT: Final = "agent"
-REPOSITORY: Final = "package"
-"""The folder of an example's git repository."""
+WORKSPACES: Final = {
+    "release": ("package", "repository"),
+    "loop": ("package", "repository"),
+    "research": ("library", "documents"),
+}
+"""By example: the folder that its agents work in, and the module of the example that creates it."""
 _RENAMED: Final = {"gitignore": ".gitignore"}
 """A template may not have the name `.gitignore`: it would keep files out of our own repository."""
 
@@ -28,24 +32,24 @@ def create_project(folder: Path, template: str) -> list[Path]:
 
     Args:
         folder: The folder of the project.
-        template: A folder of `templates`: `agent`, or the name of an example, which gets a git repository, too.
+        template: A folder of `templates`: `agent`, or the name of an example, which gets a workspace, too.
 
     Raises:
         ProjectExists: A file of that name exists; nothing is written.
-        HoldfastError: The example's repository cannot be created.
+        HoldfastError: The example's workspace cannot be created.
         OSError: The folder cannot be written.
     """
     contents = {folder / _RENAMED.get(file.name, file.name): file.read_bytes() for file in _templates(template)}
-    repository = None if template == AGENT else folder / REPOSITORY
-    if existing := [path for path in [*contents, *([repository] if repository else [])] if os.path.lexists(path)]:
+    workspace = None if template == AGENT else folder / WORKSPACES[template][0]
+    if existing := [path for path in [*contents, *([workspace] if workspace else [])] if os.path.lexists(path)]:
         raise ProjectExists(
             f"nothing was written, because there is already {', '.join(map(str, existing))}. Name a new folder."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    if repository:
-        _create_repository(template, repository)
+    if workspace:
+        _create_workspace(template, workspace)
     _write(contents)
-    return sorted([*contents, *([repository] if repository else [])])
+    return sorted([*contents, *([workspace] if workspace else [])])
 
 
 def _write(contents: Mapping[Path, bytes]) -> None:
@@ -67,10 +71,10 @@ def _templates(name: str) -> list[Traversable]:
     return sorted((file for file in found if file.is_file()), key=lambda file: file.name)
 
 
-def _create_repository(example: str, folder: Path) -> None:
-    """Create an example's repository in a process of its own: the CLI does not import examples."""
-    command = [sys.executable, "-m", f"holdfast.examples.{example}.repository", str(folder.absolute())]
+def _create_workspace(example: str, folder: Path) -> None:
+    """Create an example's workspace in a process of its own: the CLI does not import examples."""
+    command = [sys.executable, "-m", f"holdfast.examples.{example}.{WORKSPACES[example][1]}", str(folder.absolute())]
     # `-m` searches the current folder first: it must be the one that has our package.
     ran = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
     if ran.returncode:
-        raise HoldfastError(f"the repository {folder} cannot be created: {ran.stderr.strip()}")
+        raise HoldfastError(f"the workspace {folder} cannot be created: {ran.stderr.strip()}")

@@ -79,7 +79,7 @@ def show_screen(
         "  ",
         (status.replace("_", " "), STATUS_STYLES.get(status, "")),
         f"  agent {state['agent'] or 'not loaded'}, step {state['step']}, {count(state['events'], 'event')}",
-        f", {state['lifecycle']}" if state.get("lifecycle") else "",
+        f", phase {state['lifecycle']}" if state.get("lifecycle") else "",
         (f", as it was after event {state['at']}" if "at" in state else "", "yellow"),
         "\n\n",
     )

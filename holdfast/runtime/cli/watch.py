@@ -1,6 +1,7 @@
 """Watch a run live: events scroll by above the view, and the user decides its requests in place.
 
-Leaving the view does not change the run.
+The requests of its sub-agents are in the same list; a decision goes to the thread that asks. Leaving the view does not
+change the run.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from holdfast.runtime.client.decisions import UpdateResult, decide, retry
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.messages import say
 from holdfast.runtime.client.pausing import pause, resume
-from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.client.trees import Node, read_tree
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
 from holdfast.runtime.programs import CLI
@@ -76,7 +77,7 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
             while True:
                 with suppress(HoldfastError):  # `show` reports it, if it lasts
                     view.retrying = retrying(await threads.runs.describe(thread))
-                    view.below = await _below(threads, view)
+                    view.look_below(*await _below(threads, view))
                 await asyncio.sleep(LOOK_SECONDS)
 
         async def edit(order: Edit) -> str:
@@ -103,18 +104,22 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
                     if isinstance(result, Edit):
                         view.note = await _noted(edit(result))
                     elif result is not None:
-                        view.note = await _noted(_send(threads, thread, result, by=by, private=private))
+                        view.note = await _noted(send(threads, thread, result, by=by, private=private))
+                        if isinstance(result, Answer):
+                            view.decided(result.request)
                 live.refresh()
 
         return await _first(show, answer, look)
 
 
-async def _below(threads: Threads, view: View) -> list[Text]:
-    """The open sub-agents of a run, and theirs: with the commands that show their requests."""
+async def _below(threads: Threads, view: View) -> tuple[list[Text], list[JSON]]:
+    """The open sub-agents of a run, and theirs: a line for each, and their open requests."""
     if not view.state.subagents.open:
-        return []
+        return [], []
     tree = await read_tree(threads, view.state.thread, only=lambda child: child["status"] == "open")
-    return rows_below([(depth, node) for depth, node in tree.walk() if depth], thread=view.state.thread)
+    found = [(depth, node) for depth, node in tree.walk() if depth]
+    asked = [request for _, node in found for request in node.pending]
+    return rows_below(found, thread=view.state.thread), asked
 
 
 def rows_below(runs: Sequence[tuple[int, Node]], *, thread: str) -> list[Text]:
@@ -151,7 +156,7 @@ async def _noted(act: Awaitable[str]) -> str:
         return str(error)
 
 
-async def _send(
+async def send(
     threads: Threads,
     thread: str,
     order: Answer | Message | Literal["retry", "pause", "resume"],
@@ -164,7 +169,7 @@ async def _send(
         sent = await say(threads, thread, order.text, by=by, private=private)
         return "" if sent.outcome == "accepted" else f"{sent.outcome}: {sent.explanation}"
     if isinstance(order, Answer):
-        decided = await _decide(threads, thread, order, by=by, private=private)
+        decided = await _decide(threads, order.request["thread"], order, by=by, private=private)
     elif order == "pause":
         decided = await pause(threads, thread, by=by)
     elif order == "resume":

@@ -3,10 +3,13 @@
 1. Temporal's visibility store says which runs wait for an event. It lags a little, so it is searched twice: a run that
    began to wait just before is woken, too. A run that begins to wait later has missed the event.
 2. Each run gets the event as a signal, which Temporal keeps until a worker processes it.
-3. A publication that was interrupted is repeated with the same id: a run takes an event of one id once.
+3. The signals follow each other as fast as workers take them. Sent all at once, they would wait in a worker's sticky
+   queue for longer than its time-out, and Temporal would schedule each of these tasks again.
+4. A publication that was interrupted is repeated with the same id: a run takes an event of one id once.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +23,21 @@ from holdfast.runtime.client.listing import of_prefixes
 from holdfast.runtime.client.searching import search
 from holdfast.runtime.client.threads import Threads
 
-AT_ONCE = 50
-"""Signals under way."""
+FIRST, MOST = 10, 50
+"""Signals sent together: the first time, and at most."""
+
+SHORT, LONG = 0.5, 1.5
+"""Seconds in which workers take those. Fewer than the first: twice as many follow; more than the second: half as many.
+A sticky queue keeps a task for 3 s (`STICKY_TIMEOUT`), and the woken runs have their further tasks in it."""
+
+TAKEN_WITHIN = 5.0
+"""Seconds after which the rest follows without a wait. Temporal keeps it, and perhaps no worker runs."""
+
+PACED_SECONDS = 30.0
+"""Seconds after which the rest follows without a wait in any case: who asked over HTTP waits for the answer."""
+
+LOOK_SECONDS = 0.1
+"""Seconds between two looks at whether a worker has taken a signal."""
 
 LAG_SECONDS = 2.0
 """Seconds until the second search: how long the visibility store may take to list a run that waits."""
@@ -76,27 +92,54 @@ async def publish(
         f"{of_prefixes(prefixes)}"
     )
     outcomes: dict[str, HoldfastError | None] = {}
-    slots = asyncio.Semaphore(AT_ONCE)
+    clock = asyncio.get_running_loop()
+    paced, paced_until = True, clock.time() + PACED_SECONDS
 
     async def send(thread: str) -> None:
-        async with slots:
-            try:
-                sent = await send_signal(threads.runs, thread, "wake", payload)
-                if sent.outcome == SENT:
-                    outcomes[thread] = None
-            except ThreadNotFound:  # it has ended meanwhile
-                pass
-            except HoldfastError as error:
-                outcomes[thread] = error
+        try:
+            sent = await send_signal(threads.runs, thread, "wake", payload)
+            if sent.outcome == SENT:
+                outcomes[thread] = None
+        except ThreadNotFound:  # it has ended meanwhile
+            pass
+        except HoldfastError as error:
+            outcomes[thread] = error
 
     for lag in (0.0, LAG_SECONDS):
         await asyncio.sleep(lag)
         # The store compares prefixes in its own way: the caller's threads are those of Python's.
         found = {run.id for run in await search(threads, query) if run.id.startswith(tuple(prefixes) or "")}
-        await asyncio.gather(*(send(thread) for thread in found if outcomes.get(thread, thread)))
+        waiting = sorted(thread for thread in found if outcomes.get(thread, thread))
+        size: int = FIRST
+        while waiting:
+            batch, waiting = waiting[:size], waiting[size:]
+            await asyncio.gather(*map(send, batch))
+            if waiting and paced:
+                seconds = await seconds_until_taken(threads, batch[-1])
+                paced = seconds < TAKEN_WITHIN and clock.time() < paced_until
+                size = next_size(size, seconds) if paced else MOST
     return Publication(
         event=event,
         id=id,
         sent=tuple(sorted(thread for thread, error in outcomes.items() if error is None)),
         unreached={thread: error for thread, error in sorted(outcomes.items()) if error},
     )
+
+
+def next_size(size: int, seconds: float) -> int:
+    """How many signals to send together, after workers have taken `size` of them in that many seconds."""
+    if seconds > LONG:
+        return max(1, size // 2)
+    return min(2 * size, MOST) if seconds < SHORT else size
+
+
+async def seconds_until_taken(threads: Threads, thread: str) -> float:
+    """Wait until a worker has processed what was sent to a run, or for TAKEN_WITHIN; return how long that took."""
+    clock = asyncio.get_running_loop()
+    began = clock.time()
+    with contextlib.suppress(HoldfastError):
+        while clock.time() - began < TAKEN_WITHIN:
+            if not (await threads.runs.describe(thread)).raw_description.pending_workflow_task.state:
+                return clock.time() - began
+            await asyncio.sleep(LOOK_SECONDS)
+    return TAKEN_WITHIN

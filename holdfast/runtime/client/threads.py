@@ -268,7 +268,12 @@ class Threads:
         return state
 
     async def state(
-        self, thread: str, *, found: WorkflowExecutionDescription | None = None, note: Note | None = None
+        self,
+        thread: str,
+        *,
+        found: WorkflowExecutionDescription | None = None,
+        note: Note | None = None,
+        use_worker: bool = True,
     ) -> JSON:
         """Return the thread's state. If Temporal closed the run from outside, its status and result say so.
 
@@ -276,8 +281,9 @@ class Threads:
             thread: The thread id.
             found: The latest run's description, if the caller already has it.
             note: Called with a message when no worker answers; None to raise instead.
+            use_worker: Query the worker; otherwise read only the recorded history.
         """
-        return await state_of(self.reader, thread, found=found, note=note)
+        return await state_of(self.reader, thread, found=found, note=note, use_worker=use_worker)
 
     async def state_at(self, thread: str, position: int, *, note: Note | None = None) -> JSON:
         """Return the thread's state right after the event at `position`.

@@ -1,14 +1,19 @@
 """Trees of runs: a thread, the sub-agents that it has started, and theirs.
 
-Each run's own state names its children, so a tree is read from the top down, without the visibility store.
+1. Each run's own state names its children, so a tree is read from the top down, without the visibility store.
+2. All of it is read within one time limit, some runs at the same time. A run that was not read by then has an error in
+   the tree, and what is below it is unknown.
+3. Each silence of a worker costs seconds: where the caller takes histories instead, they are read at once after the
+   first one.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, TreeNotRead
 from holdfast.runtime.client.threads import JSON, Threads
+from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.reader import Note
 from holdfast.tools.subagents import child_thread
 
@@ -17,6 +22,9 @@ LARGEST = 1_000
 
 AT_ONCE = 10
 """Runs that are read at the same time."""
+
+SECONDS = 20.0
+"""How long a whole tree may take: two silent workers, one after the other, and some room."""
 
 
 @dataclass
@@ -54,8 +62,9 @@ async def read_tree(
     note: Note | None = None,
     state: JSON | None = None,
     only: Callable[[JSON], bool] = lambda child: True,
+    within: float = SECONDS,
 ) -> Node:
-    """Read a tree from this thread down.
+    """Read a tree from this thread down. A run below it that cannot be read, or not in time, says so in its node.
 
     Args:
         threads: Reads the runs.
@@ -63,11 +72,28 @@ async def read_tree(
         note: Called with a message when no worker answers; None to raise instead.
         state: The state of that thread, if the caller already has it.
         only: Selects the sub-agents to read, by what their parents have of them.
+        within: Seconds for all of it.
 
     Raises:
         HoldfastError: The thread at the top cannot be read.
     """
-    slots, left = asyncio.Semaphore(AT_ONCE), LARGEST
+    slots, left, silent = asyncio.Semaphore(AT_ONCE), LARGEST, False
+    deadline = asyncio.get_running_loop().time() + within
+
+    def on_silence(message: str) -> None:
+        nonlocal silent
+        silent = True
+        if note:
+            note(message)
+
+    async def state_of(thread: str) -> JSON:
+        try:
+            async with asyncio.timeout_at(deadline), slots:
+                return await threads.state(thread, note=on_silence if note else None, use_worker=not silent)
+        except TimeoutError:
+            hint = CLI.command("show", thread, "--tree")
+            why = f"thread {thread!r} was not read within the {within:g} s for its whole tree: `{hint}` reads it alone"
+            raise TreeNotRead(why) from None
 
     async def below(top: Node, state: JSON) -> None:
         nonlocal left
@@ -80,8 +106,7 @@ async def read_tree(
     async def read(child: JSON) -> Node:
         node = Node(child["thread"], child["agent"], child["status"])
         try:
-            async with slots:
-                state = await threads.state(node.thread, note=note)
+            state = await state_of(node.thread)
         except HoldfastError as error:
             node.error = error
             return node
@@ -89,7 +114,7 @@ async def read_tree(
         await below(node, state)
         return node
 
-    state = state or await threads.state(thread, note=note)
+    state = state or await state_of(thread)
     top = Node(thread, state["agent"], state["status"], state["step"], _pending(thread, state))
     await below(top, state)
     return top

@@ -36,6 +36,7 @@ from holdfast.errors import (
     ThreadForgotten,
     ThreadIdInvalid,
     ThreadNotFound,
+    TreeNotRead,
 )
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.runs import NeverRan
@@ -139,6 +140,8 @@ def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
             return HTTPProblem(
                 503, f"no worker answers for thread {thread!r}; the run is safe. Start one, and try again"
             )
+        case TreeNotRead():
+            return HTTPProblem(503, f"thread {thread!r} was not read in time, with all of its tree; read it by itself")
         case RunStuck():
             return HTTPProblem(
                 503, f"a worker has thread {thread!r}, but its code cannot resume it. The workers' logs say why"

@@ -35,7 +35,12 @@ CLOSED = frozenset(ENDED.values())
 
 
 async def state_of(
-    reader: Reader, thread: str, *, found: WorkflowExecutionDescription | None, note: Note | None
+    reader: Reader,
+    thread: str,
+    *,
+    found: WorkflowExecutionDescription | None,
+    note: Note | None,
+    use_worker: bool = True,
 ) -> dict[str, Any]:
     """Return the state of a thread now, as `show` presents it.
 
@@ -46,6 +51,7 @@ async def state_of(
         thread: The thread id.
         found: The latest run's description, if the caller already has it.
         note: Called with a message when no worker answers; None to raise instead.
+        use_worker: Query the worker of an open run; otherwise read only the recorded history.
     """
     found = found or await reader.find(thread)
     if found is None:
@@ -54,6 +60,8 @@ async def state_of(
     if found.status in ENDED:
         with contextlib.suppress(HistoryUnreadable):
             run = await reader.history(found)
+    elif not use_worker:
+        run = await reader.history(found)
     if run is None:
         try:
             view = await reader.runs.query(thread, "state")

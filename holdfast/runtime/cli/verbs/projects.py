@@ -22,8 +22,19 @@ _FIRST = {
         "release-1",
     ),
     "loop": ("loop", "package", "--task", "Everything in features.json passes.", "--id", "tally-1"),
+    "research": (
+        "start",
+        "Should we keep our job queue in PostgreSQL, or move it to a broker?",
+        "--workspace",
+        "library",
+        "--thread",
+        "queue-1",
+    ),
 }
 """By template: the first command beside the worker, as the template's README has it."""
+
+_WORKER = {"research": ("--dev", "--skip-time")}
+"""By template: the options of its worker, where they are not `--dev` alone."""
 
 verbs = Verbs()
 
@@ -33,7 +44,8 @@ async def init(
     session: Session,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder, or an existing one.")] = Path(),
     example: Annotated[
-        Literal["release", "loop"] | None, typer.Option(help="Set up an example instead of an agent of your own.")
+        Literal["release", "loop", "research"] | None,
+        typer.Option(help="Set up an example instead of an agent of your own."),
     ] = None,
 ) -> int:
     """Write a small project: an agent, its test, and its settings.
@@ -58,7 +70,7 @@ async def init(
     screen = Text.assemble(
         "Wrote ",
         ", ".join(map(str, written)),
-        f"\n  {enter}{WORKER.command_anywhere('--dev')}",
+        f"\n  {enter}{WORKER.command_anywhere(*_WORKER.get(template, ('--dev',)))}",
         f"\n  {enter}{CLI.command_anywhere(*_FIRST[template])}    (in another terminal)",
     )
     session.output.result({"folder": str(folder.absolute()), "files": [str(path) for path in written]}, screen)

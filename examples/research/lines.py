@@ -1,0 +1,52 @@
+"""Files of JSON lines that several processes append to and read: findings and reports."""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+class LinesUnreadable(Exception):
+    """A line of the file is not a JSON object."""
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """Return the lines of a file, oldest first; none where it does not exist.
+
+    Raises:
+        LinesUnreadable: A line is not a JSON object.
+        OSError: The file cannot be read.
+    """
+    try:
+        with file.open(encoding="utf-8") as opened:
+            fcntl.flock(opened, fcntl.LOCK_SH)  # a line that is being written is not half read
+            return _parsed(opened.read())
+    except FileNotFoundError:
+        return []
+
+
+def _parsed(text: str) -> list[dict[str, Any]]:
+    try:
+        lines = [json.loads(line) for line in text.splitlines()]
+    except ValueError as error:
+        raise LinesUnreadable(f"a line is no JSON: {error}") from None
+    if not all(isinstance(line, dict) for line in lines):
+        raise LinesUnreadable("a line is no JSON object")
+    return lines
+
+
+def append_line(file: Path, line: dict[str, Any]) -> None:
+    """Append a line, and have it on disk.
+
+    Raises:
+        LinesUnreadable: A line that is there already cannot be read: the last one may be cut off.
+        OSError: The file cannot be written.
+    """
+    with file.open("a+", encoding="utf-8") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        opened.seek(0)
+        _parsed(opened.read())
+        opened.write(json.dumps(line) + "\n")
+        opened.flush()
+        os.fsync(opened.fileno())

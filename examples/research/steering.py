@@ -1,0 +1,128 @@
+"""What the demo's scenario is made of: it follows a tree of runs, types a person's commands, and kills workers."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+
+from rich.console import Console
+from temporalio.client import Client
+
+from holdfast.examples.research.progress import Progress
+from holdfast.examples.research.watch import Tree
+from holdfast.examples.shared.commands import Commands
+from holdfast.examples.shared.demo import BaseDemo
+from holdfast.examples.shared.facts import Kill
+from holdfast.examples.shared.folders import DemoFolder
+from holdfast.examples.shared.workers import DemoFailed, Workers
+from holdfast.log.events import AgentEvent, ToolCallFinished
+from holdfast.run.contracts import WORKFLOW
+from holdfast.runtime.programs import CLI
+
+SETTINGS = {
+    "HOLDFAST_CATALOG": "holdfast.examples.research.catalog:catalog",
+    "HOLDFAST_SCRIPT": "holdfast.examples.research.script:script",
+    "COLUMNS": "100",
+}
+"""Environment variables of workers and commands."""
+IMPATIENT = {"HOLDFAST_ANSWER_SECONDS": "2"}
+"""Of a command that is run while no worker is alive to answer it."""
+THREAD = "queue-1"
+PERSON = "maris"
+POLL_SECONDS = 0.1
+"""How often the demo checks for new events."""
+PATIENCE = 60.0
+"""Seconds without events after which the demo fails; with a real LLM, ten times as many."""
+
+
+class TreeDemo(BaseDemo):
+    """A demo of one tree of runs.
+
+    Args:
+        folder: The demo's files.
+        console: The output.
+        scripted: Whether the scripted LLM drives it.
+    """
+
+    _progress: Progress
+    _client: Client
+    _tree: Tree
+
+    def __init__(self, folder: DemoFolder, console: Console, *, scripted: bool) -> None:
+        workers = Workers(folder.home, folder.logs, SETTINGS, options=("--skip-time",))
+        super().__init__(folder, workers, Progress(console, THREAD))
+        self._commands = Commands(folder.home, SETTINGS)
+        self._library = folder.repository
+        self._patience = PATIENCE * (1 if scripted else 10)
+        self._scripted = scripted
+        self._kills: list[Kill] = []
+        self._verified: dict[str, asyncio.Task[bool]] = {}
+        """Whether the log of a sub-agent that has ended is intact, by thread."""
+        self._unseen: deque[tuple[str, AgentEvent]] = deque()
+        """Events that were printed but not acted on yet."""
+
+    async def _person(self, verb: str, *words: str) -> None:
+        """Run a person's command, and report its outcome."""
+        by = [] if verb == "skip" else ["--by", PERSON]
+        done = await self._commands.starter(verb, *words, *by)
+        self._progress.report("person", CLI.command(verb, *words), note=str(done.get("outcome", "")))
+
+    def _kill(self, when: str) -> datetime:
+        self.workers.kill()
+        return self._report_kill(when)
+
+    def _events(self) -> list[AgentEvent]:
+        return [event for run in self._tree.runs for event in run.events]
+
+    def _has(self, kind: type[AgentEvent]) -> bool:
+        return any(isinstance(event, kind) for event in self._tree.root.events)
+
+    def _finished(self, thread: str, number: int) -> bool:
+        runs = (run for run in self._tree.runs if run.thread == thread)
+        return any(isinstance(e, ToolCallFinished) and e.number == number for run in runs for e in run.events)
+
+    async def _until_on_server(self, status: str) -> None:
+        """Wait until the server shows the root's status, which no worker needs to be alive for."""
+        deadline = time.monotonic() + self._patience
+        while (found := await self._tree.root.on_server()).holdfast_status != status:
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"{THREAD} is {found.holdfast_status}, not {status}; see {self.workers.log}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _until(self, condition: Callable[[], object]) -> None:
+        """Print events until the condition holds, or the root has ended.
+
+        Raises:
+            DemoFailed: There are no more events.
+        """
+        since = time.monotonic()
+        while not (condition() or self._tree.ended):
+            if not self.workers.alive():
+                raise DemoFailed(f"worker #{self.workers.started} ended unexpectedly; see {self.workers.log}")
+            if news := await self._tree.news():
+                since = time.monotonic()
+                for thread, event in news:
+                    self._progress.event(thread, event)
+                self._unseen += news
+            elif time.monotonic() > since + self._patience:
+                raise DemoFailed(f"no events for {self._patience:g} s; see {self.workers.log}")
+            else:
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _verify(self, thread: str) -> bool:
+        """Whether `starter.py verify` finds a thread's log intact, in Temporal's histories and the permanent record."""
+        try:
+            found = await self._commands.starter("verify", thread)
+        except DemoFailed:  # a non-zero exit code means that it is not
+            return False
+        return bool(found["ok"]) and found["from"] == ["history", "record"]
+
+    async def _started(self, wanted: int) -> int:
+        """How many agent runs the server has ever started; its list of them lags a little."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            found = (await self._client.count_workflows(f"WorkflowType = '{WORKFLOW}'")).count
+            if found >= wanted or time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(POLL_SECONDS)

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import starter
-from holdfast import Agent, Cannot, Catalog, Policy, ToolContext, allow, ask, deny, tool
+from holdfast import Agent, Cannot, Catalog, Policy, ToolContext, allow, ask, deny, starter, tool
 from holdfast.authority.policy import Approver, Terms
 from holdfast.errors import FileUnreadable, NotPlayable, RunCancelled
 from holdfast.runtime.evaluating.endpoints import scripted
@@ -256,7 +255,7 @@ async def test_forks_and_sub_agents_are_refused(tmp_path: Path) -> None:
 
 
 AGENTS = """
-from holdfast import Agent, Catalog, Policy, allow, ask, tool
+from holdfast import Agent, Catalog, Policy, allow, ask, tool, starter
 
 @tool(effect="read")
 def invoice(number: int) -> dict[str, int]:

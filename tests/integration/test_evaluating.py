@@ -255,7 +255,7 @@ async def test_forks_and_sub_agents_are_refused(tmp_path: Path) -> None:
 
 
 AGENTS = """
-from holdfast import Agent, Catalog, Policy, allow, ask, tool, starter
+from holdfast import Agent, Catalog, Policy, allow, ask, tool
 
 @tool(effect="read")
 def invoice(number: int) -> dict[str, int]:

@@ -47,6 +47,8 @@
     ├── HistoryFileInvalid   a file does not hold the history of an agent run
     ├── FileUnreadable       a portable file cannot be opened
     ├── ExportFailed         a thread cannot be exported to this file
+    ├── NotPlayable          a recorded run cannot be played again: its file does not hold, or it is of another kind
+    ├── SetInvalid           a set of recorded runs cannot be used
     ├── EventUnreadable      a stored event is malformed, or its version is unknown to this release
     ├── FeaturesUnknown      a run has a feature level that this release lacks (`holdfast.run.features`)
     ├── RecordConflict       the permanent record holds a different event at this position
@@ -187,6 +189,14 @@ class FileUnreadable(HoldfastError):
 
 class ExportFailed(HoldfastError):
     """A thread cannot be exported to this file."""
+
+
+class NotPlayable(HoldfastError):
+    """A recorded run cannot be played again: its file does not hold, or it is of a kind that cannot be played."""
+
+
+class SetInvalid(HoldfastError):
+    """A set of recorded runs cannot be used: its file has errors, or it names no run."""
 
 
 class EventUnreadable(HoldfastError):

@@ -6,6 +6,7 @@ with ScriptedLLM(lambda conversation: say("Hello.")) as llm:
     print(llm.base_url)  # set OPENAI_BASE_URL to this
 """
 
+from holdfast.evaluation.evaluation import Evaluation
 from holdfast.runtime.llm.script import (
     Conversation,
     Reply,
@@ -30,6 +31,7 @@ from holdfast.testing.conformance import ArtifactStoreConformance, ThreadStoreCo
 from holdfast.testing.kill_matrix.matrix import KillMatrix, Survival
 from holdfast.testing.kill_matrix.plan import BOUNDARIES, INTERVENTION_BOUNDARIES
 from holdfast.testing.memory_conformance import MemoryStoreConformance
+from holdfast.testing.replaying import replay
 from holdfast.testing.scripted_run import ScriptedRun, agent
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "ArtifactStoreConformance",
     "CallRecord",
     "Conversation",
+    "Evaluation",
     "KillMatrix",
     "MemoryStoreConformance",
     "Reply",
@@ -57,6 +60,7 @@ __all__ = [
     "fail",
     "hang",
     "raw",
+    "replay",
     "say",
     "slow",
     "steps",

@@ -35,6 +35,7 @@ from holdfast.runtime.client.connect import connect
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.time_skipping import skip_time
 from holdfast.runtime.client.trees import Node, pending_of_tree, read_tree
+from holdfast.runtime.devstack.shared import shared_server
 from holdfast.runtime.devstack.temporal_server import NAMESPACE
 from holdfast.runtime.extras import is_installed
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
@@ -47,7 +48,6 @@ from holdfast.runtime.programs import setup_command
 from holdfast.runtime.reading.runs import retrying
 from holdfast.testing.call_records import CallRecord, effects_among, records_of
 from holdfast.testing.scripted_worker import scripted_worker
-from holdfast.testing.server import shared_server
 from holdfast.tools.secrets import Secrets
 
 POLL_SECONDS = 0.01

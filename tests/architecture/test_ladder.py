@@ -35,6 +35,7 @@ PURE = {
     "audit": "authority budget llm log run tools",
     "temporal": "base errors log loop run seals",
     "portable": "agents base errors llm log transcript",
+    "evaluation": "agents authority base budget errors llm log memory run tools trust",
 }
 """Packages (and modules) of the pure core, each with those it may import: of the ones above it."""
 
@@ -63,10 +64,11 @@ RUNTIME = {
     "api": "client composition config encryption programs reading",
     "audit": "client programs reading",
     "portable": "audit client reading",
+    "evaluating": "api client devstack in_memory llm portable reading worker",
     "gateway": "api client composition config encryption programs reading",
     "cli": (
-        "audit client commands composition config encryption keeping llm memory portable programs reading takeover "
-        "workspace"
+        "audit client commands composition config encryption evaluating keeping llm memory portable programs reading "
+        "takeover telemetry workspace"
     ),
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""

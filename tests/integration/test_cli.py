@@ -941,7 +941,7 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     expected = (
         "init start say refine retry pause resume compact cancel fork restart diff extend wake publish approve deny "
         "respond reconcile delegate-authority revoke lift keygen show list log transcript artifact prompt pending "
-        "watch verify export loop remember recall forget trust backup restore forget-thread replay prune migrate "
+        "watch verify export eval loop remember recall forget trust backup restore forget-thread replay prune migrate "
         "doctor skip schedule policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)

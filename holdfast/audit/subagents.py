@@ -33,7 +33,8 @@ def beginnings(state: RunState, event: SubagentStarted) -> Iterator[Sequence[Age
 def raisings(state: RunState, event: BudgetReserved, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
     """Yield what may be recorded where the allowance is raised of a child that was started before a reset."""
     account, number = state.account, event.call or 0
-    begun = events[1] if len(events) > 1 else None
+    # A fork leaves its original between the two.
+    begun = events[1] if len(events) > 1 else SubagentStarted(number=number, thread="", agent="", run_id="?")
     if allowance_name(number) in account.reserved and isinstance(begun, SubagentStarted) and begun.number == number:
         amounts = {"steps": event.steps, "tokens": event.tokens, "usd": Decimal(event.nano_usd) / NANO}
         given = Budget.model_validate({name: amounts[name] for name in SHARED if name in account.limits})

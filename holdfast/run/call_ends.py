@@ -135,7 +135,7 @@ class CallEnds:
             case StartChildren() | LookAtChildren():
                 pass  # it is due again at once
             case EndChildren():
-                pass  # the children are still open: they are cancelled again
+                self._subagents.on_not_ended(request)
             case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
                 self._archiving.on_unsettled()
             case ArchiveRequest():

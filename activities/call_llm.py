@@ -54,6 +54,10 @@ _UNSENT = (
 """Errors before anything of a request is sent."""
 
 
+_TIMED_OUT = (504, 524)
+"""Statuses of a gateway that no longer waits for the endpoint, which may still answer the request."""
+
+
 @dataclass(frozen=True)
 class _Sent:
     """A request to the LLM, and what its reply is read with."""
@@ -209,7 +213,7 @@ class LLM:
                 options={"timeout": timeout, "headers": {**headers, "Content-Type": "application/json"}},
             )
         except openai.APIStatusError as error:
-            sent.attempt.costly = costly
+            sent.attempt.costly = costly or error.status_code in _TIMED_OUT
             raise _application_error(error) from None
         except openai.APIConnectionError as error:
             if isinstance(error.__cause__, _UNSENT):

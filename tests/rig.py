@@ -217,6 +217,16 @@ async def tasks_of(run: WorkflowHandle[Any, Any]) -> list[int]:
     return [event.event_id for event in history if event.HasField("workflow_task_completed_event_attributes")]
 
 
+async def task_of(run: WorkflowHandle[Any, Any], activity: str) -> int:
+    """Return the event to reset a run to before its first call of this activity, which it makes anew.
+
+    How many workflow tasks come before that depends on how fast the machine is.
+    """
+    history = (await run.fetch_history()).events
+    scheduled = (event.activity_task_scheduled_event_attributes for event in history)
+    return next(each.workflow_task_completed_event_id for each in scheduled if each.activity_type.name == activity)
+
+
 async def reset(rig: Rig, run: WorkflowHandle[Any, Any], *, to: int, again: bool = True) -> WorkflowHandle[Any, Any]:
     """Reset a run to the workflow task that this event completed; later signals are sent `again`."""
     request = ResetWorkflowExecutionRequest(

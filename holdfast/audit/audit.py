@@ -15,7 +15,7 @@ from typing import assert_never
 
 from holdfast.audit.events import Expected, Wrong, as_outcome, as_poll, as_reply, difference, same
 from holdfast.audit.forks import together
-from holdfast.audit.subagents import allowance, beginnings, ends, is_subagent_call, raisings, results
+from holdfast.audit.subagents import allowance, beginnings, ends, is_subagent_call, raisings, refuse_words, results
 from holdfast.authority.approvals import COUNTING
 from holdfast.authority.policy import Policy
 from holdfast.log.events import (
@@ -448,6 +448,8 @@ class Audit:
             if event.outcome == "failed" and (state.spec is None or on_loaded(state)):
                 yield [event]
             yield on_time(state, at=event.at)
+        if isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
+            refuse_words(state, event)
 
     def _polls(self, event: WaitPolled, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
         """A poll: the time of the next one, and whether the wait ends with it. A result that does not end it is not in

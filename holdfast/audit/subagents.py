@@ -11,6 +11,7 @@ from holdfast.log.events import AgentEvent, BudgetReserved, SubagentEnded, Subag
 from holdfast.run.children import ChildReport, StartedChild
 from holdfast.run.state import RunState
 from holdfast.run.subagents import gone_words, on_report, on_started, report_words, waits_for, wanted, words_digest
+from holdfast.run.substates.calls import CallState
 from holdfast.run.substates.subagents import Child
 from holdfast.tools.subagents import AGENT_RESULT, RUN_AGENT, SUBAGENT_TOOLS, read_agent_result
 
@@ -32,7 +33,8 @@ def beginnings(state: RunState, event: SubagentStarted) -> Iterator[Sequence[Age
 def raisings(state: RunState, event: BudgetReserved, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
     """Yield what may be recorded where the allowance is raised of a child that was started before a reset."""
     account, number = state.account, event.call or 0
-    begun = events[1] if len(events) > 1 else None
+    # A fork leaves its original between the two.
+    begun = events[1] if len(events) > 1 else SubagentStarted(number=number, thread="", agent="", run_id="?")
     if allowance_name(number) in account.reserved and isinstance(begun, SubagentStarted) and begun.number == number:
         amounts = {"steps": event.steps, "tokens": event.tokens, "usd": Decimal(event.nano_usd) / NANO}
         given = Budget.model_validate({name: amounts[name] for name in SHARED if name in account.limits})
@@ -73,31 +75,47 @@ def results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[Agent
     text = event.text.removeprefix(call.edit_note)
     if call.call.name == RUN_AGENT and text.startswith(_REFUSED):
         yield on_started(state, StartedChild(number=event.number, problem=text.removeprefix(_REFUSED)))
-    given = read_agent_result(call.call) if call.call.name == AGENT_RESULT else None
-    child = state.subagents.of_thread(given.thread) if given else None
-    if child and not child.open:
+    child = _answering(state, call)
+    if child and (not child.said or text == gone_words(child) or words_digest(text) == child.said):
         yield [_read_again(child, event, text)]
 
 
-def _read_again(child: Child, event: ToolCallFinished, text: str) -> ToolCallFinished:
-    """What a call has read of a child that had ended before: its words, by their digest, or that they are gone.
+def refuse_words(state: RunState, event: ToolCallFinished) -> None:
+    """Say what is wrong with the words of a call that has ended in no way that the run can end it.
 
     Raises:
-        Wrong: It has read something else.
+        Wrong: It reads what a child had said before, and has read something else.
     """
+    call = state.calls.find(event.number)
+    child = _answering(state, call) if call and call.phase == "started" else None
+    if call is None or child is None or not child.said:
+        return
+    text = event.text.removeprefix(call.edit_note)
+    if text == gone_words(child) or words_digest(text) == child.said:
+        return
     report = ChildReport.model_validate(
         {"number": child.number, "status": child.status, "text": "", "steps": child.steps}
     )
     head = report_words(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))
+    if not text.startswith(head):
+        raise Wrong(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
+    found = words_digest(text)
+    raise Wrong(f"its content is not what {child.thread} has said: its digest is {found}, and not {child.said}")
+
+
+def _answering(state: RunState, call: CallState) -> Child | None:
+    """The child that had ended before, and whose words a call reads; None for any other call."""
+    given = read_agent_result(call.call) if call.call.name == AGENT_RESULT else None
+    child = state.subagents.of_thread(given.thread) if given else None
+    return child if child and not child.open else None
+
+
+def _read_again(child: Child, event: ToolCallFinished, text: str) -> ToolCallFinished:
+    """What a call has read of a child that had ended before: its words, by their digest, or that they are gone."""
     status, trust = ("ok" if child.status == "completed" else "failed"), child.trust
     if text == gone_words(child):
         status, trust = "failed", "agent"
     elif not child.said:  # a snapshot of an earlier build
         status, trust = event.status, event.trust or "web"
-    elif words_digest(text) != child.said:
-        if not text.startswith(head):
-            raise Wrong(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
-        found = words_digest(text)
-        raise Wrong(f"its content is not what {child.thread} has said: its digest is {found}, and not {child.said}")
     given = {"number": event.number, "status": status, "content": event.content, "trust": trust}
     return ToolCallFinished.model_validate(given)

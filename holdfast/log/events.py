@@ -352,6 +352,8 @@ class ContextExceeded(Event):
 
     type: Literal["context_exceeded"] = "context_exceeded"
     message: str
+    outage: Outage | None = None
+    """With a budget: the attempts that failed before; as the process that failed the call claims."""
 
 
 class CompactionRequested(Event):
@@ -405,6 +407,8 @@ class ReplyRejected(Event):
     """The message that the LLM reads; empty where the results of its calls say it."""
     usage: Usage = Usage()
     """With a budget: the tokens of a rejected summary, which has no `llm_replied`."""
+    outage: Outage | None = None
+    """With a budget: the failed attempts at the request for a rejected summary."""
     cost: int | None = Field(default=None, ge=0)
     """As for `llm_replied`, of a rejected summary."""
 
@@ -916,8 +920,9 @@ class BudgetReserved(Event):
     to start, and the account has reserved its allowance. Recorded from feature level 1 on, for runs with a budget.
 
     Followed by: `llm_replied`, `context_compacted` or `reply_rejected`, which settles it with what it has cost; or
-    `context_exceeded`, `learning_skipped` or `run_blocked`. A call that the provider refuses costs nothing; one that
-    was given up is settled with all that was reserved. An allowance: `subagent_started`; `subagent_ended` settles it.
+    `context_exceeded`, `learning_skipped` or `run_blocked`. A call that the provider refuses costs what the attempts
+    before have; one that was given up is settled with all that was reserved. An allowance: `subagent_started`;
+    `subagent_ended` settles it.
     Correlate: it belongs to the next of these; an allowance to the `run_agent` call of the number `call`. A second one
     for the same call raises the first: the sub-agent was started before the run was reset, with a larger one.
     """

@@ -121,7 +121,7 @@ class CallEnds:
             case LLMRequest(compacting=False) if run.state.ending.learning == "asked":
                 run.record(LearningSkipped(cause=cause, message=message))
             case LLMRequest():
-                run.record(*on_lost_llm(cause, message, Outage.from_details(failure.details)))
+                run.record(*on_lost_llm(run.state, cause, message, Outage.from_details(failure.details)))
             case ToolRequest() if call.number:
                 effect = effect_of(run.state, call.number)
                 outcome = on_lost_call(effect, cause, message, cancelled=failure.cancelled)
@@ -135,7 +135,7 @@ class CallEnds:
             case StartChildren() | LookAtChildren():
                 pass  # it is due again at once
             case EndChildren():
-                pass  # the children are still open: they are cancelled again
+                self._subagents.on_not_ended(request)
             case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
                 self._archiving.on_unsettled()
             case ArchiveRequest():

@@ -148,10 +148,10 @@ def on_time(state: RunState, *, at: datetime) -> Events:
     return [*on_due(state, at=at), *on_learning_time(state, at=at)]
 
 
-def on_lost_llm(cause: str, message: str, outage: Outage | None = None) -> Events:
+def on_lost_llm(state: RunState, cause: str, message: str, outage: Outage | None = None) -> Events:
     """Return the events that follow when an LLM call failed for good; `outage` has the attempts that failed before."""
     if cause == CONTEXT_TOO_LONG:
-        return [ContextExceeded(message=message)]
+        return [ContextExceeded(message=message, outage=outage if state.account.limits else None)]
     return [RunBlocked(cause=cause, message=message, outage=outage)]
 
 
@@ -173,7 +173,7 @@ def on_summary(
         rejected = ReplyRejected(reason=f"asked for a summary of the conversation: {why}")
         if state.account.limits:
             cost = reply.cost if state.account.priced else None
-            rejected = rejected.model_copy(update={"usage": reply.usage, "cost": cost})
+            rejected = rejected.model_copy(update={"usage": reply.usage, "outage": reply.outage, "cost": cost})
         return [rejected, *_on_filtered(state, reply)]
     compaction = on_compaction(state, summary, compacted=compacted, kept=kept, originals=originals)
     cost = reply.cost if state.account.priced else None

@@ -28,14 +28,13 @@ from holdfast.log.events import (
     ToolCallFinished,
 )
 from holdfast.run.allowances import reserved_for, settled_by, with_handed
-from holdfast.run.budgeting import BUDGET_SPENT, actual_cost, first_request, short_of
+from holdfast.run.budgeting import BUDGET_SPENT, actual_cost, first_request, refused_cost, short_of
 from holdfast.run.state import RunState
 
 _REFUSED = "LLMRejected"
 """`holdfast.run.contracts.LLM_REJECTED`, from where snapshots, and so this fold, are imported."""
 
 _MICROSECOND = timedelta(microseconds=1)
-_NOTHING = Cost()
 
 
 def keep_account(before: RunState, event: AgentEvent, after: RunState) -> RunState:
@@ -87,12 +86,13 @@ def _applied(state: RunState, event: AgentEvent) -> Account:
             return account.settle(LLM_CALL, cost)
         case ReplyRejected() if LLM_CALL in account.reserved:
             _require_summary(account)
-            return account.settle(LLM_CALL, actual_cost(account, event.usage, event.cost, steps=0))
+            cost = actual_cost(account, event.usage, event.cost, steps=0, outage=event.outage)
+            return account.settle(LLM_CALL, cost)
         case ContextExceeded():
-            settled = account.settle(LLM_CALL, _NOTHING)
+            settled = account.settle(LLM_CALL, refused_cost(account, event.outage))
             return replace(settled, closing="over") if account.closing == "asked" else settled
         case RunBlocked(cause=cause) if cause == _REFUSED and LLM_CALL in account.reserved:
-            return account.settle(LLM_CALL, _NOTHING)
+            return account.settle(LLM_CALL, refused_cost(account, event.outage))
         case RunFinished():
             return account.lose(LLM_CALL)
         case BudgetLow():

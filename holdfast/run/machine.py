@@ -349,7 +349,8 @@ class AgentRun:
         if self.state.outcome:
             self._close()
             return False
-        if rollover.due and not calls.under_way(ToolRequest):
+        waits = calls.under_way(ToolRequest) or (self._subagents.cancels_left and not rollover.urgent)
+        if rollover.due and not waits:
             return rollover.continue_as_new()
         if not rollover.due:
             self._subagents.proceed()
@@ -360,7 +361,7 @@ class AgentRun:
 
     def _close(self) -> None:
         """End the run when its events are in the permanent record."""
-        if self._calls.under_way(ArchiveRequest, Notice):
+        if self._calls.under_way(ArchiveRequest, Notice) or self._subagents.cancels_left:
             return
         if self._archiving.due:
             self._archiving.write()

@@ -123,6 +123,17 @@ class SubagentWatch:
         self._report(answer.reports)
         self._run.record(*on_unfinished(self._run.state, [ref.number for ref in request.children]))
 
+    def on_not_ended(self, request: EndChildren) -> None:
+        """Cancel those again that the run did not take over. Its own are open, and are cancelled where it ends."""
+        if left := self._left(request):
+            self._calls.call(end_request(self._run.state, *left), self._run.state)
+
+    @property
+    def cancels_left(self) -> bool:
+        """Whether children are being cancelled that the run did not take over: no other Temporal run has them."""
+        orders = [call.request for call in self._calls.under_way(EndChildren)]
+        return any(self._left(order) for order in orders if isinstance(order, EndChildren))
+
     def was_reset(self) -> None:
         """Look at all children: what the run knew of their ends may be gone."""
         self._next = None
@@ -167,6 +178,10 @@ class SubagentWatch:
             times.append(self._next)
         # What is due by now waits for something else, and is done then: a timer could only fire over and over.
         return min((time for time in times if time > self._run.at), default=None)
+
+    def _left(self, order: EndChildren) -> list[ChildRef]:
+        """Those of the order that were started before the run was reset, and that it did not take over."""
+        return [ref for ref in order.children if not self._run.state.subagents.find(ref.number)]
 
     def _starting(self, thread: Any) -> int:
         """The number of the call that is about to start this thread; 0 for none."""

@@ -32,6 +32,7 @@ from holdfast.tools.subagents import (
     read_agent_result,
     read_run_agent,
 )
+from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust, least
 
 LONGEST_THREAD = 200
@@ -51,6 +52,9 @@ END_CHARS = 1_000
 
 END_SECONDS = 30.0
 """How long a run waits for its children when it cancels them, for each level below it."""
+
+UNFINISHED = "it was asked to end, and has not yet: it may still be ending"
+"""The words of a child that has not ended in that time."""
 
 GONE = "what it said then can no longer be read"
 """What a call reads of a child whose words are not those of the log."""
@@ -237,8 +241,8 @@ def end_request(state: RunState, *others: ChildRef) -> EndChildren:
     """Return the order that cancels all open children; or these other ones, which the run does not take over."""
     levels = max(1, deepest(state) - state.origin.depth)
     children = others or tuple(ref_of(state, child) for child in state.subagents.open)
-    clip = min(END_CHARS, REPORT_CHARS // max(1, len(children)))
-    return EndChildren(children=children, seconds=END_SECONDS * levels, clip=clip)
+    chars = min(END_CHARS, REPORT_CHARS // max(1, len(children)))
+    return EndChildren(children=children, seconds=END_SECONDS * levels, clip=chars)
 
 
 def on_report(state: RunState, report: ChildReport) -> list[AgentEvent]:
@@ -284,11 +288,13 @@ def words_again(child: Child, report: ChildReport) -> tuple[str, str, Trust]:
     """
     cost = TreeCost.model_validate({"short": child.short})
     recorded = {"status": child.status, "steps": child.steps, "cost": cost}
-    words = report_words(child, report.model_copy(update=recorded))
     if not child.said:  # a snapshot of an earlier build
         return report_words(child, report), _status_of(report.status), least(report.trust, "agent")
-    if words_digest(words) == child.said:
-        return words, _status_of(child.status), child.trust
+    # A message may have kept the run from ending after it had asked its children to end.
+    for text in (report.text, clip(report.text, END_CHARS), UNFINISHED):
+        words = report_words(child, report.model_copy(update={**recorded, "text": text}))
+        if words_digest(words) == child.said:
+            return words, _status_of(child.status), child.trust
     return gone_words(child), "failed", "agent"
 
 
@@ -319,12 +325,11 @@ def waits_for(call: CallState, child: Child) -> bool:
 
 def on_unfinished(state: RunState, cancelled: Collection[int]) -> list[AgentEvent]:
     """Return the events that note which of the children that were cancelled had not ended in time."""
-    why = "it was asked to end, and has not yet: it may still be ending"
     return [
         event
         for child in state.subagents.open
         if child.number in cancelled
-        for event in on_report(state, ChildReport(number=child.number, status="unfinished", text=why))
+        for event in on_report(state, ChildReport(number=child.number, status="unfinished", text=UNFINISHED))
     ]
 
 

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents.agent import Limits
+from holdfast.audit.audit import Audit
+from holdfast.audit.forks import first_thread
 from holdfast.authority.policy import Extensions, Policy, allow
 from holdfast.base.replacing import replace
 from holdfast.budget.account import LLM_CALL, Account, Cost
@@ -34,7 +36,7 @@ from holdfast.run.commands import Call
 from holdfast.run.contracts import ArchiveRequest, LLMReply, ThreadRequest
 from tests.security.people import PEOPLE
 from tests.unit.plays import SUBAGENT_TOOLS
-from tests.unit.runs import UNGUARDED, Thread, agent_spec, says, tool_spec
+from tests.unit.runs import UNGUARDED, Thread, agent_spec, calls, says, tool_spec
 from tests.unit.test_audit import fault
 
 SMALL: dict[str, Any] = {
@@ -113,6 +115,11 @@ def test_a_child_from_before_a_reset_is_covered_by_what_is_reserved_for_it_now()
     lowered = [*thread.log[:place], raised.model_copy(update={"steps": 3}), *thread.log[place + 1 :]]
     beyond = [*thread.log[:place], raised.model_copy(update={"steps": 99}), *thread.log[place + 1 :]]
     assert all(fault(forged) for forged in (alone, lowered, beyond))
+    fork = thread.fork(at=raised.position)
+    fork.load(1)
+    audit = Audit(first_thread(fork.log, "u"))
+    audit.take(fork.log)
+    assert audit.fault is None, "a fork may leave it right after"
 
 
 @pytest.mark.parametrize("given", [Budget(steps=99), Budget(tokens=5), None])
@@ -128,10 +135,33 @@ def test_a_child_from_before_a_reset_that_the_budget_does_not_cover_is_cancelled
     assert [(event.number, TOO_LARGE in event.text) for event in finished] == [(1, True)]
     assert [child.number for child in thread.state.subagents.open] == [2]
     assert thread.state.account.used("steps") == 1 + share
+    thread.fail(ending, "NotSealed")
+    ending = order(thread, EndChildren)
+    assert [(each.number, each.run_id) for each in ending.request.children] == [(1, "c1")], "it is cancelled again"
     thread.end(ending, ChildReports(reports=(ChildReport(number=1, status="cancelled", text="x"),)))
     end(thread, 2, TreeCost(steps=1))
     assert thread.calling_llm()
     thread.check_consistent()
+    assert fault(thread.log) is None
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_a_run_neither_ends_nor_continues_as_new_before_it_has_cancelled_a_child_from_before_a_reset(
+    continues: bool,
+) -> None:
+    """No other Temporal run has it, so it would go on for ever."""
+    thread = parent(Budget(steps=20))
+    delegate(thread, True)
+    find_again(thread, Budget(steps=99))
+    ending = order(thread, EndChildren)
+    thread.continue_suggested = continues
+    thread.reply(calls("look") if continues else says("done"))
+    assert not thread.waiting(ArchiveRequest)
+    assert not thread.closed
+    thread.end(ending, ChildReports(reports=(ChildReport(number=1, status="cancelled", text="x"),)))
+    thread.archive()
+    assert thread.closed is not continues
+    assert not thread.waiting(EndChildren)
     assert fault(thread.log) is None
 
 

@@ -28,6 +28,7 @@ from holdfast.log.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from holdfast.run.budgeting import MOST_CLAIMED
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, ArchiveRequest, LLMReply, Notice
 from holdfast.run.details import current_details
 from holdfast.run.outlook import run_view
@@ -36,6 +37,7 @@ from holdfast.runtime.llm.prices import cost_of, token_price
 from tests.security.people import PEOPLE
 from tests.unit.runs import UNGUARDED, Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.test_audit import fault
+from tests.unit.test_outages import failed
 
 PRICE = TokenPrice(request=250, reply=2_000)
 SMALL = {"llm_options": {"max_tokens": 100}, "limits": Limits(max_steps=50, tool_result_chars=400, **UNGUARDED)}
@@ -319,6 +321,32 @@ def test_time_counts_only_while_the_run_works() -> None:
     assert thread.calling_llm()
     assert thread.state.account.left("seconds") == timedelta(minutes=10) // timedelta(microseconds=1)
     check(thread)
+
+
+@pytest.mark.parametrize("cause", [LLM_REJECTED, CONTEXT_TOO_LONG])
+@pytest.mark.parametrize(("costly", "charged"), [(0, 0), (2, 2), (10**30, MOST_CLAIMED)])
+def test_what_was_sent_before_a_refusal_is_charged(cause: str, costly: int, charged: int) -> None:
+    """A refusal costs nothing; the attempts before it that had sent their requests may have. No claim is boundless."""
+    thread = budgeted(Budget(tokens=100_000))
+    request = thread.state.account.request_tokens
+    thread.refuse(cause, failed(3).model_copy(update={"costly": costly}).model_dump(mode="json"))
+    assert thread.state.account.spent.tokens == charged * request
+    thread.check_consistent()
+    assert fault(thread.log) is None
+
+
+def test_what_was_sent_before_a_rejected_summary_is_charged() -> None:
+    """Its failed attempts count as those of a summary that can be used."""
+    thread = budgeted(Budget(tokens=100_000))
+    step(thread, prompt_tokens=1_000)
+    before = thread.state.account.spent.tokens
+    thread.refuse(CONTEXT_TOO_LONG)
+    usage = Usage(prompt_tokens=70, completion_tokens=1)
+    outage = failed(3).model_copy(update={"costly": 2})
+    thread.reply(LLMReply(rejected="it is empty.", usage=usage, outage=outage))
+    assert thread.state.account.spent.tokens == before + 3 * 70 + 1
+    thread.check_consistent()
+    assert fault(thread.log) is None
 
 
 def test_refused_lost_and_rejected_calls_are_settled() -> None:

@@ -26,8 +26,10 @@ from holdfast.run.children import (
 from holdfast.run.commands import Call
 from holdfast.run.contracts import LLMReply
 from holdfast.run.subagent_watch import LOOKS
+from holdfast.run.subagents import END_CHARS, GONE, UNFINISHED
 from holdfast.run.substates.constraints import HANDED_BYTES
 from holdfast.tools.cannot import HandedConstraint
+from holdfast.transcript.transcript import clip
 from tests.unit.plays import SUBAGENT_TOOLS
 from tests.unit.runs import Thread, agent_spec, loaded_thread, says, tool_spec
 from tests.unit.test_audit import fault
@@ -217,6 +219,43 @@ def test_other_words_than_those_of_the_log_are_not_read(change: dict[str, Any]) 
         read.text == "Agent helper (thread t.1) had ended before (completed): what it said then can no longer be read"
     )
     assert read.status == "failed"
+    assert fault(thread.log) is None
+    thread.check_consistent()
+
+
+@pytest.mark.parametrize("in_time", [False, True])
+def test_the_words_of_a_child_that_was_asked_to_end_can_be_read_again(in_time: bool) -> None:
+    """A message keeps the run from ending: a call reads what the log has, though a look finds more words than that."""
+    thread = parent(idle_limit=0)
+    thread.reply(helpers(1, background=True))
+    start(thread)
+    thread.reply(says("done"))
+    ending = order(thread, EndChildren)
+    whole = "x" * (2 * END_CHARS)
+    thread.say("one more thing")
+    ended = (completed(1, text=clip(whole, END_CHARS)),) if in_time else ()
+    thread.end(ending, ChildReports(reports=ended))
+    thread.reply(asks(("agent_result", {"thread": "t.1"})))
+    thread.end(order(thread, LookAtChildren), ChildReports(reports=(completed(1, text=whole),)))
+    read = of(thread, ToolCallFinished)[-1]
+    assert GONE not in read.text
+    assert (clip(whole, END_CHARS) if in_time else UNFINISHED) in read.text
+    assert fault(thread.log) is None
+    thread.check_consistent()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_run_that_ends_while_a_call_reads_an_answer_again_passes_the_audit(closed: bool) -> None:
+    """It is cancelled, or closed from outside and continued: the call has other words than the child's."""
+    thread = parent()
+    read_later(thread, completed(1), completed(1))
+    thread.reply(asks(("agent_result", {"thread": "t.1"})))
+    assert thread.waiting(LookAtChildren)
+    if closed:
+        thread.reopen("go on")
+        thread.load_thread()
+    else:
+        thread.cancel()
     assert fault(thread.log) is None
     thread.check_consistent()
 

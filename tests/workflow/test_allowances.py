@@ -25,7 +25,7 @@ from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.replay.scenarios import CATALOG, SCENARIOS
-from tests.rig import Rig, StartRig, check_thread, eventually, reset, tasks_of
+from tests.rig import Rig, StartRig, check_thread, eventually, reset, task_of
 from tests.unit.test_history import EXPECTED
 
 
@@ -201,7 +201,7 @@ async def test_a_reset_never_lets_a_tree_spend_more_than_its_budget(rig: StartRi
         await eventually(lambda: first.query("state"), lambda state: state["pending"])
         began = (await first.describe()).run_id
         wanted[0] = tasks
-        again = await reset(r, run, to=(await tasks_of(run))[1])
+        again = await reset(r, run, to=await task_of(run, "call_llm"))
         kept = len(tasks) == 1
         numbers = [1] if kept else [2, 3]
         for number in numbers:

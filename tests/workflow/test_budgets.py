@@ -57,9 +57,11 @@ async def test_a_run_ends_its_budget_is_extended_and_replays(rig: StartRig, clie
 
 
 async def test_only_attempts_that_had_sent_their_request_and_were_not_refused_are_charged(rig: StartRig) -> None:
-    """A refusal costs nothing, by a status or in words; a connection that ends, or half a reply, may have cost."""
+    """A refusal costs nothing, by a status or in words; a connection that ends, half a reply, or a gateway's time-out
+    may have cost.
+    """
     busy, cut = {"error": {"message": "overloaded"}}, b'{"id": "1", "choices": [{"mess'
-    replies = [say("done"), disconnect(), raw(cut), raw(busy), fail(503, "busy")]
+    replies = [say("done"), disconnect(), raw(cut), raw(busy), fail(503, "busy"), fail(504, "late")]
     agent = Agent(name="clerk", instructions="Work.", budget=Budget(tokens=100_000))
     async with rig(Catalog(agents=[agent]), lambda _: replies.pop()) as r:
         run = await r.start()
@@ -67,9 +69,9 @@ async def test_only_attempts_that_had_sent_their_request_and_were_not_refused_ar
         events = await check_thread(r.client, run)
         (replied,) = [event for event in events if isinstance(event, LLMReplied)]
         assert replied.outage
-        assert (replied.outage.failed, replied.outage.costly) == (4, 2)
+        assert (replied.outage.failed, replied.outage.costly) == (5, 3)
         state = await run.query("state")
-        tokens = 3 * replied.usage.prompt_tokens + replied.usage.completion_tokens
+        tokens = 4 * replied.usage.prompt_tokens + replied.usage.completion_tokens
         assert state["budget"]["limits"][0]["spent"] == str(tokens)
         audit = Audit(run.id)
         audit.take(events)

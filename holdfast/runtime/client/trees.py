@@ -132,4 +132,4 @@ async def pending_of_tree(
 
 
 def _pending(thread: str, state: JSON) -> list[JSON]:
-    return [{"thread": thread, **request} for request in state["pending"]]
+    return [{**request, "thread": thread} for request in state["pending"]]

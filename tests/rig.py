@@ -12,7 +12,7 @@ from uuid import uuid4
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
@@ -200,6 +200,14 @@ async def events_of(handle: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
     return events
 
 
+async def events_and_history(run: WorkflowHandle[Any, Any]) -> tuple[list[AgentEvent], WorkflowHistory]:
+    """Return the events and the history of a Temporal run at the same moment: it may be moving."""
+    while True:
+        before, history = await events_of(run), await run.fetch_history()
+        if before == await events_of(run):
+            return before, history
+
+
 async def runs_of(client: Client, handle: WorkflowHandle[Any, Any]) -> list[WorkflowHandle[Any, Any]]:
     """Yield the Temporal runs of a thread, from the first one through each continue-as-new."""
     run_id = handle.run_id or handle.first_execution_run_id
@@ -255,10 +263,10 @@ async def check_thread(client: Client, handle: WorkflowHandle[Any, Any]) -> list
         debug_mode=True,
     )
     for run in await runs_of(client, handle):
-        history = await run.fetch_history()
+        told, history = await events_and_history(run)
         await replayer.replay_workflow(history)
         own = read_events(history.events)
-        assert own == await events_of(run)
+        assert own == told
         first = own[0].position
         assert first <= len(events), "a gap between two runs"
         assert own[: len(events) - first] == events[first:]

@@ -45,7 +45,7 @@ from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, tog
 from holdfast.testing.scripted_worker import LEAVE
 from holdfast.tools.effects import Effect
 from holdfast.workflows import WORKFLOWS
-from tests.rig import Rig, StartRig, answer_of, events_of, eventually, status_of
+from tests.rig import Rig, StartRig, answer_of, events_and_history, events_of, eventually, status_of
 from tests.unit.runs import agent_spec, calls, says, tool_spec
 
 Handle = WorkflowHandle[Any, Any]
@@ -58,7 +58,8 @@ async def rebuilt(run: Handle) -> list[AgentEvent]:
 
 async def check(run: Handle) -> list[AgentEvent]:
     """Compare the workflow's answers with its history, and return the events."""
-    told, found = await events_of(run), await rebuilt(run)
+    told, history = await events_and_history(run)
+    found = read_events(history.events)
     assert [(event.type, event.at) for event in found] == [(event.type, event.at) for event in told]
     assert found == told
     assert first_altered(found) is None

@@ -346,7 +346,7 @@ class Result(Frozen):
     status: ThreadStatus
     """`completed`; with `until="attention"` also what the run waits for."""
     text: str
-    """The LLM's last reply; empty while a call waits for approval or the run is blocked."""
+    """The LLM's last reply, or what it has handed in where a budget is spent. Empty while it asks or is blocked."""
     steps: int
     usage: Usage
     pending: tuple[PendingRequest, ...] = ()

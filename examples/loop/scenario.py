@@ -13,7 +13,7 @@ from holdfast.examples.loop.jobs import HELP
 from holdfast.examples.loop.progress import Progress
 from holdfast.examples.loop.watch import Watch
 from holdfast.examples.shared.commands import Commands
-from holdfast.examples.shared.demo import BaseDemo
+from holdfast.examples.shared.demo import POLL_SECONDS, BaseDemo, longest_silence
 from holdfast.examples.shared.facts import Kill, Row
 from holdfast.examples.shared.folders import DemoFolder
 from holdfast.examples.shared.git import run_git
@@ -34,10 +34,6 @@ DISRUPTED = 3
 """The iteration in which the loop is paused and its worker killed: the scripted LLM's second attempt at a task."""
 MOST_KILLS = 3
 """How often the demo tries to kill between a commit and its record: sometimes the worker is faster."""
-POLL_SECONDS = 0.1
-"""How often the demo checks for new events."""
-PATIENCE = 60.0
-"""Seconds without events after which the demo fails; with a real LLM, ten times as many."""
 
 
 class Demo(BaseDemo):
@@ -115,7 +111,7 @@ class Demo(BaseDemo):
         Raises:
             DemoFailed: The loop is blocked or has failed, or there are no more events.
         """
-        patience = PATIENCE * (1 if self._scripted else 10)
+        patience = longest_silence(scripted=self._scripted)
         since = time.monotonic()
         killing: asyncio.Task[bool] | None = None
         while (status := self._watch.status) != "completed":

@@ -14,7 +14,7 @@ from holdfast.examples.release.commands import Commands
 from holdfast.examples.release.git import git
 from holdfast.examples.release.progress import Progress
 from holdfast.examples.release.tools import publications, registry_of
-from holdfast.examples.shared.demo import BaseDemo
+from holdfast.examples.shared.demo import POLL_SECONDS, BaseDemo, longest_silence
 from holdfast.examples.shared.facts import Kill, Row
 from holdfast.examples.shared.folders import DemoFolder
 from holdfast.examples.shared.run import Run
@@ -41,10 +41,6 @@ SETTINGS = {
 """Environment variables of worker and starter."""
 TASK = "Release the next version of this package."
 THREAD = "release-trickle"
-POLL_SECONDS = 0.1
-"""How often the demo checks for new events."""
-PATIENCE = 60.0
-"""Seconds without events after which the demo fails; with a real LLM, ten times as many."""
 
 REPORT_SECONDS = 10.0
 """How often the demo reports the pending activities while there are no events."""
@@ -190,7 +186,7 @@ class Demo(BaseDemo):
         Raises:
             DemoFailed: There are no more events.
         """
-        patience = PATIENCE * (1 if self._scripted else 10)
+        patience = longest_silence(scripted=self._scripted)
         since = reported = time.monotonic()
         while not (condition() or self._has(RunFinished)):
             if not self.workers.alive():

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from holdfast.examples.research.progress import Progress
 from holdfast.examples.research.watch import Tree
 from holdfast.examples.shared.commands import Commands
-from holdfast.examples.shared.demo import BaseDemo
+from holdfast.examples.shared.demo import POLL_SECONDS, BaseDemo, longest_silence
 from holdfast.examples.shared.facts import Kill
 from holdfast.examples.shared.folders import DemoFolder
 from holdfast.examples.shared.workers import DemoFailed, Workers
@@ -30,10 +30,6 @@ IMPATIENT = {"HOLDFAST_ANSWER_SECONDS": "2"}
 """Of a command that is run while no worker is alive to answer it."""
 THREAD = "queue-1"
 PERSON = "maris"
-POLL_SECONDS = 0.1
-"""How often the demo checks for new events."""
-PATIENCE = 60.0
-"""Seconds without events after which the demo fails; with a real LLM, ten times as many."""
 
 
 class TreeDemo(BaseDemo):
@@ -54,7 +50,7 @@ class TreeDemo(BaseDemo):
         super().__init__(folder, workers, Progress(console, THREAD))
         self._commands = Commands(folder.home, SETTINGS)
         self._library = folder.repository
-        self._patience = PATIENCE * (1 if scripted else 10)
+        self._patience = longest_silence(scripted=scripted)
         self._scripted = scripted
         self._kills: list[Kill] = []
         self._verified: dict[str, asyncio.Task[bool]] = {}

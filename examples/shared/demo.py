@@ -11,6 +11,14 @@ from holdfast.examples.shared.workers import DemoFailed, Workers
 from holdfast.runtime.config.stack_file import Stack, read_stack
 from holdfast.runtime.programs import WORKER
 
+POLL_SECONDS = 0.1
+"""How often a demo checks for new events."""
+
+
+def longest_silence(*, scripted: bool) -> float:
+    """Return the seconds without events after which a demo fails: a real LLM takes its time."""
+    return 60.0 if scripted else 600.0
+
 
 class BaseDemo(ABC):
     """A demo with one worker at a time.

@@ -79,7 +79,7 @@ class CountingLLM(ScriptedLLM):
         self.asked: Counter[str] = Counter()
 
     def record(self, request: Request) -> None:
-        """Count a request, whatever becomes of the reply."""
+        """Count a request, with or without a reply."""
         self.asked[member_of(json.loads(request.body)["messages"]).name] += len(request.body) // 4
 
 

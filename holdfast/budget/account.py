@@ -1,7 +1,7 @@
 """The account of one run: its limits, what is spent, and what is reserved. A pure value.
 
-1. Whatever may cost something reserves it first, under a name, and settles it with what it has cost: an LLM call with
-   its usage, a sub-agent with what its whole tree has spent.
+1. What a call may cost is reserved first, under a name, and settled with what it has cost: an LLM call with its usage,
+   a sub-agent with what its whole tree has spent.
 2. Nothing is reserved beyond the limits. So what runs side by side never exceeds them together; a call exceeds them by
    no more than it costs beyond its estimate.
 3. What is lost without an answer is settled with all that was reserved.

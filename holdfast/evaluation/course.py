@@ -1,6 +1,6 @@
 """The course of a run: the calls of each step, how they were judged and ended, and what the run came to.
 
-Recordings and plays are both reduced to a course, so that they compare whatever else their logs have.
+Recordings and plays are both reduced to a course, so the rest of their logs does not count.
 """
 
 from collections.abc import Iterable

@@ -12,14 +12,20 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from holdfast.agents.agent import Agent, Limits
 from holdfast.agents.catalog import Catalog
+from holdfast.audit.audit import Audit
 from holdfast.authority.policy import Policy, allow
 from holdfast.loop.state import LoopLimits
+from holdfast.run.evolve import evolve
+from holdfast.run.state import RunState
+from holdfast.runtime.audit.loops import verify_loop
+from holdfast.runtime.cli.loop_screens import loop_screen
+from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.temporal.converter import data_converter
 from holdfast.testing import Conversation, Reply, call, hang, say, together
 from holdfast.workflows import WORKFLOWS
-from tests.rig import StartRig, answer_of, eventually, status_of
+from tests.rig import StartRig, answer_of, check_thread, eventually, status_of
 
 BY = {"by": "alice"}
 TASKS = "# Tasks\n\n- [ ] one\n- [ ] two\n"
@@ -150,6 +156,56 @@ async def test_limits_block_a_loop_until_more_is_granted(rig: StartRig) -> None:
         assert (state["blocked"]["cause"], state["step"]) == ("IterationLimit", 1)
         await handle.signal("retry", BY)
         assert (await handle.result()).iterations == 2
+
+
+async def test_a_limit_of_tokens_ends_an_iteration_that_hands_in_what_it_has(rig: StartRig, client: Client) -> None:
+    """An iteration has what the loop has left, and no call more; the loop is then blocked until `retry` grants more."""
+
+    def reads_on(conversation: Conversation) -> Reply:
+        if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
+            return say("half of it")
+        if "Earlier attempts" in conversation.messages[1]["content"]:
+            return diligent(conversation)
+        return call("write_file", path=f"{conversation.replies}.txt", content="more")
+
+    modest = catalog(tool_result_chars=400)
+    async with rig(modest, reads_on) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop(limits=LoopLimits(tokens=60_000, attempts=1))
+        state = await status_of(handle, "blocked")
+        assert state["blocked"]["cause"] == "TokenLimit"
+        (iteration,) = state["iterations"]
+        assert iteration["outcome"] == "failed"
+        assert "its budget has ended: tokens" in iteration["explanation"]
+        assert "half of it" in iteration["explanation"]
+        run = client.get_workflow_handle(iteration["thread"])
+        run = client.get_workflow_handle(run.id, run_id=(await run.describe()).run_id)
+        assert (await run.result())["result"] == "half of it"
+        events = await check_thread(client, run)
+        state_of_run = RunState(thread=run.id)
+        for event in events:
+            state_of_run = evolve(state_of_run, event)
+        spent = state_of_run.account.spent.tokens
+        (limit,) = state["budget"]["limits"]
+        assert limit == {
+            "limit": "tokens",
+            "allowed": "60000",
+            "spent": str(spent),
+            "reserved": "0",
+            "left": str(60_000 - spent),
+        }
+        assert 0 < spent <= 60_000
+        audit = Audit(run.id)
+        audit.take(events)
+        assert audit.fault is None
+        assert f"tokens {spent} of 60000, 0 reserved" in loop_screen(state, ui=None).plain
+        await handle.signal("retry", BY)
+        assert (await handle.result()).tasks == 1
+        limits = (await handle.query("state"))["budget"]["limits"]
+        assert limits[0]["allowed"] == str(spent + 60_000)
+        found = await verify_loop(Threads(client, task_queue=at_work.task_queue, record=at_work.threads), handle.id)
+        assert found.ok, found.reason
+        await replays(client, handle)
 
 
 @pytest.mark.slow

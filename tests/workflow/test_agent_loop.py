@@ -14,6 +14,7 @@ from holdfast.agents.agent import Agent, Limits
 from holdfast.agents.catalog import Catalog
 from holdfast.audit.audit import Audit
 from holdfast.authority.policy import Policy, allow
+from holdfast.budget.budget import Budget
 from holdfast.loop.state import LoopLimits
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
@@ -31,9 +32,10 @@ BY = {"by": "alice"}
 TASKS = "# Tasks\n\n- [ ] one\n- [ ] two\n"
 
 
-def catalog(**limits: Any) -> Catalog:
+def catalog(*, budget: Budget | None = None, llm: str | None = None, **limits: Any) -> Catalog:
     """Return one agent that may do anything."""
-    agent = Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)), limits=Limits(**limits))
+    shared = {"policy": Policy(rules=(allow(),)), "limits": Limits(**limits), "budget": budget, "llm": llm}
+    agent = Agent(name="builder", instructions="Build.", **shared)  # type: ignore[arg-type]
     return Catalog(agents=[agent], tools=[*workspace_tools(confine="never"), *memory_tools()])
 
 
@@ -206,6 +208,28 @@ async def test_a_limit_of_tokens_ends_an_iteration_that_hands_in_what_it_has(rig
         found = await verify_loop(Threads(client, task_queue=at_work.task_queue, record=at_work.threads), handle.id)
         assert found.ok, found.reason
         await replays(client, handle)
+
+
+@pytest.mark.slow
+async def test_the_end_of_an_agents_own_budget_fails_an_iteration_of_a_loop_with_limits(rig: StartRig) -> None:
+    """The iteration hands in what it has, the loop's limits are not reached, and what was spent is in its account."""
+
+    def never_done(conversation: Conversation) -> Reply:
+        if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
+            return say("half of it")
+        return call("write_file", path=f"{conversation.replies}.txt", content="more")
+
+    frugal = catalog(budget=Budget(tokens=40_000), llm="gpt-5-mini", tool_result_chars=400)
+    async with rig(frugal, never_done) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop(limits=LoopLimits(tokens=10**6, cost=50, attempts=2))
+        state = await status_of(handle, "blocked")
+        assert state["blocked"]["cause"] == "AttemptsFailed"
+        assert ["its budget has ended: tokens" in each["explanation"] for each in state["iterations"]] == [True, True]
+        limits = {each["limit"]: each for each in state["budget"]["limits"]}
+        assert 0 < int(limits["tokens"]["spent"]) <= 80_000
+        assert float(limits["usd"]["spent"]) >= state["cost"] - 1e-6 > 0
+        assert {each["reserved"] for each in limits.values()} == {"0"}
 
 
 @pytest.mark.slow

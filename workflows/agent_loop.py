@@ -18,9 +18,9 @@ from temporalio.exceptions import (
 )
 
 from holdfast.base.replacing import replace
+from holdfast.budget.tree import allowance_of
 from holdfast.log.events import RunBlocked, RunFinished, RunOutcome
 from holdfast.log.loop_events import IterationStarted, LoopEvent
-from holdfast.loop.account import budget_of
 from holdfast.loop.activities import SETTLE, SURVEY
 from holdfast.loop.briefs import initializer_brief, iteration_brief
 from holdfast.loop.decide import Block, Finish, Initialize, Work, next_step, on_settled, on_survey, result_of
@@ -217,7 +217,7 @@ class AgentLoopWorkflow:
         self._record(IterationStarted(number=number, thread=f"{state.thread}-{number}", task=task))
         self._publish()
         iteration = self._state.recent[-1]
-        budget = budget_of(self._state.account, number)
+        budget = allowance_of(self._state.account, number)
         end, explanation, run_id = await run_agent(
             self._loop, iteration, brief, deadline=self._state.deadline, budget=budget
         )

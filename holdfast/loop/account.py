@@ -13,8 +13,8 @@ from typing import Literal
 
 from holdfast.base.replacing import replace
 from holdfast.budget.account import MONEY, Account, Cost, nano_dollars
-from holdfast.budget.budget import NANO, Budget, LimitName, largest
-from holdfast.budget.tree import allowance_name, allowance_of, reserve_allowance, settle_allowance
+from holdfast.budget.budget import NANO, LimitName, largest
+from holdfast.budget.tree import allowance_name, reserve_allowance, settle_allowance
 from holdfast.log.loop_events import IterationEnded, LoopLimits
 from holdfast.loop.state import LoopState
 from holdfast.run.features import LOOP_BUDGETS
@@ -45,11 +45,6 @@ def begun(account: Account, number: int) -> Account:
         return account
     left = Cost(**{name: account.left(name) for name in account.limits})
     return reserve_allowance(replace(account, short=""), number, left)
-
-
-def budget_of(account: Account, number: int) -> Budget | None:
-    """Return the budget of an iteration that has begun; None where the loop limits neither tokens nor money."""
-    return allowance_of(account, number)
 
 
 def settled(account: Account, event: IterationEnded) -> Account:

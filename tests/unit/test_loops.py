@@ -8,11 +8,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from holdfast.budget.budget import Budget
-from holdfast.budget.tree import TreeCost
+from holdfast.budget.tree import TreeCost, allowance_of
 from holdfast.llm.messages import Usage
 from holdfast.log.events import RunBlocked
 from holdfast.log.loop_events import IterationStarted, LoopEvent
-from holdfast.loop.account import budget_of
 from holdfast.loop.briefs import initializer_brief, iteration_brief
 from holdfast.loop.decide import Block, Finish, Initialize, Work, next_step, on_settled, on_survey
 from holdfast.loop.details import loop_details
@@ -226,7 +225,7 @@ def test_an_iteration_gets_what_is_left_and_what_it_has_spent_is_settled() -> No
     begun = loop(tokens=1_000, cost=2.5)
     state = state_after(begun, level=1)
     state = after(state, IterationStarted(number=0, thread="l-0", task="one"))
-    assert budget_of(state.account, 0) == Budget(tokens=1_000, usd="2.5")
+    assert allowance_of(state.account, 0) == Budget(tokens=1_000, usd="2.5")
     state = after(state, on_settled(0, Settled(outcome="completed", spent=TreeCost(tokens=300, nano_usd=10**9))))
     assert [(each["limit"], each["left"]) for each in state.view()["budget"]["limits"]] == [
         ("tokens", "700"),
@@ -234,7 +233,7 @@ def test_an_iteration_gets_what_is_left_and_what_it_has_spent_is_settled() -> No
     ]
     assert Work("one") == step(begun, state, open_tasks())
     state = after(state, IterationStarted(number=1, thread="l-1", task="one"))
-    assert budget_of(state.account, 1) == Budget(tokens=700, usd="1.5")
+    assert allowance_of(state.account, 1) == Budget(tokens=700, usd="1.5")
     state = after(state, on_settled(1, Settled(outcome="failed")))
     found = step(begun, state, open_tasks())
     assert isinstance(found, Block)
@@ -284,4 +283,4 @@ def test_a_loop_of_an_earlier_release_keeps_what_it_has_spent() -> None:
 def test_any_limit_in_dollars_makes_a_budget(cost: float) -> None:
     """One too small or too large for a budget is the smallest or the largest one: the loop never fails for it."""
     state = after(state_after(loop(cost=cost), level=1), IterationStarted(number=0, thread="l-0", task="one"))
-    assert budget_of(state.account, 0) is not None
+    assert allowance_of(state.account, 0) is not None

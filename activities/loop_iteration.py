@@ -1,6 +1,7 @@
 """`survey_workspace` and `settle_iteration`: read a loop's files, and settle the outcome of an iteration."""
 
 import asyncio
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from holdfast.activities.load_agent import require_folder, resolve_agent
 from holdfast.activities.loop_record import LoopRecord
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
+from holdfast.budget.budget import amount_text
+from holdfast.budget.tree import TreeCost
 from holdfast.llm.messages import Usage
 from holdfast.loop.state import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.run import features
@@ -73,15 +76,33 @@ class Loops:
         async with heartbeats():
             state = await _state_of(request.thread)
             events, head = await self._record.end_of(request.thread) if request.log_head else (0, "")
+            spent = await self._spent(request) if request.budget else None
+            if spent and spent.short and not request.explanation:
+                request = request.model_copy(update={"explanation": f"its budget has ended: {spent.short}"})
             usage = Usage.model_validate(state.get("usage", {}))
             last_message = str(state.get("result") or "")
             at = activity.info().scheduled_time
             settled = await asyncio.to_thread(self._files.settle, request, last_message, at)
-        spent = {"usage": usage, "cost": price(request.llm, usage)}
-        return settled.model_copy(update={**spent, "log_events": events, "log_head": head})
+        costs = {"usage": usage, "cost": price(request.llm, usage), "spent": _of_loop(spent, request, state)}
+        return settled.model_copy(update={**costs, "log_events": events, "log_head": head})
+
+    async def _spent(self, request: SettleRequest) -> TreeCost | None:
+        """What the iteration has spent with all runs below it; None where that is unknown."""
+        return await self._record.spent_by(request.thread, request.run_id) if request.run_id else TreeCost()
 
     def _spec(self, agent: str | None) -> AgentSpec:
         return resolve_agent(self._catalog, agent, default_llm=self._default_llm)
+
+
+def _of_loop(spent: TreeCost | None, request: SettleRequest, state: dict[str, Any]) -> TreeCost | None:
+    """What was spent, without the limit that ended it where that is narrower than what the loop gave."""
+    if spent is None or request.budget is None or not spent.short:
+        return spent
+    given = request.budget.units.get(spent.short)
+    limits = (state.get("budget") or {}).get("limits", ())
+    allowed = next((Decimal(each["allowed"]) for each in limits if each["limit"] == spent.short), None)
+    own = given is None or (allowed is not None and allowed < Decimal(amount_text(spent.short, given)))
+    return spent.model_copy(update={"short": ""}) if own else spent
 
 
 def _require_prices(*specs: AgentSpec) -> None:

@@ -13,14 +13,21 @@ from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
+from holdfast.budget.tree import TreeCost
 from holdfast.errors import HistoryUnreadable, RecordUnreadable
 from holdfast.log.loop_events import Logged, LogPart
 from holdfast.log.stored_lines import read_lines
 from holdfast.loop.state import LoopArchived, LoopArchiveRequest
 from holdfast.run.contracts import RECORD_CONFLICT
+from holdfast.runtime.reading.costs import spent_by
+from holdfast.runtime.reading.reader import Reader
+from holdfast.runtime.reading.runs import Runs
 from holdfast.stores import ThreadStore
 from holdfast.temporal.encrypted import decrypt_in_place
 from holdfast.temporal.loop_history import lines_in
+
+ANSWER_WITHIN = 10.0
+"""Seconds that Temporal may take to answer; then Temporal retries the activity."""
 
 log = structlog.get_logger(__name__)
 
@@ -93,6 +100,16 @@ class LoopRecord:
         """Return how many events a thread has in the record, and the digest of the last; (0, "") if it has none."""
         length = await self._store.length(thread)
         return (length, await self._digest(thread, length - 1)) if length else (0, "")
+
+    async def spent_by(self, thread: str, run_id: str) -> TreeCost | None:
+        """Return what a closed run has spent with all runs below it; None where its log does not say.
+
+        Args:
+            thread: The thread.
+            run_id: The first run id of the run.
+        """
+        reader = Reader(Runs(activity.client(), answer_within=ANSWER_WITHIN), self._store)
+        return await spent_by(reader, thread, first_run_id=run_id)
 
     async def _digest(self, thread: str, position: int) -> str:
         """The digest of a recorded event; empty if the record does not have it."""

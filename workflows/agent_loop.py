@@ -18,6 +18,7 @@ from temporalio.exceptions import (
 )
 
 from holdfast.base.replacing import replace
+from holdfast.budget.tree import allowance_of
 from holdfast.log.events import RunBlocked, RunFinished, RunOutcome
 from holdfast.log.loop_events import IterationStarted, LoopEvent
 from holdfast.loop.activities import SETTLE, SURVEY
@@ -216,7 +217,10 @@ class AgentLoopWorkflow:
         self._record(IterationStarted(number=number, thread=f"{state.thread}-{number}", task=task))
         self._publish()
         iteration = self._state.recent[-1]
-        end, explanation = await run_agent(self._loop, iteration, brief, deadline=self._state.deadline)
+        budget = allowance_of(self._state.account, number)
+        end, explanation, run_id = await run_agent(
+            self._loop, iteration, brief, deadline=self._state.deadline, budget=budget
+        )
         request = SettleRequest(
             order=self._order(),
             workspace=self._loop.workspace,
@@ -231,6 +235,8 @@ class AgentLoopWorkflow:
             end=end,
             explanation=explanation,
             log_head=self._state.logged,
+            budget=budget,
+            run_id=run_id if budget else "",
         )
         settling = calls.start_activity(SETTLE, request, self._state)
         try:

@@ -10,19 +10,32 @@ from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedErro
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from holdfast.base.text import one_line
+from holdfast.budget.budget import Budget
 from holdfast.loop.state import Iteration, LoopInput, RunEnd
 from holdfast.run import contracts
 from holdfast.run.contracts import RunInput, RunResult
+from holdfast.run.features import LOOP_BUDGETS
 from holdfast.seals.seals import is_unsealed
 
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
 
 
 async def run_agent(
-    loop: LoopInput, iteration: Iteration, brief: str, *, deadline: datetime | None
-) -> tuple[RunEnd, str]:
-    """Run the iteration's agent; return how it ended, and why if it failed. A cancelled loop waits for it."""
-    starting = asyncio.create_task(_start_agent(loop, iteration, brief))
+    loop: LoopInput, iteration: Iteration, brief: str, *, deadline: datetime | None, budget: Budget | None
+) -> tuple[RunEnd, str, str]:
+    """Run the iteration's agent. A cancelled loop waits for it.
+
+    Args:
+        loop: The loop's input.
+        iteration: The iteration.
+        brief: Its task.
+        deadline: When the iteration is stopped; None for never.
+        budget: What the loop gives to it; None where the loop limits neither tokens nor money.
+
+    Returns:
+        How it ended, why if it failed, and the first run id of its run, which is empty where it could not be started.
+    """
+    starting = asyncio.create_task(_start_agent(loop, iteration, brief, budget))
     in_time = True
     try:
         try:
@@ -31,14 +44,16 @@ async def run_agent(
         except asyncio.CancelledError:
             run = await starting
     except WorkflowAlreadyStartedError:
-        return "failed", f"there is or was a thread {iteration.thread} already"
+        return "failed", f"there is or was a thread {iteration.thread} already", ""
     if not run.done():
         run.cancel()
     end, explanation = await _end_of(run)
-    return ("out_of_time" if end == "cancelled" and not in_time else end), explanation
+    end = "out_of_time" if end == "cancelled" and not in_time else end
+    return end, explanation, run.first_execution_run_id or ""
 
 
-async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str) -> Run:
+async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, budget: Budget | None) -> Run:
+    given = {"budget": budget, "hands_in": True, "features": LOOP_BUDGETS} if budget else {}
     return await workflow.start_child_workflow(
         contracts.WORKFLOW,
         RunInput(
@@ -51,7 +66,7 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str) -> Run
             workspace=loop.workspace,
             idle_limit=0,
             trust="tool" if iteration.task else "person",  # an agent may have written the task
-        ),
+        ).model_copy(update=given),
         id=iteration.thread,
         # An existing thread of that name has its own log, which this run must not continue.
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,

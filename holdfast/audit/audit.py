@@ -15,7 +15,7 @@ from typing import assert_never
 
 from holdfast.audit.events import Expected, Wrong, as_outcome, as_poll, as_reply, difference, same
 from holdfast.audit.forks import together
-from holdfast.audit.subagents import allowance, beginnings, ends, is_subagent_call, raisings, refuse_words, results
+from holdfast.audit.subagents import beginnings, ends, is_subagent_call, raisings, refuse_words, results
 from holdfast.authority.approvals import COUNTING
 from holdfast.authority.policy import Policy
 from holdfast.log.events import (
@@ -292,7 +292,7 @@ class Audit:
                     raise Wrong("its digests are not those of the agent and of the policy that it holds")
                 if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
                     raise Wrong(f"its budget allows more than the agent's own ({own.words})")
-                if (given := allowance(state)) and event.budget != given.narrowed(event.budget):
+                if (given := state.origin.handed) and event.budget != given.narrowed(event.budget):
                     raise Wrong(f"its budget allows more than its parent gave it ({given.words})")
                 yield [event]
             case BudgetReserved(call=int()):

@@ -41,11 +41,6 @@ def raisings(state: RunState, event: BudgetReserved, events: Sequence[AgentEvent
         yield on_started(state, StartedChild(number=number, run_id=begun.run_id, existing=True, budget=given))
 
 
-def allowance(state: RunState) -> Budget | None:
-    """Return what the parent has given to this run; None for a run that has none from it."""
-    return state.origin.lineage.allowance if state.origin.lineage else None
-
-
 def ends(state: RunState, event: SubagentEnded, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
     """Yield what may be recorded where a child ends: its end, and the results of the calls that wait for it."""
     child = state.subagents.find(event.number)

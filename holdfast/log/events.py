@@ -103,6 +103,9 @@ class RunStarted(Event):
     """With a lineage: the policies of the runs above, which judge its calls beside its own."""
     constraints: tuple[HandedConstraint, ...] = ()
     """With a lineage: what the parent's tools said cannot be done."""
+    allowance: Budget | None = None
+    """The budget that a loop gives to this iteration: where it ends, the run hands in what it has, and ends. None for
+    none. Recorded from feature level 1 on."""
 
 
 class RunContinued(Event):

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 
 from holdfast.base.digests import GENESIS
 from holdfast.base.models import Frozen
+from holdfast.budget.tree import TreeCost
 from holdfast.llm.messages import Usage
 from holdfast.log.events import (
     AgentEvent,
@@ -34,7 +35,9 @@ class LoopLimits(Frozen):
 
     iterations: int = Field(default=100, ge=1)
     cost: float | None = Field(default=None, gt=0)
-    """US dollars, by the list prices of the LLM; checked between iterations."""
+    """US dollars, by the list prices of the LLM. What is left is the budget of the next iteration."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Tokens of requests and replies; likewise."""
     seconds: float | None = Field(default=None, gt=0)
     """Seconds since its start, pauses included; the current iteration is stopped."""
     attempts: int = Field(default=3, ge=1)
@@ -124,6 +127,9 @@ class IterationEnded(Event):
     usage: Usage = Usage()
     cost: float | None = None
     """US dollars; None if the price of the LLM is unknown."""
+    spent: TreeCost | None = None
+    """What it and all runs below it have spent of the loop's account; None where that is unknown, and all that the
+    iteration was given counts, or where the loop limits neither tokens nor money."""
     log_events: int = 0
     """How many events the log of its thread had; 0 where that could not be read."""
     log_head: str = ""

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.budget.account import Account
+from holdfast.budget.budget import NANO
 from holdfast.log.loop_events import IterationEnded, LoopLimits, WorkspaceSurveyed
+from holdfast.loop.account import reached
 from holdfast.loop.state import WORDS, LoopInput, LoopResult, LoopState, Settled, Survey
 
 
@@ -82,10 +85,24 @@ def _limit(limits: LoopLimits, state: LoopState, *, at: datetime) -> Block | Non
         return Block("IterationLimit", f"{state.count} iterations have run; `retry` allows {limits.iterations} more")
     if state.deadline and at >= state.deadline:
         return Block("TimeLimit", f"the time limit is reached; `retry` allows {limits.seconds:g} more seconds")
+    if state.account.limits:
+        return _limit_of_account(limits, state.account)
     if state.cost_limit is not None and (state.cost is None or state.cost >= state.cost_limit):
         spent = "an unknown amount" if state.cost is None else f"${state.cost:,.2f}"
         return Block("CostLimit", f"the loop has spent {spent}; `retry` allows ${limits.cost:,.2f} more")
     return None
+
+
+def _limit_of_account(limits: LoopLimits, account: Account) -> Block | None:
+    match reached(account):
+        case "usd":
+            spent = account.spent.usd / NANO
+            return Block("CostLimit", f"the loop has spent ${spent:,.2f}; `retry` allows ${limits.cost:,.2f} more")
+        case "tokens":
+            words = f"the loop has spent {account.spent.tokens:,} tokens; `retry` allows {limits.tokens:,} more"
+            return Block("TokenLimit", words)
+        case _:
+            return None
 
 
 def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:
@@ -116,6 +133,7 @@ def on_settled(number: int, settled: Settled) -> IterationEnded:
         commits=settled.commits,
         usage=settled.usage,
         cost=settled.cost,
+        spent=settled.spent,
         log_events=settled.log_events,
         log_head=settled.log_head,
     )

@@ -2,6 +2,7 @@
 
 from holdfast.base.text import one_line, plain, quoted
 from holdfast.loop.state import Iteration, LoopState
+from holdfast.run.budget_details import budget_details
 from holdfast.run.details import SHOWN_REQUESTS, WHO, blocked_details
 
 
@@ -17,6 +18,8 @@ def loop_details(state: LoopState) -> str:
         lines += ["", WHO]
     if state.blocked:
         lines += blocked_details(state.blocked)
+    if budget := budget_details(state.account):
+        lines += ["", *budget]
     if state.recent:
         lines += ["", *(_iteration(each) for each in reversed(state.recent[-SHOWN_REQUESTS:]))]
     return "\n".join(lines)

@@ -24,6 +24,8 @@ from holdfast.log.loop_events import (
     LoopStarted,
     WorkspaceSurveyed,
 )
+from holdfast.loop.account import begun, opened, settled
+from holdfast.loop.account import retried as grant_again
 from holdfast.loop.state import RECENT, WORDS, Iteration, LoopState, Steered
 from holdfast.run.state import Blocked
 
@@ -54,7 +56,7 @@ def _changed(state: LoopState, event: LoopEvent) -> LoopState:
         case LoopStarted():
             return _begun(event)
         case WorkspaceSurveyed():
-            return replace(
+            surveyed = replace(
                 state,
                 open=event.open,
                 done=event.done,
@@ -63,6 +65,7 @@ def _changed(state: LoopState, event: LoopEvent) -> LoopState:
                 features=max(state.features, event.features),
                 updated_at=at,
             )
+            return opened(surveyed)
         case IterationStarted():
             iteration = Iteration(number=event.number, thread=event.thread, task=event.task, started_at=at)
             return replace(
@@ -71,6 +74,7 @@ def _changed(state: LoopState, event: LoopEvent) -> LoopState:
                 count=state.count + 1,
                 recent=(*state.recent, iteration)[-RECENT:],
                 pauses=0,
+                account=begun(state.account, event.number),
                 updated_at=at,
             )
         case IterationEnded():
@@ -131,6 +135,7 @@ def _settled(state: LoopState, event: IterationEnded) -> LoopState:
         failures=(state.failures if again else 0) + 1 if failed else 0,
         usage=state.usage + event.usage,
         cost=(state.cost or 0) + (event.cost or 0) if known else None,
+        account=settled(state.account, event),
         updated_at=event.at,
     )
 
@@ -143,6 +148,8 @@ def _retried(state: LoopState, at: datetime) -> LoopState:
         retried = replace(retried, count_limit=state.count + limits.iterations)
     if limits.seconds and state.deadline and at >= state.deadline:
         retried = replace(retried, deadline=at + timedelta(seconds=limits.seconds))
+    if state.account.limits:
+        return replace(retried, account=grant_again(state.account, limits))
     if limits.cost and (state.cost is None or state.cost >= (state.cost_limit or 0)):
         cost = state.cost or 0.0
         retried = replace(retried, cost_limit=cost + limits.cost, cost=cost)

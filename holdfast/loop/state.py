@@ -13,6 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from holdfast.base.models import Frozen, Sealed
+from holdfast.budget.account import Account
+from holdfast.budget.budget import Budget
+from holdfast.budget.tree import TreeCost
 from holdfast.llm.messages import Usage
 from holdfast.log.events import RunOutcome
 from holdfast.log.loop_events import IterationOutcome, Logged, LogPart
@@ -140,6 +143,10 @@ class SettleRequest(Order):
     """Why the iteration's run failed."""
     log_head: bool = False
     """Whether to return where the log of the iteration's thread ends."""
+    budget: Budget | None = None
+    """What the loop gave to the iteration: return what that has spent of it. None where that is not asked for."""
+    run_id: str = ""
+    """The first run id of the iteration's run; empty where it could not be started."""
 
 
 class Settled(Answer):
@@ -151,6 +158,10 @@ class Settled(Answer):
     """Commits of this iteration, oldest first: `abc1234 subject`."""
     usage: Usage = Usage()
     cost: float | None = None
+    spent: TreeCost | None = None
+    """What the iteration and all runs below it have spent of the loop's account. `short` is a limit of the loop: one of
+    the agent's own budget is left out.
+    """
     log_events: int = 0
     """How many events the log of the iteration's thread has; 0 where that was not asked for, or cannot be read."""
     log_head: str = ""
@@ -235,6 +246,10 @@ class LoopState:
     updated_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     limits: LoopLimits = field(default_factory=LoopLimits)
     """The limits that the loop was started with."""
+    account: Account = field(default_factory=Account)
+    """What the loop may use of tokens and money, and has spent; without limits where it limits neither, and below the
+    feature level that has it: `cost` and `cost_limit` are compared there.
+    """
     events: int = 0
     """Number of events in the loop's log."""
     pauses: int = 0
@@ -279,6 +294,7 @@ class LoopState:
             "paused": self._paused_view(),
             "usage": self.usage.model_dump(),
             "cost": self.cost,
+            "budget": self.account.view(),
             "tasks": {"done": self.done, "open": self.open},
             "iterations": [each.model_dump(mode="json") for each in self.recent],
             "result": self.result if self.outcome else None,

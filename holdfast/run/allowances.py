@@ -131,5 +131,4 @@ def settled_by(state: RunState, event: AgentEvent) -> Account:
 
 def with_handed(state: RunState, account: Account) -> Account:
     """Return the account of a run that opens, and note whether its budget is an allowance."""
-    lineage = state.origin.lineage
-    return replace(account, handed=True) if lineage and lineage.allowance else account
+    return replace(account, handed=True) if state.origin.handed else account

@@ -82,6 +82,9 @@ class RunInput(Start):
     budget: Budget | None = None
     """What the run may use: no more than its agent's budget allows; None for that one. A sealed start with a budget
     carries the level that has it."""
+    hands_in: bool = False
+    """With a budget: where it ends, the run hands in what it has and ends, and does not wait for `extend`. Of the
+    iteration of a loop."""
     snapshot: RunSnapshot | None = None
     """Where the Temporal run before this one stopped. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()

@@ -41,6 +41,7 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
             schedule=event.schedule or state.origin.schedule,
             lineage=event.lineage or without_allowance(state.origin.lineage),
             policies=event.policies or state.origin.policies,
+            allowance=event.allowance,
         ),
         spec=None,
         steps=state.steps.use_reply(),

@@ -36,7 +36,7 @@ LEVELS: Mapping[int, str] = {
     "before its end; the loop guard, which delays repeated calls, tells the LLM, and asks people; why a tool call "
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
-    "what a run reserves and spends, and `extend`; allowances of sub-agents",
+    "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -104,6 +104,9 @@ SUBAGENTS = 1
 
 BUDGETS = 1
 """A run may have a budget, of which it keeps an account; the signal and update `extend`."""
+
+LOOP_BUDGETS = 1
+"""A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""
 
 
 def require_features(level: int) -> None:

@@ -6,7 +6,7 @@ from holdfast.log.event_log import EventLog
 from holdfast.log.events import RunStarted, UserMessageReceived
 from holdfast.run.consequences import Events, on_reopen
 from holdfast.run.contracts import RunInput
-from holdfast.run.features import SCHEDULED, SUBAGENTS
+from holdfast.run.features import LOOP_BUDGETS, SCHEDULED, SUBAGENTS
 from holdfast.run.forking import ANSWERED, WITHIN_REPLY, forked_events, refuse_fork
 from holdfast.run.state import RunState
 from holdfast.transcript.transcript import Transcript
@@ -48,6 +48,8 @@ def opening_events(
     if begin.lineage and begin.features >= SUBAGENTS:
         handed = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}
         started = started.model_copy(update=handed)
+    if begin.hands_in and begin.features >= LOOP_BUDGETS:
+        started = started.model_copy(update={"allowance": begin.budget})
     task = UserMessageReceived(content=begin.task, by=_canonical_name(begin.by), task=True)
     if begin.fork is None:
         return [*on_reopen(past), started, task]

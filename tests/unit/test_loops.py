@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from holdfast.budget.budget import Budget
+from holdfast.budget.tree import TreeCost, allowance_of
 from holdfast.llm.messages import Usage
 from holdfast.log.events import RunBlocked
 from holdfast.log.loop_events import IterationStarted, LoopEvent
@@ -216,3 +218,69 @@ def test_the_web_ui_shows_the_state_of_a_loop() -> None:
     assert "`l-0` completed: \\# \\`x\\` \\[y\\](z)" in shown
     paused, _, _ = steered(state_after(loop()), "pause")
     assert "### Paused by alice: lunch" in loop_details(paused)
+
+
+def test_an_iteration_gets_what_is_left_and_what_it_has_spent_is_settled() -> None:
+    """All that is left is reserved for an iteration; what it did not spend is free again, an unknown cost counts."""
+    begun = loop(tokens=1_000, cost=2.5)
+    state = state_after(begun, level=1)
+    state = after(state, IterationStarted(number=0, thread="l-0", task="one"))
+    assert allowance_of(state.account, 0) == Budget(tokens=1_000, usd="2.5")
+    state = after(state, on_settled(0, Settled(outcome="completed", spent=TreeCost(tokens=300, nano_usd=10**9))))
+    assert [(each["limit"], each["left"]) for each in state.view()["budget"]["limits"]] == [
+        ("tokens", "700"),
+        ("usd", "1.5"),
+    ]
+    assert Work("one") == step(begun, state, open_tasks())
+    state = after(state, IterationStarted(number=1, thread="l-1", task="one"))
+    assert allowance_of(state.account, 1) == Budget(tokens=700, usd="1.5")
+    state = after(state, on_settled(1, Settled(outcome="failed")))
+    found = step(begun, state, open_tasks())
+    assert isinstance(found, Block)
+    assert (found.cause, found.message) == ("TokenLimit", "the loop has spent 1,000 tokens; `retry` allows 1,000 more")
+
+
+def test_a_limit_that_ends_an_iteration_is_reached() -> None:
+    """What is left is then too little for a call: the loop is blocked, and `retry` grants the same amount again."""
+    begun = loop(tokens=1_000)
+    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=900, short="tokens"))))
+    found = step(begun, state, open_tasks())
+    assert isinstance(found, Block)
+    assert found.cause == "TokenLimit"
+    state, _, _ = steered(blocked(state, found), "retry")
+    assert (state.account.left("tokens"), state.account.limits["tokens"]) == (1_000, 1_900)
+    assert Work("one") == step(begun, state, open_tasks())
+
+
+def test_the_end_of_an_agents_own_budget_reaches_no_limit_of_the_loop() -> None:
+    """The iteration has failed; the loop begins another one, as after any failure."""
+    begun = loop(tokens=1_000)
+    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=300, short="steps"))))
+    assert Work("one") == step(begun, state, open_tasks())
+
+
+def test_what_people_add_to_an_iteration_is_added_to_the_loop() -> None:
+    """As far as it is spent beyond what the loop gave."""
+    begun = loop(tokens=1_000)
+    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    spent = TreeCost(tokens=1_500, more_tokens=2_000)
+    state = after(state, on_settled(0, Settled(outcome="completed", spent=spent)))
+    assert (state.account.limits["tokens"], state.account.left("tokens")) == (1_500, 0)
+
+
+def test_a_loop_of_an_earlier_release_keeps_what_it_has_spent() -> None:
+    """Its account opens with the first survey by a worker of this release; below that level it compares as it did."""
+    begun = loop(cost=2.0)
+    state = state_after(begun, "completed", "completed", level=0)
+    assert state.view()["budget"] is None
+    state = after(state, on_survey(Survey(features=1)))
+    assert (state.account.limits, state.account.left("usd")) == ({"usd": 2 * 10**9}, 10**9)
+
+
+@pytest.mark.parametrize("cost", [1e-12, 1e9])
+def test_any_limit_in_dollars_makes_a_budget(cost: float) -> None:
+    """One too small or too large for a budget is the smallest or the largest one: the loop never fails for it."""
+    state = after(state_after(loop(cost=cost), level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    assert allowance_of(state.account, 0) is not None

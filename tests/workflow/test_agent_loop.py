@@ -12,22 +12,30 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from holdfast.agents.agent import Agent, Limits
 from holdfast.agents.catalog import Catalog
+from holdfast.audit.audit import Audit
 from holdfast.authority.policy import Policy, allow
+from holdfast.budget.budget import Budget
 from holdfast.loop.state import LoopLimits
+from holdfast.run.evolve import evolve
+from holdfast.run.state import RunState
+from holdfast.runtime.audit.loops import verify_loop
+from holdfast.runtime.cli.loop_screens import loop_screen
+from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.temporal.converter import data_converter
 from holdfast.testing import Conversation, Reply, call, hang, say, together
 from holdfast.workflows import WORKFLOWS
-from tests.rig import StartRig, answer_of, eventually, status_of
+from tests.rig import StartRig, answer_of, check_thread, eventually, status_of
 
 BY = {"by": "alice"}
 TASKS = "# Tasks\n\n- [ ] one\n- [ ] two\n"
 
 
-def catalog(**limits: Any) -> Catalog:
+def catalog(*, budget: Budget | None = None, llm: str | None = None, **limits: Any) -> Catalog:
     """Return one agent that may do anything."""
-    agent = Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)), limits=Limits(**limits))
+    shared = {"policy": Policy(rules=(allow(),)), "limits": Limits(**limits), "budget": budget, "llm": llm}
+    agent = Agent(name="builder", instructions="Build.", **shared)  # type: ignore[arg-type]
     return Catalog(agents=[agent], tools=[*workspace_tools(confine="never"), *memory_tools()])
 
 
@@ -150,6 +158,78 @@ async def test_limits_block_a_loop_until_more_is_granted(rig: StartRig) -> None:
         assert (state["blocked"]["cause"], state["step"]) == ("IterationLimit", 1)
         await handle.signal("retry", BY)
         assert (await handle.result()).iterations == 2
+
+
+async def test_a_limit_of_tokens_ends_an_iteration_that_hands_in_what_it_has(rig: StartRig, client: Client) -> None:
+    """An iteration has what the loop has left, and no call more; the loop is then blocked until `retry` grants more."""
+
+    def reads_on(conversation: Conversation) -> Reply:
+        if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
+            return say("half of it")
+        if "Earlier attempts" in conversation.messages[1]["content"]:
+            return diligent(conversation)
+        return call("write_file", path=f"{conversation.replies}.txt", content="more")
+
+    modest = catalog(tool_result_chars=400)
+    async with rig(modest, reads_on) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop(limits=LoopLimits(tokens=60_000, attempts=1))
+        state = await status_of(handle, "blocked")
+        assert state["blocked"]["cause"] == "TokenLimit"
+        (iteration,) = state["iterations"]
+        assert iteration["outcome"] == "failed"
+        assert "its budget has ended: tokens" in iteration["explanation"]
+        assert "half of it" in iteration["explanation"]
+        run = client.get_workflow_handle(iteration["thread"])
+        run = client.get_workflow_handle(run.id, run_id=(await run.describe()).run_id)
+        assert (await run.result())["result"] == "half of it"
+        events = await check_thread(client, run)
+        state_of_run = RunState(thread=run.id)
+        for event in events:
+            state_of_run = evolve(state_of_run, event)
+        spent = state_of_run.account.spent.tokens
+        (limit,) = state["budget"]["limits"]
+        assert limit == {
+            "limit": "tokens",
+            "allowed": "60000",
+            "spent": str(spent),
+            "reserved": "0",
+            "left": str(60_000 - spent),
+        }
+        assert 0 < spent <= 60_000
+        audit = Audit(run.id)
+        audit.take(events)
+        assert audit.fault is None
+        assert f"tokens {spent} of 60000, 0 reserved" in loop_screen(state, ui=None).plain
+        await handle.signal("retry", BY)
+        assert (await handle.result()).tasks == 1
+        limits = (await handle.query("state"))["budget"]["limits"]
+        assert limits[0]["allowed"] == str(spent + 60_000)
+        found = await verify_loop(Threads(client, task_queue=at_work.task_queue, record=at_work.threads), handle.id)
+        assert found.ok, found.reason
+        await replays(client, handle)
+
+
+@pytest.mark.slow
+async def test_the_end_of_an_agents_own_budget_fails_an_iteration_of_a_loop_with_limits(rig: StartRig) -> None:
+    """The iteration hands in what it has, the loop's limits are not reached, and what was spent is in its account."""
+
+    def never_done(conversation: Conversation) -> Reply:
+        if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
+            return say("half of it")
+        return call("write_file", path=f"{conversation.replies}.txt", content="more")
+
+    frugal = catalog(budget=Budget(tokens=40_000), llm="gpt-5-mini", tool_result_chars=400)
+    async with rig(frugal, never_done) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop(limits=LoopLimits(tokens=10**6, cost=50, attempts=2))
+        state = await status_of(handle, "blocked")
+        assert state["blocked"]["cause"] == "AttemptsFailed"
+        assert ["its budget has ended: tokens" in each["explanation"] for each in state["iterations"]] == [True, True]
+        limits = {each["limit"]: each for each in state["budget"]["limits"]}
+        assert 0 < int(limits["tokens"]["spent"]) <= 80_000
+        assert float(limits["usd"]["spent"]) >= state["cost"] - 1e-6 > 0
+        assert {each["reserved"] for each in limits.values()} == {"0"}
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from holdfast.authority.policy import Policy
 from holdfast.base.replacing import replace
+from holdfast.budget.budget import Budget
 from holdfast.lineage import Lineage
 
 
@@ -31,8 +32,15 @@ class RunOrigin:
     """Which run started the thread as a sub-agent; None for none. Later runs of the thread do not change it."""
     policies: tuple[Policy, ...] = ()
     """The policies of the runs above, which judge its calls beside its own."""
+    allowance: Budget | None = None
+    """What a loop gives to this run, its iteration; None for none."""
     deepest: int | None = None
     """Of the fork of a sub-agent's thread: the greatest depth in the original's tree, which is its own limit, too."""
+
+    @property
+    def handed(self) -> Budget | None:
+        """What the run or the loop above gives to this run of its own budget; None for none."""
+        return self.lineage.allowance if self.lineage else self.allowance
 
     def heard(self, by: str) -> "RunOrigin":
         """Note who said something: one person's memory must not be recalled for another person."""

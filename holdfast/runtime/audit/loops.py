@@ -16,6 +16,7 @@ from holdfast.log.event_log import digest_after
 from holdfast.log.events import RunBlocked, RunFinished, RunPaused, RunResumed, RunUnblocked
 from holdfast.log.loop_events import IterationEnded, IterationStarted, LoopEvent, LoopStarted
 from holdfast.log.upcasters import decode_loop_event
+from holdfast.loop.account import reached
 from holdfast.loop.evolve import evolve
 from holdfast.loop.state import LoopState
 from holdfast.runtime.audit.evidence import ADVICE, Finding, Unchecked
@@ -150,6 +151,8 @@ def _wrong(loop: str, state: LoopState, event: LoopEvent) -> str:
             return "no iteration could begin here"
         case IterationStarted() if (event.number, event.thread) != (state.count, f"{loop}-{state.count}"):
             return f"the next iteration is number {state.count}, in thread {loop}-{state.count}"
+        case IterationStarted() if limit := reached(state.account):
+            return f"no iteration could begin here: the loop's limit of {limit} is reached"
         case IterationEnded() if current is None or current.number != event.number:
             return f"iteration {event.number} is not under way"
         case RunResumed() if not state.paused:

@@ -2,6 +2,7 @@
 
 from rich.text import Text
 
+from holdfast.runtime.cli.budget_words import budget_words
 from holdfast.runtime.cli.screens import STATUS_STYLES, tokens_words
 from holdfast.runtime.cli.text import brief, clock, count, visible
 from holdfast.runtime.client.threads import JSON
@@ -22,7 +23,8 @@ def loop_screen(state: JSON, *, ui: str | None) -> Text:
     tasks = f"{state['tasks']['done']} done, {state['tasks']['open']} open"
     cost = "" if state["cost"] is None else f"${state['cost']:,.4f}"
     rows = [("Task", visible(state["task"])), ("Workspace", visible(state["workspace"])), ("Tasks", tasks)]
-    rows += [("Tokens", tokens_words(state["usage"])), ("Cost", cost), ("Web UI", ui or "")]
+    rows += [("Tokens", tokens_words(state["usage"])), ("Cost", cost)]
+    rows += [("Budget", budget_words(state.get("budget"))), ("Web UI", ui or "")]
     for label, text in rows:
         if text:
             screen.append(f"{label:<10} ", "dim").append(text.replace("\n", "\n" + " " * 11) + "\n")

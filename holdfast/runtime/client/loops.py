@@ -29,7 +29,7 @@ from holdfast.log.upcasters import decode_loop_event
 from holdfast.loop.evolve import evolve
 from holdfast.loop.state import LoopInput, LoopState, Steering
 from holdfast.run.contracts import AGENT_NOT_FOUND, LOOP_WORKFLOW, WORKSPACE_NOT_FOUND
-from holdfast.run.features import LOOP_LOG
+from holdfast.run.features import LOOP_BUDGETS, LOOP_LOG
 from holdfast.run.task_summary import memo, summary
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.decisions import UpdateResult, send_update
@@ -93,7 +93,8 @@ async def start_loop(threads: Threads, loop: LoopInput, *, name: str | None = No
     try:
         run = await threads.runs.client.start_workflow(
             LOOP_WORKFLOW,
-            issued(loop),
+            # A worker of 0.1.0 would ignore the limit.
+            issued(loop.model_copy(update={"features": LOOP_BUDGETS}) if loop.limits.tokens else loop),
             id=chosen,
             task_queue=threads.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,

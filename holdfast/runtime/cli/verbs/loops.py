@@ -41,6 +41,7 @@ async def loop(
     cost: Annotated[
         float | None, typer.Option(min=0.01, metavar="USD", help="The same for dollars, by list prices.")
     ] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="The same for tokens of requests and replies.")] = None,
     hours: Annotated[float | None, typer.Option(min=0.001, help="The same for time since its start.")] = None,
     attempts: Annotated[int, typer.Option(min=1, help="The same for failures in a row at one task.")] = 3,
     by: By = None,
@@ -66,6 +67,7 @@ async def loop(
         "limits": {
             "iterations": iterations,
             "cost": cost,
+            "tokens": tokens,
             "seconds": hours * 3600 if hours else None,
             "attempts": attempts,
         },

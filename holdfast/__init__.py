@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     )
     from holdfast.llm.blocks import AudioBlock, FileBlock, ImageBlock, TextBlock
     from holdfast.memory.semantic import ItemNotFound, ItemRefused, MemoryItem, MemoryStore, NewMemory, Recalled
+    from holdfast.portable.manifest import Exported
     from holdfast.runtime.api.client import Client
     from holdfast.runtime.api.schedules import Schedules, ScheduleState
     from holdfast.runtime.api.sync import SyncClient, SyncSchedules, SyncThread
@@ -105,6 +106,7 @@ __all__ = [
     "Confinement",
     "Effect",
     "Escalation",
+    "Exported",
     "Extensions",
     "FileBlock",
     "Found",
@@ -203,6 +205,7 @@ _MODULES = {
     "ServerUnreachable SettingsError StackError TaskDiffers ThreadNotFound ToolSignatureError",
     "holdfast.llm.blocks": "AudioBlock FileBlock ImageBlock TextBlock",
     "holdfast.memory.semantic": "ItemNotFound ItemRefused MemoryItem MemoryStore NewMemory Recalled",
+    "holdfast.portable.manifest": "Exported",
     "holdfast.runtime.api.client": "Client",
     "holdfast.runtime.api.schedules": "ScheduleState Schedules",
     "holdfast.runtime.api.sync": "SyncClient SyncSchedules SyncThread",

@@ -4,6 +4,7 @@ Prose is not compared: a later release may use other words for the same thing.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import takewhile
 from typing import Any
 
@@ -40,6 +41,10 @@ _PROSE = {
 }
 """Fields that say in prose what other fields say for programs; `repeats` is compared when the event is folded."""
 
+_OF_REPLIES = tuple(name for name in LLMReply.model_fields if name in LLMReplied.model_fields)
+_OF_OUTCOMES = tuple(name for name in ToolOutcome.model_fields if name in ToolCallFinished.model_fields)
+"""What a worker returned, of the fields that its event has."""
+
 Expected = AgentEvent | type[RunStarted]
 """An event that has to come, apart from its stamps; or a fact of that type."""
 
@@ -63,16 +68,14 @@ def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
                     problems[each.call.id] = text_of(after.content)
     elif len(events) > 1 and isinstance(events[1], ReplyRejected):
         rejected = events[1].reason or "rejected"
-    given = {name: getattr(event, name) for name in LLMReply.model_fields if name in LLMReplied.model_fields}
+    given = {name: getattr(event, name) for name in _OF_REPLIES}
     return LLMReply(**given, problems=problems, arguments=arguments, rejected=rejected)
 
 
 def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> ToolOutcome:
     """Return what a tool returned, read back from the event that recorded it."""
     if isinstance(event, ToolCallFinished):
-        given = {
-            name: getattr(event, name) for name in ToolOutcome.model_fields if name in ToolCallFinished.model_fields
-        }
+        given = {name: getattr(event, name) for name in _OF_OUTCOMES}
         return ToolOutcome(**{**given, "status": "ok" if event.status == "undone" else event.status})
     if isinstance(event, ReconcileRequested):
         why = event.request.why
@@ -106,7 +109,12 @@ def _equal(expected: AgentEvent, event: AgentEvent) -> bool:
     if type(expected) is not type(event):
         return False
     one, other = vars(expected), vars(event)
-    return all(one[name] == other[name] for name in type(event).model_fields if name not in _STAMPS)
+    return all(one[name] == other[name] for name in _compared_fields(type(event)))
+
+
+@cache
+def _compared_fields(kind: type[AgentEvent]) -> tuple[str, ...]:
+    return tuple(name for name in kind.model_fields if name not in _STAMPS)
 
 
 def _compared(event: AgentEvent) -> dict[str, Any]:

@@ -22,5 +22,5 @@ def together(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
     """Return the first of these events and those that may have been recorded with it: none beyond a fork, which may
     leave its original between two events that were recorded together.
     """
-    fork = (place for place, event in enumerate(events) if place and isinstance(event, RunForked))
-    return events[: next(fork, len(events))]
+    forks = [place for place, event in enumerate(events) if place and event.type == "run_forked"]
+    return events[: forks[0]] if forks else events

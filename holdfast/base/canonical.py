@@ -1,6 +1,7 @@
 """Canonical JSON (RFC 8785): one spelling of each value, over which digests and signatures are computed."""
 
 import json
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -74,12 +75,24 @@ def plain_json(value: Any) -> bytes | None:
     if not _is_plain(value):
         return None
     try:
-        return _PLAIN.encode(value).encode()
+        return "".join(_PLAIN(value, 0)).encode()
     except UnicodeEncodeError as error:
         raise NotPortable(_SURROGATE) from error
 
 
-_PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def _plain_encoder() -> Callable[[Any, int], Iterable[str]]:
+    """Return what writes JSON with sorted keys and without spaces: C, set up once, and not for each value."""
+    encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False)
+    made = getattr(json.encoder, "c_make_encoder", None)
+    if made is None:  # another Python than CPython
+        return lambda value, _: (encoder.encode(value),)
+    fast: Callable[[Any, int], Iterable[str]] = made(
+        None, encoder.default, encode_basestring, None, ":", ",", True, False, True
+    )
+    return fast
+
+
+_PLAIN = _plain_encoder()
 _SURROGATE = "a lone surrogate, half of a character, which UTF-8 cannot represent"
 
 

@@ -8,6 +8,7 @@
 
 from binascii import a2b_base64
 from collections import Counter
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, PlainSerializer, Tag, model_validator
@@ -142,7 +143,12 @@ class ToolCall(Block):
 
         The text, not the number that a parser makes of it: ids beyond 2^53 must not coincide.
         """
-        return digest(["call/1", self.name, self.arguments])
+        return _call_digest(self.name, self.arguments)
+
+
+@lru_cache(maxsize=8)  # a call is digested at each of its events
+def _call_digest(name: str, arguments: str) -> str:
+    return digest(["call/1", name, arguments])
 
 
 _Heard = TextBlock | ImageBlock | FileBlock | AudioBlock

@@ -6,12 +6,12 @@
 3. Digests cover the stored lines, so verify a chain before decoding.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from holdfast.base.parsing import parse_json
 from holdfast.base.text import one_line
 from holdfast.errors import EventUnreadable
 from holdfast.log.events import AgentEvent, Event
@@ -124,7 +124,7 @@ def decode_stored(
 
 def _parsed(line: bytes | str) -> JSON:
     try:
-        event = json.loads(line)
+        event = parse_json(line)
     except (ValueError, RecursionError) as error:
         raise EventUnreadable(f"an event cannot be read: it is not JSON: {one_line(str(error), 200)}") from error
     if not isinstance(event, dict):

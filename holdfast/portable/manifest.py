@@ -6,6 +6,7 @@ manifest, by its digest: so a signature over the statement covers the log and ev
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
@@ -60,6 +61,23 @@ class Subject(NamedTuple):
 
     name: str
     sha256: str
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A portable file that was written."""
+
+    thread: str
+    events: int
+    """How many events the log has."""
+    head: str
+    """The digest of the last event. Who has it can tell whether a later copy of the log begins with this one."""
+    bytes: int
+    """Its size."""
+    signed: bool
+    redacted: bool
+    left_out: tuple[LeftOut, ...]
+    """What the file does not have: `artifacts`, `ledger`."""
 
 
 def read_manifest(data: bytes) -> Manifest:

@@ -61,11 +61,11 @@ RUNTIME = {
     "worker": (
         "client composition config devstack encryption hardening keeping programs reading stores takeover telemetry"
     ),
-    "api": "client composition config encryption programs reading",
     "audit": "client programs reading",
     "portable": "audit client reading",
+    "api": "client composition config encryption portable programs reading",
     "evaluating": "api client devstack in_memory llm portable reading worker",
-    "gateway": "api client composition config encryption programs reading",
+    "gateway": "api client composition config encryption portable programs reading",
     "cli": (
         "audit client commands composition config encryption evaluating keeping llm memory portable programs reading "
         "takeover telemetry workspace"

@@ -34,11 +34,12 @@ from holdfast import (
     ask,
     tool,
 )
-from holdfast.errors import FleetKeyMissing
+from holdfast.errors import ExportFailed, FleetKeyMissing
 from holdfast.llm.messages import AssistantMessage, UserMessage
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.ports import any_free
 from holdfast.runtime.encryption.signing_keys import make_key
+from holdfast.runtime.portable.verify import verify_file
 from holdfast.testing import Conversation, Reply, call, say
 from tests.rig import PATIENCE, Rig, StartRig, environ_of, eventually
 
@@ -363,6 +364,35 @@ async def test_the_sync_face(rig: StartRig, connect: Connect) -> None:
 
     async with rig(catalog(), script) as worker:
         assert await asyncio.to_thread(program, worker) == ["run_finished", "paid 5", True]
+
+
+async def test_a_thread_is_exported_with_its_ledger(rig: StartRig, connect: Connect, tmp_path: Path) -> None:
+    """The file verifies with the key that signed it, has the ledger's rows, and never replaces another file."""
+    key, path = tmp_path / "alice.key", tmp_path / "thread.holdfast"
+    public = make_key(key)
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue, by="alice") as client:
+        thread = await client.start("pay", thread=fresh())
+        (request,) = (await thread.result(until="attention", timeout=PATIENCE)).pending
+        await thread.decide(request, "approve")
+        await thread.result(timeout=PATIENCE)
+        exported, shared = await asyncio.gather(
+            client.thread(thread.id).export(path, key=key),
+            thread.export(tmp_path / "shared.holdfast", redact=True, key=str(key)),
+        )
+        found = await verify_file(path, signer=public)
+        assert (found.ok, found.head, found.thread) == (True, exported.head, thread.id), found.reason
+        assert (exported.signed, exported.left_out, exported.bytes) == (True, (), path.stat().st_size)
+        assert (await verify_file(tmp_path / "shared.holdfast", signer=public)).redacted
+        assert (shared.redacted, shared.head, shared.left_out) == (True, exported.head, ("artifacts",))
+        assert (await thread.export(tmp_path / "again.holdfast", key=key)).head == exported.head
+        assert path.read_bytes() == (tmp_path / "again.holdfast").read_bytes()
+        with pytest.raises(ExportFailed, match="not overwritten"):
+            await thread.export(str(path))
+        with pytest.raises(ThreadNotFound):
+            await client.thread(fresh()).export(tmp_path / "none.holdfast")
+    assert {each.name for each in tmp_path.glob("*.holdfast")} == {
+        f"{n}.holdfast" for n in ("thread", "shared", "again")
+    }
 
 
 def test_the_sync_face_is_the_async_one() -> None:

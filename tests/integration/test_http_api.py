@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx2
@@ -13,10 +14,13 @@ from temporalio.service import RPCError
 
 from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
 from holdfast.authority.policy import Approver, Terms
+from holdfast.authority.signatures import encode_key, public_key
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
+from holdfast.runtime.portable.verify import verify_file
+from holdfast.runtime.reading.record import Evidence
 from holdfast.runtime.stores.artifacts import FolderArtifacts
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_gateway import approval, bearer
@@ -72,6 +76,7 @@ FILE = CallersFile(
         Token(name="alice", sha256=sha256("of-alice"), scopes=RUNS),
         Token(name="bob", sha256=sha256("of-bob"), scopes=RUNS),
         Token(name="billing", sha256=sha256("of-billing"), scopes=RUNS, threads=("billing-",)),
+        Token(name="talker", sha256=sha256("of-talker"), scopes=("say", "list", "transcript", "artifacts")),
         Token(name="old", sha256=sha256("of-old"), scopes=("decide", "say", "read")),
     )
 )
@@ -525,6 +530,43 @@ async def test_an_artifact_is_read_whole_and_in_ranges(rig: StartRig, tmp_path: 
             assert (answer.status_code, answer.content) == (206, part), wanted
         beyond = await http.get(f"{path}/{artifact['address']}", headers={"Range": f"bytes={len(content)}-"})
         assert (beyond.status_code, beyond.headers["Content-Range"]) == (416, f"bytes */{len(content)}")
+
+
+async def test_a_thread_is_exported_as_a_file(rig: StartRig, tmp_path: Any) -> None:
+    """The file verifies with the gateway's key; it has the artifacts that the caller may read, and none if redacted."""
+
+    async def asides(thread: str) -> list[str]:
+        return []
+
+    key = encode_key(b"gateway" * 4 + b"key!")
+    evidence = Evidence(None, asides, FolderArtifacts(tmp_path / "artifacts"))
+    async with http_site(rig, tmp_path, key=key, evidence=evidence) as (http, _):
+        thread = named("order/7 ä")
+        path = f"/threads/{quote(thread, safe='')}/export"
+        await http.put(path.removesuffix("/export"), json={"task": "read"})
+        await settled(http, thread=quote(thread, safe=""), until="end")
+        found = [
+            await http.get(path),
+            await http.get(path, params={"artifacts": False}),
+            await http.get(path, params={"redact": True}),
+            await http.get(path, headers=bearer("of-old")),
+        ]
+        assert [(each.status_code, each.headers["Content-Type"]) for each in found] == [(200, "application/zip")] * 4
+        names = []
+        for each in found:
+            assert int(each.headers["Content-Length"]) == len(each.content)
+            (file := tmp_path / "thread.holdfast").write_bytes(each.content)
+            verified = await verify_file(file, signer=public_key(key))
+            assert (verified.ok, verified.thread) == (True, thread), verified.reason
+            names.append(("artifacts" in {one.what for one in verified.unchecked}, verified.redacted))
+        assert names == [(False, False), (True, False), (True, True), (True, False)]
+        assert found[1].content == found[3].content, "the scope read alone has no artifacts"
+        assert LONG not in found[3].text
+        assert LONG in found[0].text
+        assert b"long long" not in found[2].content
+        disposition = found[0].headers["Content-Disposition"]
+        assert disposition == f"attachment; filename*=UTF-8''{quote(thread, safe='')}.holdfast"
+        assert (await http.get(f"/threads/{named()}/export")).status_code == 404
 
 
 async def test_a_failed_run_has_a_result_that_says_why(rig: StartRig, tmp_path: Any) -> None:

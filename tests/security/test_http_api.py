@@ -1,7 +1,9 @@
 """Attacks on the HTTP API: other people's threads, forged ids, keys that collide, pages in a browser, huge waits."""
 
 import asyncio
+import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -10,13 +12,14 @@ import pytest
 
 from holdfast import Agent, Catalog, ImageBlock, Policy, allow, tool
 from holdfast.log.references import left_out
+from holdfast.runtime.gateway import app
 from holdfast.runtime.gateway.limits import BODY_BYTES
 from holdfast.runtime.gateway.quotas import Quota
 from holdfast.runtime.stores.artifacts import FolderArtifacts
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_gateway import bearer
 from tests.integration.test_http_api import LONG, gateway_of, http_site, named, settled
-from tests.rig import StartRig
+from tests.rig import StartRig, eventually
 
 JSON = dict[str, Any]
 
@@ -53,7 +56,16 @@ async def test_a_restricted_token_reaches_no_other_thread(rig: StartRig, tmp_pat
         await http.put(f"/threads/{theirs}", json={"task": "pay"})
         await settled(http, theirs)
         mine = bearer("of-billing")
-        gets = ("", "/result", "/pending", "/events", "/messages", "/artifacts", f"/artifacts/sha256:{'0' * 64}")
+        gets = (
+            "",
+            "/result",
+            "/pending",
+            "/events",
+            "/messages",
+            "/artifacts",
+            f"/artifacts/sha256:{'0' * 64}",
+            "/export",
+        )
         posts: dict[str, JSON] = {
             "decisions": {"decision": "deny", "request": "1", "digest": "0" * 64},
             "messages": {"message": "x"},
@@ -292,6 +304,39 @@ async def test_huge_waits_and_pages_are_bounded(rig: StartRig, tmp_path: Any) ->
         assert {422} == {answer.status_code for answer in wrong}
         long = await http.post("/threads", content=b'{"task": "' + b"x" * BODY_BYTES + b'"}')
         assert long.status_code == 413
+
+
+def exporting(http: httpx2.AsyncClient, path: str) -> Callable[[], Awaitable[int]]:
+    """Return what exports once, and returns the status: 429 for a moment after an export that has just been sent."""
+
+    async def get() -> int:
+        return (await http.get(path)).status_code
+
+    return get
+
+
+async def test_an_export_is_bounded_and_needs_the_right_to_read(
+    rig: StartRig, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may not read events gets no file, nor does a stranger; no one makes the gateway write files without end; and
+    nothing of an export stays on the disk, whether it ends well or not.
+    """
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(app, "EXPORTS_EACH", 0)
+    async with http_site(rig, tmp_path / "none") as (http, worker):
+        path = f"/threads/{named()}"
+        await http.put(path, json={"task": "Hello"})
+        await settled(http, path.removeprefix("/threads/"), "end")
+        assert (await http.get(f"{path}/export")).status_code == 429
+        monkeypatch.setattr(app, "EXPORTS_EACH", 1)
+        async with gateway_of(worker) as other:
+            for _ in range(3):  # each gives its place back
+                await eventually(exporting(other, f"{path}/export"), lambda status: status == 200)
+                await eventually(exporting(other, f"/threads/{named()}/export"), lambda status: status == 404)
+            assert (await other.get(f"{path}/export", headers=bearer("of-talker"))).status_code == 403
+            assert (await other.get(f"{path}/export", headers=bearer("of-nobody"))).status_code == 401
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 async def test_starts_count_towards_the_quota(rig: StartRig, tmp_path: Any) -> None:

@@ -20,11 +20,12 @@ from holdfast.log.events import AgentEvent, AgentLoaded, ApprovalRequested, Deci
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.portable import members
 from holdfast.portable.layout import Entry, local_header
+from holdfast.portable.manifest import Exported
 from holdfast.portable.members import ARTIFACTS, DERIVED, INTENT, LEDGER, LOG, MANIFEST, STATEMENT
 from holdfast.runtime.cli.file_screens import file_screen
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.portable.export import Exported, export_thread
+from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.verify import FileVerification, verify_file
 from holdfast.runtime.reading.record import Evidence
 from holdfast.runtime.stores.artifacts import PostgresArtifacts

@@ -15,7 +15,7 @@ from holdfast.llm.blocks import Content
 from holdfast.run.comparing import Comparison
 from holdfast.run.state import Status
 from holdfast.runtime.api.schedules import Schedules
-from holdfast.runtime.api.thread import Thread, named
+from holdfast.runtime.api.thread import OpenEvidence, Thread, named
 from holdfast.runtime.api.views import ThreadSummary
 from holdfast.runtime.client.comparing import compare_threads
 from holdfast.runtime.client.idempotent_starts import start_once
@@ -38,11 +38,14 @@ class Client:
     It may be used by any number of tasks at once.
     """
 
-    def __init__(self, threads: Threads, *, by: str = "", key: Path | None = None) -> None:
+    def __init__(
+        self, threads: Threads, *, by: str = "", key: Path | None = None, evidence: OpenEvidence | None = None
+    ) -> None:
         self._threads = threads
         self._by = by
         self._key = key
-        self.schedules = Schedules(threads, by=by, key=key)
+        self._evidence = evidence
+        self.schedules = Schedules(threads, by=by, key=key, evidence=evidence)
         """Runs that start by cron or interval."""
 
     @classmethod
@@ -117,7 +120,7 @@ class Client:
                 answer_within=settings.answer_seconds,
                 record=record,
             )
-            yield cls(threads, by=settings.by or "", key=settings.key)
+            yield cls(threads, by=settings.by or "", key=settings.key, evidence=parts.evidence)
 
     async def start(
         self,
@@ -189,7 +192,9 @@ class Client:
         Raises:
             ThreadIdInvalid: The text cannot be a thread id.
         """
-        return Thread(check_thread_id(thread), threads=self._threads, by=self._by, key=self._key)
+        return Thread(
+            check_thread_id(thread), threads=self._threads, by=self._by, key=self._key, evidence=self._evidence
+        )
 
     async def threads(self, *, status: Status | None = None, limit: int = 100) -> list[ThreadSummary]:
         """List threads, newest first.

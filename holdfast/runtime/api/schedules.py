@@ -7,7 +7,7 @@ from typing import Literal
 from holdfast.base.models import Frozen
 from holdfast.budget.budget import Budget
 from holdfast.llm.blocks import Content
-from holdfast.runtime.api.thread import Thread, named
+from holdfast.runtime.api.thread import OpenEvidence, Thread, named
 from holdfast.runtime.api.views import ThreadStatus
 from holdfast.runtime.client import schedules
 from holdfast.runtime.client.schedule_definitions import Definition, Overlap
@@ -76,10 +76,13 @@ class Schedules:
     `ScheduleNotFound` if there is no schedule of that name.
     """
 
-    def __init__(self, threads: Threads, *, by: str = "", key: Path | None = None) -> None:
+    def __init__(
+        self, threads: Threads, *, by: str = "", key: Path | None = None, evidence: OpenEvidence | None = None
+    ) -> None:
         self._threads = threads
         self._by = by
         self._key = key
+        self._evidence = evidence
 
     async def add(
         self,
@@ -171,7 +174,9 @@ class Schedules:
         if Temporal has not begun within that time; it will.
         """
         thread = await schedules.trigger_schedule(self._threads, name)
-        return Thread(thread, threads=self._threads, by=self._by, key=self._key) if thread else None
+        if not thread:
+            return None
+        return Thread(thread, threads=self._threads, by=self._by, key=self._key, evidence=self._evidence)
 
     async def delete(self, name: str) -> None:
         """Delete a schedule. Its threads stay, and open runs continue."""

@@ -163,6 +163,7 @@ class SyncThread(_Face[Thread]):
     state = Call(Thread.state)
     events = Each(Thread.events)
     messages = Call(Thread.messages)
+    export = Call(Thread.export)
     pending = Call(Thread.pending)
     decide = Call(Thread.decide)
     say = Call(Thread.say)

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -18,6 +19,7 @@ from holdfast.llm.blocks import Content
 from holdfast.llm.messages import AnyMessage, from_json
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
+from holdfast.portable.manifest import Exported
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
 from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, waking
@@ -26,10 +28,14 @@ from holdfast.runtime.client.follow import follow as follow_events
 from holdfast.runtime.client.messages import MessageResult
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, read_key, signed
+from holdfast.runtime.programs import setup_command
+from holdfast.runtime.reading.record import Evidence
 from holdfast.runtime.reading.states import decode_lines
 
 _log = logging.getLogger("holdfast.client")
 AnswerT = TypeVar("AnswerT", UpdateResult, MessageResult)
+OpenEvidence = Callable[[], Awaitable[Evidence]]
+"""Opens the ledger and the artifact store, when they are first needed."""
 
 
 class Thread:
@@ -40,12 +46,21 @@ class Thread:
     `ServerUnreachable` if Temporal does not answer.
     """
 
-    def __init__(self, thread: str, *, threads: Threads, by: str = "", key: Path | None = None) -> None:
+    def __init__(
+        self,
+        thread: str,
+        *,
+        threads: Threads,
+        by: str = "",
+        key: Path | None = None,
+        evidence: OpenEvidence | None = None,
+    ) -> None:
         self.id = thread
         """The thread id, which is Temporal's workflow id."""
         self._threads = threads
         self._by = by
         self._key = key
+        self._evidence = evidence
 
     def __repr__(self) -> str:
         return f"Thread({self.id!r})"
@@ -105,6 +120,48 @@ class Thread:
         """
         found = self._threads.messages(self.id, active=active, note=_log.info)
         return [from_json(each) async for each in found]
+
+    async def export(
+        self,
+        path: Path | str,
+        *,
+        redact: bool = False,
+        artifacts: bool = True,
+        key: Path | str | None = None,
+    ) -> Exported:
+        """Write the thread to a new file that verifies offline, as `holdfast export` does.
+
+        An open run is exported as far as it is recorded. The ledger and the artifacts come from the database that the
+        client knows; `left_out` says which of them the file does not have.
+
+        Args:
+            path: The file. An existing one is never overwritten.
+            redact: Drop bodies and artifacts, and keep digests.
+            artifacts: Whether the file is to have the artifacts.
+            key: The file of the private key to sign with; None for the client's `key`. Without one, the file is not
+                signed, and anybody could have made it.
+
+        Raises:
+            ExportFailed: The file exists, cannot be written or would be too large; or the id is that of a loop.
+            EventsMissing: Some of the thread's events can no longer be read.
+            ArtifactNotFound: The store lacks an artifact that an event refers to.
+            SettingsError: The key cannot be read, or a package is missing.
+        """
+        if not (find_spec("psycopg") and find_spec("securesystemslib")):
+            raise SettingsError(f"exporting needs packages of the command line: {setup_command('cli')}")
+        from holdfast.runtime.portable.export import export_thread
+
+        chosen = Path(key) if key else self._key
+        return await export_thread(
+            self._threads,
+            self.id,
+            Path(path),
+            evidence=await self._evidence() if self._evidence else None,
+            private=read_key(chosen) if chosen else None,
+            redact=redact,
+            artifacts=artifacts,
+            note=_log.info,
+        )
 
     async def pending(self) -> tuple[PendingRequest, ...]:
         """Return the open requests: calls that wait for approval, and calls whose outcome is unknown."""
@@ -460,7 +517,7 @@ class Thread:
             by=named(self._by if by is None else by),
             by_proven=by_proven or by is None,
         )
-        return Thread(done.thread, threads=self._threads, by=self._by, key=self._key)
+        return Thread(done.thread, threads=self._threads, by=self._by, key=self._key, evidence=self._evidence)
 
     async def restart(
         self,
@@ -498,7 +555,7 @@ class Thread:
             by=named(self._by if by is None else by) or None,
             by_proven=by_proven or by is None,
         )
-        return Thread(started.thread, threads=self._threads, by=self._by, key=self._key)
+        return Thread(started.thread, threads=self._threads, by=self._by, key=self._key, evidence=self._evidence)
 
     async def cancel(self, reason: str = "") -> UpdateResult:
         """Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.

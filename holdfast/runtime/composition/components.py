@@ -3,6 +3,7 @@
 Imports are inside the methods: the command line refuses most mistakes before it needs any of the parts.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -81,6 +82,7 @@ class Components:
         self._quiet = quiet
         self._client: Client | None = None
         self._pool: AsyncConnectionPool | None = None
+        self._opening = asyncio.Lock()
         self._llm: openai.AsyncOpenAI | None = None
         self.cleanup = cleanup
 
@@ -212,14 +214,15 @@ class Components:
 
     async def pool(self) -> "AsyncConnectionPool | None":
         """Connections to the database; None where none is known. This does not wait until it answers."""
-        if self._pool is None and (url := self.database_url):
-            import logging
+        async with self._opening:  # a program exports several threads at once
+            if self._pool is None and (url := self.database_url):
+                import logging
 
-            from holdfast.runtime.stores.pool import open_pool
+                from holdfast.runtime.stores.pool import open_pool
 
-            # The pool would log each attempt on stderr. The caller reports what came of it.
-            logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-            self._pool = await self.cleanup.enter_async_context(open_pool(url, size=self._connections))
+                # The pool would log each attempt on stderr. The caller reports what came of it.
+                logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+                self._pool = await self.cleanup.enter_async_context(open_pool(url, size=self._connections))
         return self._pool
 
     async def stores(self, *, embeddings: "Embeddings | None" = None) -> "Stores":

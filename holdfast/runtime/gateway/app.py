@@ -21,6 +21,7 @@ from holdfast.runtime.gateway.artifacts import artifacts_router
 from holdfast.runtime.gateway.authentication import Authenticator
 from holdfast.runtime.gateway.callers import Callers
 from holdfast.runtime.gateway.events import events_router
+from holdfast.runtime.gateway.exports import exports_router
 from holdfast.runtime.gateway.forking import forking_router
 from holdfast.runtime.gateway.health import health_router
 from holdfast.runtime.gateway.limits import BODY_BYTES, BODY_SECONDS, Limits
@@ -40,6 +41,7 @@ from holdfast.runtime.gateway.results import results_router
 from holdfast.runtime.gateway.scheduling import scheduling_router
 from holdfast.runtime.gateway.slack import slack_router
 from holdfast.runtime.gateway.starting import starting_router
+from holdfast.runtime.reading.record import Evidence
 from holdfast.stores import ArtifactStore
 
 FOLLOWERS = 64
@@ -47,6 +49,8 @@ FOLLOWERS = 64
 a few milliseconds each."""
 FOLLOWERS_EACH = 16
 """The most of them for one caller."""
+EXPORTS, EXPORTS_EACH = 8, 2
+"""The most exports at once, and of one caller: each reads a whole thread, and has a file on disk while it is sent."""
 WAIT_SECONDS = 30
 """The longest wait for a result: less than what proxies allow, and than `limits.ANSWER_SECONDS`."""
 
@@ -70,6 +74,7 @@ def build_app(
     body_seconds: float = BODY_SECONDS,
     wait_seconds: int = WAIT_SECONDS,
     artifacts: ArtifactStore | None = None,
+    evidence: Evidence | None = None,
     codec: PayloadCodec | None = None,
     ui: str | None = None,
 ) -> Limits:
@@ -89,6 +94,7 @@ def build_app(
         body_seconds: The time within which a body has to arrive.
         wait_seconds: The longest wait for a result.
         artifacts: The artifact store; None to read no artifact's content.
+        evidence: Ledger and artifacts, for exports; None to leave them out.
         codec: Decrypts for Temporal's Web UI, at /codec, for callers with the scope; None where nothing is encrypted.
         ui: The Web UI, whose page may use /codec; None for no /codec.
     """
@@ -114,6 +120,7 @@ def build_app(
         events_router(threads, authenticator, places("streams")),
         results_router(threads, authenticator, places("waits"), longest=wait_seconds),
         artifacts_router(threads, authenticator, artifacts, places("downloads")),
+        exports_router(threads, authenticator, evidence, Places("exports", EXPORTS, EXPORTS_EACH), key=key),
         acting_router(authenticator, actions),
         scheduling_router(threads, authenticator),
         publishing_router(threads, authenticator),

@@ -19,6 +19,7 @@ from holdfast.errors import (
     ArtifactNotFound,
     CursorInvalid,
     EventsMissing,
+    ExportFailed,
     HistoryUnreadable,
     HoldfastError,
     LogBroken,
@@ -132,6 +133,11 @@ def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
         case ArtifactAltered():
             where = f"`{CLI.command('verify')}` names the event"
             return HTTPProblem(409, f"the artifact's content was altered, so none of it is returned; {where}")
+        case ExportFailed() if error.__cause__ is None:
+            return HTTPProblem(409, str(error), outcome="refused")
+        case ExportFailed():
+            log.warning("export_failed", thread=thread, why=str(error))
+            return HTTPProblem(503, "the gateway has no room for the file; try again later")
         case NeverRan():
             return HTTPProblem(
                 409, f"the run of thread {thread!r} was closed before a worker picked it up", outcome="too_late"

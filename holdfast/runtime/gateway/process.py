@@ -52,6 +52,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 audience=audience,
                 slack_secret=slack.get_secret_value() if slack else None,
                 artifacts=stores.artifacts,
+                evidence=await parts.evidence(),
                 codec=codec if codec.encrypts else None,
                 ui=parts.ui,
             )

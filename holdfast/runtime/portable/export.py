@@ -15,7 +15,7 @@ from holdfast.log.events import AgentLoaded, RunContinued
 from holdfast.log.references import artifacts_of
 from holdfast.log.upcasters import decode_event
 from holdfast.portable.derived import Derived
-from holdfast.portable.manifest import LeftOut, Manifest
+from holdfast.portable.manifest import Exported, LeftOut, Manifest
 from holdfast.portable.members import LEDGER, LOG, REDACTED_LOG, artifact_member
 from holdfast.portable.redaction import redacted, redacted_row
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
@@ -25,20 +25,6 @@ from holdfast.runtime.portable.writer import Writer, new_file
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.record import Evidence, call_store
 from holdfast.stores import EffectRow, origin_of
-
-
-@dataclass(frozen=True)
-class Exported:
-    """A file that was written."""
-
-    thread: str
-    events: int
-    head: str
-    """The digest of the last event. Who has it can tell whether a later copy of the log begins with this one."""
-    bytes: int
-    signed: bool
-    redacted: bool
-    left_out: tuple[LeftOut, ...]
 
 
 @dataclass

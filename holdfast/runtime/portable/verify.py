@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast.authority.policy import Policy
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
+from holdfast.base.parsing import parse_json
 from holdfast.errors import NotPortable
 from holdfast.portable.layout import Unsound
 from holdfast.portable.members import ARTIFACTS, DERIVED, LEDGER, LOG, REDACTED_LOG, STATEMENT, artifact_member
@@ -143,7 +144,7 @@ def _check_chain(file: PortableFile, name: str, digest_of: Callable[[str, dict[s
     first: dict[object, object] = {}  # fork → the thread that its log begins with
     for line in file.lines(name):
         try:
-            event = json.loads(line)
+            event = parse_json(line)
             sound = isinstance(event, dict) and canonical(event) == line
         except (ValueError, RecursionError, NotPortable):
             event, sound = {}, False

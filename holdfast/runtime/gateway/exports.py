@@ -1,0 +1,120 @@
+"""The route that exports a thread as one file, which verifies offline.
+
+The file is written to the disk first, because its headers have sizes and checksums; it has no name any more when the
+first byte is sent. Callers with the scope `read` get the log; artifacts take their own scope, as everywhere.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from holdfast.portable.manifest import Exported
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.gateway.authentication import Access, Authenticator
+from holdfast.runtime.gateway.descriptions import ON_THREAD, content, problems
+from holdfast.runtime.gateway.limits import Message, Receive, Send
+from holdfast.runtime.gateway.pages import note
+from holdfast.runtime.gateway.places import Places
+from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.reading.record import Evidence
+
+PART_BYTES = 1024 * 1024
+"""How much of the file is in memory at once."""
+
+MEDIA_TYPE = "application/zip"
+
+
+class ExportResponse(StreamingResponse):
+    """A portable file, which holds a place until it has been sent.
+
+    Args:
+        file: The file, without a name on the disk; it is closed at the end.
+        exported: What was written to it.
+        places: Counts this one: the caller has entered already.
+        caller: The caller's name.
+    """
+
+    def __init__(self, file: BinaryIO, exported: Exported, *, places: Places, caller: str) -> None:
+        self._file = file
+        self._places = places
+        self._caller = caller
+        headers = {
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(exported.thread, safe='')}.holdfast",
+            "Content-Length": str(exported.bytes),
+            "Content-Security-Policy": "default-src 'none'; sandbox",
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+        super().__init__(_parts(file), headers=headers, media_type=MEDIA_TYPE)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._file.close()
+            self._places.leave(self._caller)
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    while part := file.read(PART_BYTES):
+        yield part
+
+
+def exports_router(
+    threads: Threads, authenticator: Authenticator, evidence: Evidence | None, places: Places, *, key: str | None
+) -> APIRouter:
+    """The route of exports.
+
+    Args:
+        threads: The threads.
+        authenticator: Authenticates callers.
+        evidence: Ledger and artifacts; None to leave them out.
+        places: Counts the exports, from the first event that is read to the last byte that is sent.
+        key: The gateway's private key, which signs the files; None to sign none.
+    """
+    routes = APIRouter()
+    reads = Depends(authenticator.for_thread("read"))
+
+    @routes.get(
+        "/threads/{thread}/export",
+        response_class=Response,
+        responses={200: content(MEDIA_TYPE, {"type": "string", "format": "binary"}), **problems(*ON_THREAD)},
+    )
+    async def export_thread_as_file(
+        request: Request,
+        access: Annotated[Access, reads],
+        redact: Annotated[bool, Query(description="Drop bodies and artifacts, and keep digests.")] = False,
+        artifacts: Annotated[bool, Query(description="With the artifacts; needs the scope `artifacts`, too.")] = True,
+    ) -> Response:
+        """The thread as one file that verifies offline, signed with the gateway's key if it has one.
+
+        An open run is exported as far as it is recorded.
+        """
+        caller = access.caller
+        places.enter(caller.name)
+        try:
+            with tempfile.TemporaryDirectory(prefix="holdfast-export-") as folder:
+                path = Path(folder) / "thread.holdfast"
+                exported = await export_thread(
+                    threads,
+                    access.thread,
+                    path,
+                    evidence=evidence,
+                    private=key,
+                    redact=redact,
+                    artifacts=artifacts and "artifacts" in caller.scopes,
+                    note=note,
+                )
+                file = path.open("rb")
+        except BaseException:
+            places.leave(caller.name)
+            raise
+        request.state.cleanup.close()  # from here on it counts as an export, and not as a request
+        return ExportResponse(file, exported, places=places, caller=caller.name)
+
+    return routes

@@ -49,6 +49,7 @@ RUNTIME = {
     "llm": "config",
     "workspace": "config",
     "encryption": "config programs",
+    "anchors": "config",
     "stores": "llm programs",
     "in_memory": "",
     "memory": "programs workspace",
@@ -56,13 +57,13 @@ RUNTIME = {
     "hardening": "devstack",
     "reading": "encryption programs",
     "client": "config encryption programs reading",
-    "composition": "client config encryption hardening llm programs reading stores telemetry",
+    "composition": "anchors client config encryption hardening llm programs reading stores telemetry",
     "keeping": "client composition encryption programs reading stores",
     "worker": (
         "client composition config devstack encryption hardening keeping programs reading stores takeover telemetry"
     ),
     "api": "client composition config encryption programs reading",
-    "audit": "client programs reading",
+    "audit": "anchors client programs reading",
     "portable": "audit client reading",
     "evaluating": "api client devstack in_memory llm portable reading worker",
     "gateway": "api client composition config encryption programs reading",

@@ -68,7 +68,7 @@ RUNTIME = {
     "evaluating": "api client devstack in_memory llm portable reading worker",
     "gateway": "api client composition config encryption programs reading",
     "cli": (
-        "audit client commands composition config encryption evaluating keeping llm memory portable programs reading "
+        "anchors audit client commands composition config encryption evaluating keeping llm memory portable programs reading "
         "takeover telemetry workspace"
     ),
 }

@@ -4,16 +4,19 @@
 2. A seal that the log does not bear out may be of a branch that a reset abandoned: then a log set aside has its event.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.audit.anchors import Anchored, anchored, misfit_words, misfits
 from holdfast.errors import RecordUnavailable
 from holdfast.log.node_seals import NodeSeal
+from holdfast.log.tombstones import Tombstone
 from holdfast.runtime.anchors.folder import read_lines
 from holdfast.runtime.audit.evidence import Finding, Unchecked, logs_set_aside
+from holdfast.runtime.audit.forgotten import tombstone_of
 from holdfast.runtime.audit.sources import Log, from_record
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.record import Evidence, call_store
@@ -112,22 +115,92 @@ async def compare_thread(
     """
     digests = record.digests or {**history.heads, **history.digests}
     whole = bool(record.digests) and record.fault is None
+
+    async def branch(aside: str) -> Mapping[int, str]:
+        return (await from_record(threads, aside)).digests
+
+    return await _with_branches(found, digests, evidence, branch, thread=thread, trusting=trusting, whole=whole)
+
+
+async def compare_forgotten(found: Anchored, left: Tombstone, evidence: Evidence, *, trusting: bool) -> Compared:
+    """Compare the seals of a forgotten thread with the digests that remain of it.
+
+    Args:
+        found: Its seals.
+        left: What remains.
+        evidence: Finds what remains of logs that were set aside.
+        trusting: As in `compare`.
+    """
+    digests = _digests_of(left)
+
+    async def branch(aside: str) -> Mapping[int, str]:
+        remains = await tombstone_of(evidence, aside)
+        return _digests_of(remains) if remains else {}
+
+    whole = len(digests) == left.events
+    return await _with_branches(found, digests, evidence, branch, thread=left.thread, trusting=trusting, whole=whole)
+
+
+async def _with_branches(
+    found: Anchored,
+    digests: Mapping[int, str],
+    evidence: Evidence | None,
+    branch: Callable[[str], Awaitable[Mapping[int, str]]],
+    *,
+    thread: str,
+    trusting: bool,
+    whole: bool,
+) -> Compared:
+    """Compare seals with a log, and those that do not fit with the logs that resets have set aside."""
     elsewhere: list[NodeSeal] = []
     names: list[str] = []
     if evidence and (left := misfits(found.seals, digests, whole=whole)):
         for aside in await logs_set_aside(evidence, thread):
-            branch = (await from_record(threads, aside)).digests
-            if fitting := [seal for seal in left if branch.get(seal.events - 1) == seal.head]:
+            known = await branch(aside)
+            if fitting := [seal for seal in left if known.get(seal.events - 1) == seal.head]:
                 names.append(aside)
                 elsewhere += fitting
     compared = compare(found, digests, trusting=trusting, whole=whole, elsewhere=elsewhere)
     if not names:
         return compared
     why = (
-        f"{len(set(elsewhere))} seals are of a branch that a reset set aside, in {', '.join(names)}: if nobody has reset "
-        "the run, the log was rewritten"
+        f"{len(set(elsewhere))} seals are of a branch that a reset set aside, in {', '.join(names)}: if nobody has "
+        "reset the run, the log was rewritten"
     )
-    return Compared(compared.faults, (*compared.unchecked, Unchecked("anchors", why)), compared.seals)
+    return replace(compared, unchecked=(*compared.unchecked, Unchecked("anchors", why)))
+
+
+def _digests_of(left: Tombstone) -> dict[int, str]:
+    """The digests that remain of a forgotten thread, by position; an altered tombstone may hold anything."""
+    digests: dict[int, str] = {}
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        for position, line in enumerate(left.remains.split(b"\n") if left.remains else ()):
+            if digest := str(json.loads(line)["digest"]):
+                digests[position] = digest
+    return digests
+
+
+def compare_file(found: Anchored, digests: Mapping[int, str], *, reset: bool, trusting: bool) -> Compared:
+    """Compare seals with the log in a portable file, which has no logs that were set aside, and may be an early part.
+
+    Args:
+        found: The thread's seals.
+        digests: The digests of the file's events.
+        reset: The log has a reset.
+        trusting: As in `compare`.
+    """
+    compared = compare(found, digests, trusting=trusting, whole=False)
+    more: list[Unchecked] = []
+    if (most := max((seal.events for seal in found.seals), default=0)) > len(digests):
+        why = f"a seal covers {most} events: the file was made before, or is cut off"
+        more.append(Unchecked("anchors", why))
+    if reset and compared.faults:
+        why = (
+            f"{compared.faults[0].reason}; or it is of a branch that a reset set aside, which this file does not have: "
+            "verify the thread itself"
+        )
+        return Compared((), (*compared.unchecked, *more, Unchecked("anchors", why)), compared.seals)
+    return replace(compared, unchecked=(*compared.unchecked, *more))
 
 
 async def missing(threads: Threads, found: Anchored) -> list[Finding]:

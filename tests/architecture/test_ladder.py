@@ -68,8 +68,8 @@ RUNTIME = {
     "evaluating": "api client devstack in_memory llm portable reading worker",
     "gateway": "api client composition config encryption programs reading",
     "cli": (
-        "anchors audit client commands composition config encryption evaluating keeping llm memory portable programs reading "
-        "takeover telemetry workspace"
+        "anchors audit client commands composition config encryption evaluating keeping llm memory portable programs "
+        "reading takeover telemetry workspace"
     ),
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""

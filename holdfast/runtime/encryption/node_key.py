@@ -4,6 +4,7 @@
 """
 
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,10 +54,9 @@ def ensure_node_key(settings: Settings) -> str:
         return found
     path = node_key_file(settings)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.unlink(missing_ok=True)
+    opened, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # only its owner can read it
+    draft = Path(name)
     try:
-        opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(opened, "w", encoding="ascii") as file:
             file.write(encode_key(os.urandom(32)) + "\n")
             file.flush()

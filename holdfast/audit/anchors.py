@@ -69,6 +69,11 @@ def misfits(seals: Sequence[NodeSeal], digests: Mapping[int, str], *, whole: boo
     return [seal for seal in seals if digests.get(seal.events - 1, "" if whole else seal.head) != seal.head]
 
 
+def superseded(seal: NodeSeal, fitting: Sequence[NodeSeal]) -> bool:
+    """Whether a node has sealed the log as it is now after this seal, beyond what it covers: a reset came in between."""
+    return any(later.at > seal.at and later.events >= seal.events for later in fitting)
+
+
 def misfit_words(seal: NodeSeal) -> str:
     """Say what a seal shows that a log does not bear out."""
     return (

@@ -141,6 +141,11 @@ def sealer_to(*anchors: Any, key: str = KEY) -> Sealer:
     return Sealer(key, anchors, namespace=ELSEWHERE)
 
 
+def truncated(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
+    """Return a log that ends before the last reply of the LLM: what was recorded together is there or not."""
+    return events[: max(event.position for event in events if event.type == "llm_replied")]
+
+
 def unchecked(found: Verification) -> dict[str, str]:
     """Return what was not checked, with why."""
     return {one.what: one.why for one in found.unchecked}
@@ -161,10 +166,10 @@ async def test_a_record_that_was_rewritten_truncated_or_removed_is_found(rig: St
         event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
         for event in events
     ]
-    for forged in (rewritten, events[:-1], events[:4]):
+    for forged in (rewritten, truncated(events)):
         await auditor.write(thread, forged)
         alone = await verify(auditor.threads, thread)
-        assert (alone.ok, "anchors" in unchecked(alone)) == (True, True)
+        assert (alone.ok, alone.reason, "anchors" in unchecked(alone)) == (True, "", True)
         found = await auditor.verify(thread, NODE)
         assert (found.ok, found.where) == (False, "record")
         assert "the log was rewritten or truncated" in found.reason
@@ -197,7 +202,7 @@ async def test_seals_that_were_forged_or_copied_accuse_nobody(rig: StartRig, aud
         any(kind in why for why in words) for kind in ("did not sign", "another thread", "not among", "not seals")
     ] == [True] * 4
     assert not (await auditor.verify(run.id)).ok  # all nodes are trusted, the stranger too
-    await auditor.write(run.id, events[:4])
+    await auditor.write(run.id, truncated(events))
     assert not (await auditor.verify(run.id, NODE)).ok
 
 
@@ -241,26 +246,25 @@ async def test_a_webhook_gets_each_seal(rig: StartRig, auditor: Auditor, tmp_pat
     auditor.folder = file
     found = await auditor.verify(run.id, NODE)
     assert (found.ok, found.seals > 0) == (True, True)
-    await auditor.write(run.id, events[:-1])
+    await auditor.write(run.id, truncated(events))
     assert not (await auditor.verify(run.id, NODE)).ok
 
 
 async def test_a_reset_accuses_no_honest_log(rig: StartRig, auditor: Auditor) -> None:
-    """Seals of the branch that it abandoned hold for the log set aside; without that log they accuse."""
+    """Seals of the branch that it abandoned hold for the log set aside; without that log, this is said."""
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         run = await r.start()
         before = await auditor.finished(run)
-        again = await reset(r, run, to=await task_of(run, "call_tool"))
+        again = await reset(r, run, to=await task_of(run, "call_llm"))
         await again.result()
 
-        async def reset_log() -> list[AgentEvent]:
+        async def log() -> list[AgentEvent]:
             return await auditor.log(run.id)
 
-        after = await eventually(
-            reset_log,
-            lambda log: log and log[-1].type == "run_finished" and any(event.type == "run_reset" for event in log),
-        )
-        head = after[-1].digest
+        def ended_anew(log: list[AgentEvent]) -> bool:
+            return bool(log) and log[-1].type == "run_finished" and log[-1].digest != before[-1].digest
+
+        head = (await eventually(log, ended_anew))[-1].digest
 
         async def heads() -> list[str]:
             return [seal.head for seal in await auditor.sealed(run.id)]
@@ -272,7 +276,24 @@ async def test_a_reset_accuses_no_honest_log(rig: StartRig, auditor: Auditor) ->
     assert (aside.ok, f"verify {run.id}" in unchecked(aside)["anchors"]) == (True, True)
     await auditor.remove(f"{run.id}~reset-1")
     lost = await auditor.verify(run.id, NODE)
-    assert (lost.ok, before[-1].digest in lost.reason) == (False, True)
+    assert (lost.ok, "a branch that is not here" in unchecked(lost)["anchors"]) == (True, True)
+
+
+async def test_a_reset_that_was_made_up_covers_no_rewriting(rig: StartRig, auditor: Auditor) -> None:
+    """Who rewrites a log and sets the honest one aside is not believed in silence: no seal covers what was written."""
+    async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        run = await r.start()
+        events = await auditor.finished(run)
+    forged = [
+        event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
+        for event in events
+    ]
+    await PostgresThreads(auditor.pool).append(f"{run.id}~reset-1", 0, [event_line(event) for event in events])
+    await auditor.write(run.id, forged)
+    found = await auditor.verify(run.id, NODE)
+    words = [one.why for one in found.unchecked if one.what == "anchors"]
+    assert any("if nobody has reset the run, the log was rewritten" in why for why in words)
+    assert any("no seal covers the events from 0 on" in why for why in words)
 
 
 async def test_two_workers_seal_the_same_threads(rig: StartRig, auditor: Auditor) -> None:
@@ -298,7 +319,7 @@ async def test_what_remains_of_a_forgotten_thread_still_fits(rig: StartRig, audi
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         runs = [await r.start(), await r.start()]
         logs = [await auditor.finished(run) for run in runs]
-    await auditor.write(runs[1].id, logs[1][:-1])
+    await auditor.write(runs[1].id, truncated(logs[1]))
     for run in runs:
         await forget(auditor.pool, run.id, by="dana", reason="asked")
     honest, forged = [await auditor.verify(run.id, NODE) for run in runs]
@@ -321,7 +342,7 @@ async def test_a_file_is_compared_with_seals(rig: StartRig, auditor: Auditor, tm
     good = await verify_file(await exported("good"), anchors=anchors)
     assert (good.ok, good.seals > 0, "anchors" in unchecked(good)) == (True, True, False)
     assert "anchors" in unchecked(await verify_file(tmp_path / "good.holdfast"))
-    await auditor.write(run.id, events[:-1])
+    await auditor.write(run.id, truncated(events))
     early = await verify_file(await exported("early"), anchors=anchors)
     assert (early.ok, any("cut off" in one.why for one in early.unchecked)) == (True, True)
     task = [

@@ -1,10 +1,10 @@
 """Seals of nodes: what is signed, what is evidence, and where a log does not bear it out."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.audit.anchors import anchored, misfits
+from holdfast.audit.anchors import anchored, misfits, superseded
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.log.node_seals import NodeSeal, make_seal, read_seal
 
@@ -108,3 +108,13 @@ def test_a_log_bears_out_the_seals_that_it_has_led_to() -> None:
     assert misfits(seals, log_of(5) | {1: "f" * 64}) == [seals[0]]
     assert misfits(seals, log_of(5) | {1: "f" * 64}, whole=False) == [seals[0]]
     assert misfits(seals, {}) == list(seals)
+
+
+def test_a_later_seal_of_the_same_log_explains_an_earlier_one() -> None:
+    """Where a node has sealed the log as it is, later and beyond, a reset came between; else not."""
+    seal = seal_of(5)
+    later = seal_of(5).model_copy(update={"at": AT + timedelta(seconds=1)})
+    assert superseded(seal, [later])
+    assert not superseded(later, [seal])
+    assert not superseded(seal, [later.model_copy(update={"events": 4})])
+    assert not superseded(seal, [])

@@ -1,7 +1,8 @@
 """Compare the seals in anchors with a thread's log, to find a record that was rewritten or truncated.
 
 1. Seals are read before the log, so that the log has what they cover.
-2. A seal that the log does not bear out may be of a branch that a reset abandoned: then a log set aside has its event.
+2. A seal that the log does not bear out may be of a branch that a reset abandoned: then a log set aside has its event,
+   or a later seal covers the log as it is.
 """
 
 import json
@@ -10,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.audit.anchors import Anchored, anchored, misfit_words, misfits
+from holdfast.audit.anchors import Anchored, anchored, misfit_words, misfits, superseded
 from holdfast.errors import RecordUnavailable
 from holdfast.log.node_seals import NodeSeal
 from holdfast.log.tombstones import Tombstone
@@ -78,9 +79,16 @@ def compare(
     if not found.seals:
         return Compared(unchecked=(*unchecked, Unchecked("anchors", "they have no seal of this thread that counts")))
     wrong = misfits(found.seals, digests, whole=whole)
-    accused = [seal for seal in wrong if seal not in elsewhere]
-    faults = [Finding("record", misfit_words(seal), min(seal.events - 1, len(digests))) for seal in accused[:1]]
     fitting = [seal for seal in found.seals if seal not in wrong and seal.events - 1 in digests]
+    left = [seal for seal in wrong if seal not in elsewhere]
+    accused = [seal for seal in left if not superseded(seal, fitting)]
+    faults = [Finding("record", misfit_words(seal), min(seal.events - 1, len(digests))) for seal in accused[:1]]
+    if len(left) > len(accused):
+        why = (
+            f"{len(left) - len(accused)} seals are of a branch that is not here; later ones hold, so a reset has "
+            "abandoned it"
+        )
+        unchecked.append(Unchecked("anchors", why))
     covered = max((seal.events for seal in fitting), default=0)
     if not faults and covered <= max(digests, default=-1):
         why = f"no seal covers the events from {covered} on: they can have been rewritten since"
@@ -180,27 +188,19 @@ def _digests_of(left: Tombstone) -> dict[int, str]:
     return digests
 
 
-def compare_file(found: Anchored, digests: Mapping[int, str], *, reset: bool, trusting: bool) -> Compared:
-    """Compare seals with the log in a portable file, which has no logs that were set aside, and may be an early part.
+def compare_file(found: Anchored, digests: Mapping[int, str], *, trusting: bool) -> Compared:
+    """Compare seals with the log in a portable file, which may be an early part.
 
     Args:
         found: The thread's seals.
         digests: The digests of the file's events.
-        reset: The log has a reset.
         trusting: As in `compare`.
     """
     compared = compare(found, digests, trusting=trusting, whole=False)
-    more: list[Unchecked] = []
-    if (most := max((seal.events for seal in found.seals), default=0)) > len(digests):
-        why = f"a seal covers {most} events: the file was made before, or is cut off"
-        more.append(Unchecked("anchors", why))
-    if reset and compared.faults:
-        why = (
-            f"{compared.faults[0].reason}; or it is of a branch that a reset set aside, which this file does not have: "
-            "verify the thread itself"
-        )
-        return Compared((), (*compared.unchecked, *more, Unchecked("anchors", why)), compared.seals)
-    return replace(compared, unchecked=(*compared.unchecked, *more))
+    if (most := max((seal.events for seal in found.seals), default=0)) <= len(digests):
+        return compared
+    why = f"a seal covers {most} events: the file was made before, or is cut off"
+    return replace(compared, unchecked=(*compared.unchecked, Unchecked("anchors", why)))
 
 
 async def missing(threads: Threads, found: Anchored) -> list[Finding]:

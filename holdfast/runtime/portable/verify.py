@@ -118,14 +118,10 @@ def _compare(file: PortableFile, anchors: Anchors) -> Compared:
     Raises:
         Unsound: A seal shows that it was altered.
     """
-    log, reset = REDACTED_LOG if file.manifest.redacted else LOG, False
-    digests: dict[int, str] = {}
-    for position, line in enumerate(file.lines(log)):
-        event = json.loads(line)
-        digests[position] = event["digest"]
-        reset = reset or event.get("type") == "run_reset"
+    log = REDACTED_LOG if file.manifest.redacted else LOG
+    digests = {position: json.loads(line)["digest"] for position, line in enumerate(file.lines(log))}
     found = read_seals(anchors, file.manifest.thread)
-    compared = compare_file(found, digests, reset=reset, trusting=anchors.nodes is None)
+    compared = compare_file(found, digests, trusting=anchors.nodes is None)
     for fault in compared.faults:
         raise Unsound(log, fault.reason, fault.position)
     return compared

@@ -70,7 +70,7 @@ def misfits(seals: Sequence[NodeSeal], digests: Mapping[int, str], *, whole: boo
 
 
 def superseded(seal: NodeSeal, fitting: Sequence[NodeSeal]) -> bool:
-    """Whether a node has sealed the log as it is now after this seal, beyond what it covers: a reset came in between."""
+    """Whether a node has sealed the log as it is after this seal, beyond what it covers: a reset came in between."""
     return any(later.at > seal.at and later.events >= seal.events for later in fitting)
 
 

@@ -47,6 +47,7 @@ async def build(
         notifier=await parts.cleanup.enter_async_context(open_notifier(settings, ui=parts.ui)),
         embeddings=await parts.embeddings(),
         plain_starts=settings.plain_starts,
+        seal=await parts.seal(),
         graceful_shutdown_timeout=timedelta(seconds=5),
         identity=identity,
     )

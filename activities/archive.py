@@ -23,6 +23,7 @@ from holdfast.log.event_log import digest_after, event_json, event_line, has_end
 from holdfast.log.events import AgentEvent, RunForked, RunStarted
 from holdfast.log.fork_point import ForkPoint
 from holdfast.log.loop_events import LoopStarted
+from holdfast.log.node_seals import SealRecord, unsealed
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.log.upcasters import decode_stored
 from holdfast.run import features
@@ -56,6 +57,7 @@ class Record:
         artifacts: Stores what events refer to.
         chains: Maps a Temporal run to its chain.
         forget: Called after archiving a run that pauses; drops what this worker caches of it.
+        seal: Called after archiving, with where the record stands.
     """
 
     def __init__(
@@ -66,12 +68,14 @@ class Record:
         *,
         chains: Chains,
         forget: Callable[[], None],
+        seal: SealRecord = unsealed,
     ) -> None:
         self._store = store
         self._ledger = ledger
         self._artifacts = artifacts
         self._chains = chains
         self._forget = forget
+        self._seal = seal
 
     @activity.defn
     async def archive(self, request: ArchiveRequest) -> Archived:
@@ -101,6 +105,8 @@ class Record:
         if digest != request.head:
             message = f"thread {thread}: event {request.stop - 1} has the digest {digest}, expected {request.head}"
             raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
+        if position:
+            await self._seal(thread, position, digest)
         if request.pausing:
             self._forget()
         return Archived(length=position, features=features.FEATURES)

@@ -25,6 +25,7 @@ from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
 from holdfast.llm.chat_completions import ChatCompletions
+from holdfast.log.node_seals import SealRecord, unsealed
 from holdfast.run.ledger import EffectLedger
 from holdfast.runtime.composition.stores import choose_stores
 from holdfast.runtime.llm.embeddings import Embeddings
@@ -53,6 +54,7 @@ def build_worker(
     notifier: Notifier | None = None,
     embeddings: Embeddings | None = None,
     plain_starts: bool = True,
+    seal: SealRecord = unsealed,
     interceptors: Sequence[Interceptor] = (),
     **options: Any,
 ) -> Worker:
@@ -75,6 +77,7 @@ def build_worker(
         notifier: Sends notices of requests and endings; None to send none.
         embeddings: Finds memories by meaning; None to find them by words alone.
         plain_starts: Accept runs that were started without a fleet key.
+        seal: Seals where the record of a thread stands; the default seals nothing.
         interceptors: Those beside our own.
         options: Further arguments of `holdfast.runtime.worker.construction.new_worker`: `task_queue`, `strict`, ….
 
@@ -98,7 +101,7 @@ def build_worker(
     transcripts = TranscriptCache(threads, adapter)
     around = Around([resources[each] if isinstance(each, type) else each for each in catalog.middleware])
     chains = Chains()
-    record = Record(threads, ledger, artifacts, chains=chains, forget=transcripts.forget)
+    record = Record(threads, ledger, artifacts, chains=chains, forget=transcripts.forget, seal=seal)
     loop_record = LoopRecord(record, threads)
     loops = Loops(catalog, loop_record, default_llm=default_llm, notify=bool(notifier.receivers))
     agents = Agents(

@@ -49,6 +49,7 @@ RUNTIME = {
     "llm": "config",
     "workspace": "config",
     "encryption": "config programs",
+    "anchors": "config",
     "stores": "llm programs",
     "in_memory": "",
     "memory": "programs workspace",
@@ -56,19 +57,19 @@ RUNTIME = {
     "hardening": "devstack",
     "reading": "encryption programs",
     "client": "config encryption programs reading",
-    "composition": "client config encryption hardening llm programs reading stores telemetry",
+    "composition": "anchors client config encryption hardening llm programs reading stores telemetry",
     "keeping": "client composition encryption programs reading stores",
     "worker": (
         "client composition config devstack encryption hardening keeping programs reading stores takeover telemetry"
     ),
-    "audit": "client programs reading",
+    "audit": "anchors client programs reading",
     "portable": "audit client reading",
     "api": "client composition config encryption portable programs reading",
     "evaluating": "api client devstack in_memory llm portable reading worker",
     "gateway": "api client composition config encryption portable programs reading",
     "cli": (
-        "audit client commands composition config encryption evaluating keeping llm memory portable programs reading "
-        "takeover telemetry workspace"
+        "anchors audit client commands composition config encryption evaluating keeping llm memory portable programs "
+        "reading takeover telemetry workspace"
     ),
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""

@@ -128,7 +128,7 @@ async def test_a_real_run_is_exported_and_every_forgery_is_named(
         await exported(r, pool, run, begun := tmp_path / "open.holdfast")
         early = await verify_file(begun, signer=SIGNER)
         assert early.ok, early
-        assert {each.what for each in early.unchecked} == {"history", "keys", "end"}
+        assert {each.what for each in early.unchecked} == {"anchors", "history", "keys", "end"}
         await approve(run)
         await run.result()
         path = tmp_path / "run.holdfast"
@@ -142,7 +142,7 @@ async def test_a_real_run_is_exported_and_every_forgery_is_named(
 
     good = await verify_file(path, trusted=SIGNED, signer=SIGNER)
     assert (good.ok, good.events, good.head, good.signatures) == (True, made.events, made.head, 2)
-    assert {each.what for each in good.unchecked} == {"history"}
+    assert {each.what for each in good.unchecked} == {"anchors", "history"}
     assert SECRET.encode() not in content
     assert ALICE.removeprefix("ed25519:").encode() not in content
 

@@ -235,11 +235,11 @@ async def test_a_rewritten_log_does_not_follow(rig: StartRig, pool: AsyncConnect
         log = await desk.log()
         good = await desk.verify(forgotten=True, trusted=KNOWN)
         assert (good.ok, good.signatures, good.sources) == (True, 2, ("record",))
-        assert {one.what for one in good.unchecked} == {"history", "policy"}
+        assert {one.what for one in good.unchecked} == {"anchors", "history", "policy"}
         whole_policy = await desk.verify(forgotten=True, trusted=SIGNED)
-        assert (whole_policy.ok, {one.what for one in whole_policy.unchecked}) == (True, {"history"})
+        assert (whole_policy.ok, {one.what for one in whole_policy.unchecked}) == (True, {"anchors", "history"})
         own_keys = await desk.verify(forgotten=True)
-        assert (own_keys.ok, {one.what for one in own_keys.unchecked}) == (True, {"history", "keys"})
+        assert (own_keys.ok, {one.what for one in own_keys.unchecked}) == (True, {"anchors", "history", "keys"})
 
         forgeries: list[tuple[Forge, type[Any], str]] = [
             (without(ApprovalRequested, DecisionReceived), ToolCallStarted, "leads to approval_requested"),

@@ -49,8 +49,8 @@ class Unchecked:
     """Something that could not be checked."""
 
     what: str
-    """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts`, `iterations`;
-    of a file also `signature`, `signer`, `bodies`, `original`, `parent`, `subagents`.
+    """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts`, `iterations`,
+    `anchors`, `nodes`; of a file also `signature`, `signer`, `bodies`, `original`, `parent`, `subagents`.
     """
     why: str
 

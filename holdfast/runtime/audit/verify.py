@@ -11,9 +11,20 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdfast.audit.anchors import Anchored
 from holdfast.audit.audit import Audit, Effects, Fault
 from holdfast.audit.forks import first_thread
 from holdfast.authority.policy import Policy
+from holdfast.errors import ThreadNotFound
+from holdfast.runtime.audit.anchors import (
+    NONE_GIVEN,
+    Anchors,
+    Compared,
+    compare_forgotten,
+    compare_thread,
+    missing,
+    read_seals,
+)
 from holdfast.runtime.audit.evidence import (
     ADVICE,
     Finding,
@@ -53,6 +64,8 @@ class Verification:
     """What to do."""
     signatures: int = 0
     """How many signatures were verified."""
+    seals: int = 0
+    """How many seals of nodes, from anchors, the log bears out."""
     unchecked: tuple[Unchecked, ...] = ()
     """What could not be checked, and why."""
 
@@ -76,7 +89,12 @@ class _AuditResult:
 
 
 async def verify(
-    threads: Threads, thread: str, *, evidence: Evidence | None = None, trusted: Policy | None = None
+    threads: Threads,
+    thread: str,
+    *,
+    evidence: Evidence | None = None,
+    trusted: Policy | None = None,
+    anchors: Anchors | None = None,
 ) -> Verification:
     """Verify all of a thread that can still be read.
 
@@ -85,18 +103,32 @@ async def verify(
         thread: The thread id, or the id of a log that a reset has set aside.
         evidence: Ledger and artifacts; None without a database.
         trusted: A policy from outside the log, with people, gateways and their keys; None to trust the log's own.
+        anchors: Where seals of the thread are; None to compare none.
 
     Raises:
-        ThreadNotFound: There is no such thread.
+        ThreadNotFound: There is no such thread, and no seal of one.
         ServerUnreachable: The server does not answer.
+        SettingsError: An anchor cannot be read.
     """
+    seals, trusting = Anchored(), anchors is None or anchors.nodes is None
+    if anchors:  # before the log, so that the log has what they cover
+        seals = await asyncio.to_thread(read_seals, anchors, thread, namespace=threads.runs.client.namespace)
     if evidence and (found := await tombstone_of(evidence, thread)):
-        return _verification(thread, found.events, *await forgotten_faults(threads, found, evidence))
-    unchecked: list[Unchecked] = []
+        faults, unchecked = await forgotten_faults(threads, found, evidence)
+        if anchors:
+            compared = await compare_forgotten(seals, found, evidence, trusting=trusting)
+            faults, unchecked = [*faults, *compared.faults], [*unchecked, *compared.unchecked]
+        return _verification(thread, found.events, faults, unchecked)
+    unchecked = []
     origin = origin_of(thread) or thread
     # Read before the log, so that the log has the events which started these effects.
     rows = await ledger_rows(evidence, origin, unchecked)
-    history = await from_histories(threads, thread)
+    try:
+        history = await from_histories(threads, thread)
+    except ThreadNotFound:
+        if not (faults := await missing(threads, seals)):
+            raise
+        return _verification(thread, 0, faults, unchecked)
     record = await from_record(threads, thread)
     unchecked += [*history.unchecked, *record.unchecked]
     faults = [log.fault for log in (record, history) if log.fault] + differences(history, record)
@@ -122,6 +154,14 @@ async def verify(
     if not log.fault:
         faults += await artifact_faults(evidence.artifacts if evidence else None, log.artifacts, unchecked)
     unchecked += _unproven(history, log, trusted=trusted)
+    compared = Compared(unchecked=() if history.digests else (NONE_GIVEN,))
+    if anchors and origin != thread:
+        why = f"seals are of threads, and this log was set aside: verify {origin}"
+        compared = Compared(unchecked=(Unchecked("anchors", why),))
+    elif anchors:
+        compared = await compare_thread(threads, thread, seals, record, history, evidence, trusting=trusting)
+    faults += compared.faults
+    unchecked += compared.unchecked
     known = history.digests.keys() | record.digests.keys()
     first = min(faults, key=lambda fault: fault.order) if faults else None
     return Verification(
@@ -137,12 +177,13 @@ async def verify(
         reason=first.reason if first else "",
         advice=ADVICE[first.where] if first else "",
         signatures=log.signatures,
+        seals=compared.seals,
         unchecked=tuple(unchecked),
     )
 
 
 def _verification(thread: str, events: int, faults: list[Finding], unchecked: list[Unchecked]) -> Verification:
-    """The result for a forgotten thread."""
+    """The result for a thread that is not there any more."""
     if not faults:
         return Verification(thread, True, events, ("record",), unchecked=tuple(unchecked))
     first = min(faults, key=lambda fault: fault.order)

@@ -19,6 +19,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import ServerUnreachable
+from holdfast.runtime.cli.anchors import anchors_check
 from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.hardening_checks import hardening
@@ -59,6 +60,7 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
         home_check(project, settings.home, config["target_host"], reached=reached),
         await asyncio.to_thread(port_check, config, reached=reached, gateway=settings.gateway_port),
         await database,
+        await asyncio.to_thread(anchors_check, settings),
         llm_check(settings, project, offered) or _llm(settings),
         catalog_check(settings, project, offered),
         await asyncio.to_thread(_commands),

@@ -13,6 +13,7 @@ def file_screen(verified: FileVerification) -> Text:
     screen.append(f"  {count(verified.events, 'event')} in a file")
     if verified.ok:
         screen.append(f", {count(verified.signatures, 'signature')}" if verified.signatures else "")
+        screen.append(f", {count(verified.seals, 'seal')}" if verified.seals else "")
         screen.append(f"\n         head {verified.head}")
         for key in verified.signers:
             screen.append(f"\n         signed with {visible(key)}")

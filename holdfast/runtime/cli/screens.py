@@ -387,6 +387,8 @@ def verify_screen(verified: Verification) -> Text:
     screen = Text.assemble(head, (visible(verified.thread), "bold"), f"  {count(verified.events, 'event')} in {where}")
     if verified.ok and verified.signatures:
         screen.append(f", {count(verified.signatures, 'signature')}")
+    if verified.ok and verified.seals:
+        screen.append(f", {count(verified.seals, 'seal')}")
     if not verified.ok:
         event = "" if verified.position is None else f"event {verified.position}, "
         place = verified.where if verified.where == "artifacts" else f"the {verified.where}"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from temporalio.runtime import Runtime
 
     from holdfast.agents.catalog import Catalog
+    from holdfast.log.node_seals import SealRecord
     from holdfast.runtime.composition.stores import Stores
     from holdfast.runtime.encryption.codec import EncryptionCodec
     from holdfast.runtime.llm.embeddings import Embeddings
@@ -272,6 +273,17 @@ class Components:
 
         stores = await self.stores()
         return collect_evidence(stores.threads, await self.pool(), stores.artifacts)
+
+    async def seal(self) -> "SealRecord":
+        """Seals where the record of a thread stands, at the anchors that the settings name.
+
+        Raises:
+            SettingsError: An anchor or the node's key cannot be used.
+        """
+        from holdfast.runtime.composition.sealing import open_sealer
+
+        sealing = open_sealer(self._given, namespace=(await self.client()).namespace, say=self._say)
+        return await self.cleanup.enter_async_context(sealing)
 
     async def llm(self) -> "openai.AsyncOpenAI":
         """A client of the LLM endpoint.

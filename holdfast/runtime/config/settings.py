@@ -84,6 +84,7 @@ EXAMPLE_SCRIPT = "holdfast.examples.release.script:script"
 
 _SECRET = frozenset(
     {
+        "anchors",
         "database_url",
         "encryption_keys",
         "fleet_keys",
@@ -174,6 +175,12 @@ class Settings(BaseModel):
     """`HOLDFAST_WEBHOOK_SECRET`: signs notifications. Default: unsigned notifications."""
     webhooks_insecure: bool = False
     """`HOLDFAST_WEBHOOKS_INSECURE`: allow webhooks over plain http:// to other machines."""
+    anchors: SecretStr | None = None
+    """`HOLDFAST_ANCHORS`: where workers send seals of the permanent record: comma-separated folders and `https://` URLs
+    outside the database. `verify` reads the folders. Default: nothing is sealed."""
+    node_key: Annotated[Path, AfterValidator(_absolute)] | None = None
+    """`HOLDFAST_NODE_KEY`: the file of the private key with which this machine's workers sign seals; made if it is
+    missing. Default: `node.key` in the state folder."""
     answer_seconds: Annotated[float, Field(gt=0, le=600)] = ANSWER_SECONDS
     """`HOLDFAST_ANSWER_SECONDS`: how long the CLI waits for a worker's answer."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"

@@ -14,6 +14,7 @@ _MARKS = frozenset({"stack.json", "stack.lock", "temporal.db", "workspaces", "ar
 _OURS = _MARKS | {
     ".gitignore",
     "fleet.keys",
+    "node.key",
     "owner.lock",
     "logs",
     "workers",

@@ -61,7 +61,7 @@ def read_receivers(setting: str, *, insecure: bool = False) -> tuple[Receiver, .
     else:
         receivers = _from_file(Path(setting).expanduser())
     for number, receiver in enumerate(receivers, 1):
-        if why := _refusal(receiver.url, insecure=insecure):
+        if why := refusal(receiver.url, insecure=insecure):
             raise SettingsError(f"HOLDFAST_WEBHOOKS: receiver {number} ({receiver.host or 'no host'}) {why}.")
     return receivers
 
@@ -87,7 +87,7 @@ def _from_file(path: Path) -> tuple[Receiver, ...]:
         raise SettingsError(f"HOLDFAST_WEBHOOKS={path} is not valid: {'; '.join(wrong)}.") from None
 
 
-def _refusal(url: str, *, insecure: bool) -> str:
+def refusal(url: str, *, insecure: bool) -> str:
     """Return why a URL is refused; empty if it is not."""
     try:
         parts = urlsplit(url)

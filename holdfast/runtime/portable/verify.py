@@ -10,7 +10,7 @@
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.authority.policy import Policy
@@ -21,6 +21,7 @@ from holdfast.errors import NotPortable
 from holdfast.portable.layout import Unsound
 from holdfast.portable.members import ARTIFACTS, DERIVED, LEDGER, LOG, REDACTED_LOG, STATEMENT, artifact_member
 from holdfast.portable.redaction import body_digest, is_redacted, shape_fault
+from holdfast.runtime.audit.anchors import NONE_GIVEN, Anchors, Compared, compare_file, read_seals
 from holdfast.runtime.audit.evidence import Unchecked, ledger_faults
 from holdfast.runtime.audit.verify import Verification
 from holdfast.runtime.portable.judging import Judged, judge
@@ -48,10 +49,17 @@ class _Seen:
     file: PortableFile | None = None
     found: Judged | None = None
     """What the log shows; None where it was not judged."""
+    compared: Compared = field(default_factory=lambda: Compared(unchecked=(NONE_GIVEN,)))
+    """What seals in anchors show."""
 
 
 async def verify_file(
-    path: Path, *, trusted: Policy | None = None, signer: str | None = None, artifacts: bool = True
+    path: Path,
+    *,
+    trusted: Policy | None = None,
+    signer: str | None = None,
+    artifacts: bool = True,
+    anchors: Anchors | None = None,
 ) -> FileVerification:
     """Verify a portable file.
 
@@ -60,9 +68,11 @@ async def verify_file(
         trusted: A policy from outside the file, with people, gateways and their keys; None to trust the file's own.
         signer: The public key that has to have signed the file; None for any of `trusted`, or for no demand.
         artifacts: Whether to check artifacts.
+        anchors: Where seals of the thread are; None to compare none.
 
     Raises:
         FileUnreadable: There is no such file, or it cannot be opened.
+        SettingsError: An anchor cannot be read.
     """
     seen = _Seen()
     try:
@@ -71,9 +81,12 @@ async def verify_file(
             await asyncio.to_thread(_check, file, seen, trusted, signer, artifacts)
             if seen.found:
                 await _check_ledger(file, seen.found)
+            if anchors:
+                seen.compared = await asyncio.to_thread(_compare, file, anchors)
     except Unsound as fault:
         return _result(path, seen, fault=fault)
-    return _result(path, seen, unchecked=not_proven(file, seen.found, trusted, signer, artifacts))
+    unchecked = not_proven(file, seen.found, trusted, signer, artifacts)
+    return _result(path, seen, unchecked=(*unchecked, *seen.compared.unchecked))
 
 
 def _check(file: PortableFile, seen: _Seen, trusted: Policy | None, signer: str | None, artifacts: bool) -> None:
@@ -98,6 +111,21 @@ def _check(file: PortableFile, seen: _Seen, trusted: Policy | None, signer: str 
     for name in file.names:
         if name.startswith(ARTIFACTS) and name not in referred:
             raise Unsound(name, "no event refers to it")
+
+
+def _compare(file: PortableFile, anchors: Anchors) -> Compared:
+    """Compare the log with the seals in anchors.
+
+    Raises:
+        Unsound: A seal shows that it was altered.
+    """
+    log = REDACTED_LOG if file.manifest.redacted else LOG
+    digests = {position: json.loads(line)["digest"] for position, line in enumerate(file.lines(log))}
+    found = read_seals(anchors, file.manifest.thread)
+    compared = compare_file(found, digests, trusting=anchors.nodes is None)
+    for fault in compared.faults:
+        raise Unsound(log, fault.reason, fault.position)
+    return compared
 
 
 # Is the file whole?
@@ -246,6 +274,7 @@ def _result(
         reason=fault.reason if fault else "",
         advice=_ADVICE.get(fault.where, _ALTERED) if fault else "",
         signatures=seen.found.audit.signatures if seen.found else 0,
+        seals=seen.compared.seals,
         unchecked=unchecked,
         head=manifest.head if manifest else "",
         signers=seen.file.signers if seen.file else (),

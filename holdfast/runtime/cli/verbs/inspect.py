@@ -257,6 +257,7 @@ async def watch(session: Session, thread: Thread, by: By = None, key: Key = None
 @verbs.verb(
     "verify rel-1.2",
     "verify rel-1.2 --keys people.yaml",
+    "verify rel-1.2 --anchors /mnt/anchors --nodes nodes.txt",
     "verify rel-1.2 --json | jq .unchecked",
     "verify rel-1.2.holdfast --signer ed25519:PbIeLO…",
 )
@@ -274,12 +275,19 @@ async def verify(
     signer: Annotated[
         str | None, typer.Option(metavar="KEY", help="Of a file: the public key that has to have signed it.")
     ] = None,
+    anchors: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Where workers sealed the record. [default: folders of HOLDFAST_ANCHORS]"),
+    ] = None,
+    nodes: Annotated[
+        list[str] | None, typer.Option(metavar="FILE|KEY", help="Public keys of nodes: trust no seals of others.")
+    ] = None,
 ) -> int:
     """Check that a thread is what was recorded; or a portable file, offline.
 
     Temporal's histories and the permanent record have the same events; each follows from those before it, verdicts,
-    signatures and quorum included; the effect ledger and the artifacts agree with them. Exit 1 names the first fault.
-    What could not be checked is listed.
+    signatures and quorum included; the effect ledger and the artifacts agree with them, and so do the seals in anchors.
+    Exit 1 names the first fault. What could not be checked is listed.
     """
     from holdfast.runtime.client.start_options import check_thread_id
 
@@ -291,8 +299,14 @@ async def verify(
     from holdfast.runtime.config.policy_file import load_policy
 
     trusted = load_policy(keys) if keys else None
+    from holdfast.runtime.cli.anchors import given_anchors
+
+    sealed = given_anchors(session.settings, anchors or (), nodes or ())
     if in_file:
-        return await verify_portable(session, thread, trusted=trusted, signer=signer, artifacts=not no_artifacts)
+        artifacts = not no_artifacts
+        return await verify_portable(
+            session, thread, trusted=trusted, signer=signer, artifacts=artifacts, anchors=sealed
+        )
     threads = await session.connect(thread)
     from dataclasses import asdict, replace
 
@@ -306,10 +320,12 @@ async def verify(
     forgotten = await tombstone_of(evidence, thread)
     if not forgotten and (await find_loop(threads, thread) or await is_archived_loop(threads, thread)):
         found = await verify_loop(threads, thread)
+        if sealed:
+            session.output.note("The logs of loops are not sealed; those of their iterations are.")
     else:
         if no_artifacts:
             evidence = replace(evidence, artifacts=None)
-        found = await verify_thread(threads, thread, evidence=evidence, trusted=trusted)
+        found = await verify_thread(threads, thread, evidence=evidence, trusted=trusted, anchors=sealed)
     result = {"from" if name == "sources" else name: value for name, value in asdict(found).items()}
     session.output.result(result, verify_screen(found))
     return OK if found.ok else FAILED

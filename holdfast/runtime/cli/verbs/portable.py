@@ -13,6 +13,7 @@ from holdfast.runtime.cli.session import Session
 
 if TYPE_CHECKING:
     from holdfast.authority.policy import Policy
+    from holdfast.runtime.audit.anchors import Anchors
 
 verbs = Verbs()
 
@@ -87,7 +88,13 @@ def is_file(name: str) -> bool:
 
 
 async def verify_portable(
-    session: Session, name: str, *, trusted: "Policy | None", signer: str | None, artifacts: bool
+    session: Session,
+    name: str,
+    *,
+    trusted: "Policy | None",
+    signer: str | None,
+    artifacts: bool,
+    anchors: "Anchors | None" = None,
 ) -> int:
     """Verify a portable file, without a server."""
     from dataclasses import asdict
@@ -101,7 +108,7 @@ async def verify_portable(
             check_key(signer)
         except ValueError as error:
             raise typer.BadParameter(f"--signer: {error}") from None
-    found = await verify_file(Path(name), trusted=trusted, signer=signer, artifacts=artifacts)
+    found = await verify_file(Path(name), trusted=trusted, signer=signer, artifacts=artifacts, anchors=anchors)
     view = {"from" if field == "sources" else field: value for field, value in asdict(found).items()}
     session.output.result(view, file_screen(found))
     return OK if found.ok else FAILED

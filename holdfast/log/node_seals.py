@@ -1,0 +1,108 @@
+"""Node seals: a machine's signed statement of where a thread's permanent record stood.
+
+1. A seal says how many events the record had, and the digest of the last. As digests form a chain, it covers every
+   event before it, so the latest seal of a thread is enough to find that its log was rewritten or truncated.
+2. Seals are kept outside the database (anchors), so that whoever owns the database cannot change them.
+3. A seal is evidence only if its signature verifies with the key of a node that the verifier trusts.
+
+They are not `holdfast.seals.seals`, the MACs by which our own processes recognise each other.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, ValidationError
+from pydantic_core import from_json
+
+from holdfast.authority.signatures import check_key, is_signed, public_key, sign
+from holdfast.base.canonical import canonical
+from holdfast.base.models import Frozen
+from holdfast.errors import NotPortable
+
+SealRecord = Callable[[str, int, str], Awaitable[None]]
+"""Seals where a thread's record stands: its id, the number of its events, the digest of the last. Raises nothing, and
+returns within seconds."""
+
+_Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class NodeSeal(Frozen):
+    """A node's statement about a thread."""
+
+    FORMAT: ClassVar[str] = "node-seal/1"
+
+    namespace: str
+    """Temporal's namespace of the thread."""
+    thread: str
+    events: int = Field(ge=1, strict=True)
+    """How many events the permanent record had."""
+    head: _Digest
+    """The digest of the last of them."""
+    at: AwareDatetime
+    """When the node made the seal, by its own clock."""
+    node: Annotated[str, AfterValidator(check_key)]
+    """The node's public key."""
+    signature: str = ""
+    """Ed25519 signature of `signed_bytes`, in URL-safe base64."""
+
+    def signed_bytes(self) -> bytes:
+        """Return the bytes to sign: canonical JSON of the format and all fields but the signature.
+
+        Raises:
+            NotPortable: The thread's id or the namespace has no canonical JSON.
+        """
+        return canonical(self._fields())
+
+    def line(self) -> bytes:
+        """Return the seal as it is anchored: canonical JSON, without a line break.
+
+        Raises:
+            NotPortable: As `signed_bytes`.
+        """
+        return canonical({**self._fields(), "signature": self.signature})
+
+    def is_signed(self) -> bool:
+        """Whether the seal's own node signed exactly this."""
+        try:
+            return is_signed(self.node, self.signature, self.signed_bytes())
+        except NotPortable:
+            return False
+
+    def _fields(self) -> dict[str, Any]:
+        return {"holdfast": self.FORMAT, **self.model_dump(mode="json", exclude={"signature"})}
+
+
+def make_seal(private: str, *, namespace: str, thread: str, events: int, head: str, at: datetime) -> NodeSeal:
+    """Make and sign a seal.
+
+    Args:
+        private: The node's private key.
+        namespace: Temporal's namespace.
+        thread: The thread.
+        events: How many events its permanent record has.
+        head: The digest of the last.
+        at: Now.
+
+    Raises:
+        ValueError: `private` is no key, or a field is not what it must be.
+        NotPortable: The thread's id or the namespace has no canonical JSON.
+    """
+    node = public_key(private)
+    seal = NodeSeal(namespace=namespace, thread=thread, events=events, head=head, at=at, node=node)
+    return seal.model_copy(update={"signature": sign(private, seal.signed_bytes())})
+
+
+def read_seal(line: bytes) -> NodeSeal | None:
+    """Parse a line; None if it is no seal. The signature is not checked."""
+    try:
+        given = from_json(line)
+        if not isinstance(given, dict) or given.get("holdfast") != NodeSeal.FORMAT:
+            return None
+        return NodeSeal.model_validate(given)
+    except (ValueError, ValidationError):
+        return None
+
+
+async def unsealed(thread: str, events: int, head: str) -> None:
+    """Do nothing: without anchors nothing is sealed."""

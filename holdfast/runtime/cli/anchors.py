@@ -1,0 +1,81 @@
+"""What the command line says about anchors: which ones `verify` reads, and what `doctor` finds."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import SettingsError
+from holdfast.runtime.cli.checks import Check
+from holdfast.runtime.config.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.runtime.audit.anchors import Anchors
+
+
+def given_anchors(settings: Settings, places: Sequence[Path], nodes: Sequence[str]) -> "Anchors | None":
+    """Return where to find seals, and whose to trust; None where no anchor is named.
+
+    Args:
+        settings: Name the folders where `places` is empty.
+        places: Folders, and files of seals.
+        nodes: Public keys, and files that begin each line with one.
+
+    Raises:
+        SettingsError: A key is none, or its file cannot be read; or nodes are named and anchors are not.
+    """
+    from holdfast.runtime.anchors.setting import anchor_folders
+    from holdfast.runtime.audit.anchors import Anchors
+
+    setting = settings.anchors.get_secret_value() if settings.anchors else ""
+    found = list(places) or anchor_folders(setting)
+    if not found and nodes:
+        raise SettingsError("--nodes says whose seals count, but no anchor is named: add --anchors DIR")
+    return Anchors(found, frozenset(_keys(nodes)) if nodes else None) if found else None
+
+
+def _keys(nodes: Sequence[str]) -> list[str]:
+    from holdfast.authority.signatures import PREFIX, check_key
+
+    keys: list[str] = []
+    for node in nodes:
+        lines = [node]
+        if not node.startswith(PREFIX):
+            try:
+                lines = Path(node).expanduser().read_text(encoding="utf-8").splitlines()
+            except (OSError, UnicodeDecodeError) as error:
+                raise SettingsError(
+                    f"--nodes {node} is neither a public key nor a file that can be read: {error}"
+                ) from None
+        for line in lines:
+            words = line.split("#")[0].split()
+            try:
+                keys += [check_key(word) for word in words[:1]]
+            except ValueError as error:
+                raise SettingsError(f"--nodes {node}: {error}") from None
+    if not keys:
+        raise SettingsError(f"--nodes {', '.join(nodes)} names no key: write one on each line")
+    return keys
+
+
+def anchors_check(settings: Settings) -> Check | None:
+    """Check that seals can be made and kept here; None where no anchor is set."""
+    from holdfast.authority.signatures import public_key
+    from holdfast.runtime.anchors.setting import anchor_folders, read_anchors
+    from holdfast.runtime.encryption.node_key import find_node_key, node_key_file
+
+    if settings.anchors is None:
+        return None
+    setting = settings.anchors.get_secret_value()
+    try:
+        names = [anchor.name for anchor in read_anchors(setting, insecure=settings.webhooks_insecure)]
+        private = find_node_key(settings)
+    except SettingsError as error:
+        return Check("anchors", "missing", str(error), "correct HOLDFAST_ANCHORS or HOLDFAST_NODE_KEY")
+    for folder in anchor_folders(setting):
+        if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            fix = "create it, or mount it, where the workers run"
+            return Check("anchors", "missing", f"{folder} is no folder that can be written here", fix)
+    if private is None:
+        return Check("anchors", "open", f"no node key in {node_key_file(settings)} yet: the first worker makes it")
+    return Check("anchors", "ok", f"node {public_key(private)} seals, to {', '.join(names)}")

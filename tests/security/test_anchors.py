@@ -1,0 +1,354 @@
+"""An owner of the database rewrites, truncates or removes a thread: seals show it, without Temporal's history.
+
+Real runs on the real server. The record is verified in a namespace where Temporal has no history of them.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg_pool import AsyncConnectionPool
+from temporalio.client import WorkflowHandle
+
+from holdfast import Agent, Catalog, Policy, allow, tool
+from holdfast.authority.signatures import encode_key, public_key
+from holdfast.errors import ThreadNotFound
+from holdfast.log.event_log import EventLog, event_line
+from holdfast.log.events import AgentEvent, UserMessageReceived
+from holdfast.log.node_seals import NodeSeal, make_seal, read_seal
+from holdfast.log.stored_lines import read_lines, run_events
+from holdfast.runtime.anchors.folder import FolderAnchor
+from holdfast.runtime.anchors.folder import read_lines as anchored_lines
+from holdfast.runtime.anchors.sealer import Sealer
+from holdfast.runtime.anchors.webhook import WebhookAnchor
+from holdfast.runtime.audit.anchors import Anchors
+from holdfast.runtime.audit.verify import Verification, verify
+from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.config.webhooks import Receiver as To
+from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.portable.verify import verify_file
+from holdfast.runtime.reading.record import Evidence
+from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.forget import find_tombstone, forget
+from holdfast.runtime.stores.ledger import effects_of
+from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.testing import call, say, steps
+from tests.rig import StartRig, eventually, reset, task_of
+from tests.serving import Receiver, served
+
+KEY, STRANGER = (encode_key(bytes([n]) * 32) for n in (21, 22))
+NODE = public_key(KEY)
+ELSEWHERE = "temporal-system"
+"""A namespace where Temporal has no history of our runs: a verifier there has the record alone."""
+SCRIPT = steps([call("look"), say("done")])
+
+
+@tool(effect="read")
+def look() -> str:
+    """Look."""
+    return "it is fine"
+
+
+CATALOG = Catalog(
+    agents=[Agent(name="clerk", instructions="Look.", policy=Policy(rules=(allow("look"),)))], tools=[look]
+)
+
+
+@dataclass
+class Auditor:
+    """Verifies the record against an anchor; and the database's owner, who changes it."""
+
+    pool: AsyncConnectionPool
+    threads: Threads
+    folder: Path
+
+    async def verify(self, thread: str, *nodes: str) -> Verification:
+        """Return the verification, with seals of these nodes; of any, if none is named."""
+        store = PostgresThreads(self.pool)
+        evidence = Evidence(
+            partial(effects_of, self.pool),
+            store.asides,
+            PostgresArtifacts(self.pool),
+            partial(find_tombstone, self.pool),
+        )
+        anchors = Anchors([self.folder], frozenset(nodes) if nodes else None)
+        return await verify(self.threads, thread, evidence=evidence, anchors=anchors)
+
+    async def sealed(self, thread: str, events: int = 1) -> list[NodeSeal]:
+        """Wait until so many events of a thread are sealed, and return its seals."""
+
+        async def seals() -> list[NodeSeal]:
+            lines = await asyncio.to_thread(anchored_lines, [self.folder], thread)
+            return [seal for line in lines if (seal := read_seal(line))]
+
+        found: list[NodeSeal] = await eventually(seals, lambda seals: any(seal.events >= events for seal in seals))
+        return found
+
+    async def finished(self, run: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
+        """Wait until the run has ended and its end is sealed, and return its events."""
+        await run.result()
+
+        async def log() -> list[AgentEvent]:
+            return await self.log(run.id)
+
+        events = await eventually(log, lambda events: events and events[-1].type == "run_finished")
+        await self.sealed(run.id, len(events))
+        return list(events)
+
+    async def log(self, thread: str) -> list[AgentEvent]:
+        """Return the thread's events from the record."""
+        lines = await PostgresThreads(self.pool).read(thread)
+        return run_events(thread, read_lines(thread, 0, lines))
+
+    async def write(self, thread: str, events: Sequence[AgentEvent]) -> None:
+        """Replace the thread's record by these events, in a correct chain of digests."""
+        log = EventLog()
+        for event in events:
+            log.append(event.model_copy(update={"digest": ""}), at=event.at)
+        await self.remove(thread)
+        await PostgresThreads(self.pool).append(thread, 0, [event_line(event) for event in log.events])
+
+    async def remove(self, thread: str) -> None:
+        """Remove all events of a thread."""
+        async with self.pool.connection() as connection:
+            await connection.execute(
+                "DELETE FROM holdfast.events WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s)",
+                [thread],
+            )
+
+
+@pytest.fixture
+async def auditor(stack: Stack, tmp_path: Path) -> AsyncIterator[Auditor]:
+    """An auditor with an empty folder as anchor."""
+    await migrate(stack.database_url)
+    folder = tmp_path / "anchors"
+    folder.mkdir()
+    client = await connect_stack(stack.model_copy(update={"namespace": ELSEWHERE}))
+    async with open_pool(stack.database_url, size=2) as pool:
+        yield Auditor(pool, Threads(client, record=PostgresThreads(pool)), folder)
+
+
+def sealer_to(*anchors: Any, key: str = KEY) -> Sealer:
+    """Return a sealer of the node."""
+    return Sealer(key, anchors, namespace=ELSEWHERE)
+
+
+def truncated(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
+    """Return a log that ends before the last reply of the LLM: what was recorded together is there or not."""
+    return events[: max(event.position for event in events if event.type == "llm_replied")]
+
+
+def unchecked(found: Verification) -> dict[str, str]:
+    """Return what was not checked, with why."""
+    return {one.what: one.why for one in found.unchecked}
+
+
+async def test_a_record_that_was_rewritten_truncated_or_removed_is_found(rig: StartRig, auditor: Auditor) -> None:
+    """Each is consistent in itself, and passes without the anchor; with it, a seal that does not hold is named."""
+    async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        run = await r.start()
+        events = await auditor.finished(run)
+    thread = run.id
+    good = await auditor.verify(thread, NODE)
+    assert (good.ok, good.seals > 0, good.sources) == (True, True, ("record",))
+    assert not {"anchors", "nodes"} & unchecked(good).keys()
+    assert NODE in unchecked(await auditor.verify(thread))["nodes"]
+
+    rewritten = [
+        event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
+        for event in events
+    ]
+    for forged in (rewritten, truncated(events)):
+        await auditor.write(thread, forged)
+        alone = await verify(auditor.threads, thread)
+        assert (alone.ok, alone.reason, "anchors" in unchecked(alone)) == (True, "", True)
+        found = await auditor.verify(thread, NODE)
+        assert (found.ok, found.where) == (False, "record")
+        assert "the log was rewritten or truncated" in found.reason
+        assert f"node {NODE} saw event" in found.reason
+    await auditor.remove(thread)
+    found = await auditor.verify(thread, NODE)
+    assert (found.ok, "the record has no events" in found.reason) == (False, True)
+    with pytest.raises(ThreadNotFound):
+        await verify(auditor.threads, thread)
+
+
+async def test_seals_that_were_forged_or_copied_accuse_nobody(rig: StartRig, auditor: Auditor) -> None:
+    """Who can write to the anchor, and has no node's key, can only add what is named and does not count."""
+    folder = FolderAnchor(auditor.folder)
+    async with sealer_to(folder) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        run, other = await r.start(), await r.start("something else")
+        events = await auditor.finished(run)
+        await auditor.finished(other)
+    (seal, *_) = await auditor.sealed(run.id, len(events))
+    (copied, *_) = await auditor.sealed(other.id)
+    file = next(each for each in auditor.folder.glob("*/*.jsonl") if run.id in each.read_text())
+    stranger = make_seal(STRANGER, namespace=ELSEWHERE, thread=run.id, events=seal.events, head="f" * 64, at=seal.at)
+    forged = [seal.model_copy(update={"events": 10_000}), seal.model_copy(update={"head": "f" * 64}), copied, stranger]
+    with file.open("ab") as opened:
+        opened.write(b"".join(each.line() + b"\n" for each in forged) + b"torn")
+    found = await auditor.verify(run.id, NODE)
+    assert found.ok
+    words = [one.why for one in found.unchecked if one.what == "anchors"]
+    assert [
+        any(kind in why for why in words) for kind in ("did not sign", "another thread", "not among", "not seals")
+    ] == [True] * 4
+    assert not (await auditor.verify(run.id)).ok  # all nodes are trusted, the stranger too
+    await auditor.write(run.id, truncated(events))
+    assert not (await auditor.verify(run.id, NODE)).ok
+
+
+async def test_without_an_anchor_that_answers_runs_finish(rig: StartRig, auditor: Auditor) -> None:
+    """A missing folder and a dead receiver stop no run; when the folder is back, it gets the thread's last seal."""
+    auditor.folder.rmdir()
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))  # and nothing listens
+        url = f"http://127.0.0.1:{dead.getsockname()[1]}/"
+        await unanchored(rig, auditor, url)
+
+
+async def unanchored(rig: StartRig, auditor: Auditor, url: str) -> None:
+    """Run with these anchors."""
+    anchors = FolderAnchor(auditor.folder), WebhookAnchor(To(url=url))
+    async with sealer_to(*anchors) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        run = await r.start()
+        assert (await run.result())["result"] == "done"
+        auditor.folder.mkdir()
+        events = await auditor.finished(run)
+    found = await auditor.verify(run.id, NODE)
+    assert (found.ok, found.events, found.seals > 0) == (True, len(events), True)
+
+
+async def test_a_webhook_gets_each_seal(rig: StartRig, auditor: Auditor, tmp_path: Path) -> None:
+    """What it receives, line by line in a file, is as good as a folder; a fault of the receiver is made good."""
+    receiver = Receiver(answers=[503])
+    async with served(receiver) as url:
+        webhook = WebhookAnchor(To(url=url))
+        folder = FolderAnchor(auditor.folder)
+        async with sealer_to(webhook, folder) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+            run = await r.start()
+            events = await auditor.finished(run)
+
+            async def last() -> int:
+                return max((seal["events"] for seal in receiver.taken), default=0)
+
+            await eventually(last, lambda count: count == len(events))
+    file = tmp_path / "received.jsonl"
+    file.write_bytes(b"\n".join(body for status, _, body in receiver.requests if status == 200))
+    auditor.folder = file
+    found = await auditor.verify(run.id, NODE)
+    assert (found.ok, found.seals > 0) == (True, True)
+    await auditor.write(run.id, truncated(events))
+    assert not (await auditor.verify(run.id, NODE)).ok
+
+
+async def test_a_reset_accuses_no_honest_log(rig: StartRig, auditor: Auditor) -> None:
+    """Seals of the branch that it abandoned hold for the log set aside; without that log, this is said."""
+    async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        run = await r.start()
+        before = await auditor.finished(run)
+        again = await reset(r, run, to=await task_of(run, "call_llm"))
+        await again.result()
+
+        async def log() -> list[AgentEvent]:
+            return await auditor.log(run.id)
+
+        def ended_anew(log: list[AgentEvent]) -> bool:
+            return bool(log) and log[-1].type == "run_finished" and log[-1].digest != before[-1].digest
+
+        head = (await eventually(log, ended_anew))[-1].digest
+
+        async def heads() -> list[str]:
+            return [seal.head for seal in await auditor.sealed(run.id)]
+
+        await eventually(heads, lambda heads: head in heads and before[-1].digest in heads)
+    found = await auditor.verify(run.id, NODE)
+    assert (found.ok, f"{run.id}~reset-1" in unchecked(found)["anchors"]) == (True, True)
+    aside = await auditor.verify(f"{run.id}~reset-1", NODE)
+    assert (aside.ok, f"verify {run.id}" in unchecked(aside)["anchors"]) == (True, True)
+    await auditor.remove(f"{run.id}~reset-1")
+    lost = await auditor.verify(run.id, NODE)
+    assert (lost.ok, "a branch that is not here" in unchecked(lost)["anchors"]) == (True, True)
+
+
+async def test_a_reset_that_was_made_up_covers_no_rewriting(rig: StartRig, auditor: Auditor) -> None:
+    """Who rewrites a log and sets the honest one aside is not believed in silence: no seal covers what was written."""
+    async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        run = await r.start()
+        events = await auditor.finished(run)
+    forged = [
+        event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
+        for event in events
+    ]
+    await PostgresThreads(auditor.pool).append(f"{run.id}~reset-1", 0, [event_line(event) for event in events])
+    await auditor.write(run.id, forged)
+    found = await auditor.verify(run.id, NODE)
+    words = [one.why for one in found.unchecked if one.what == "anchors"]
+    assert any("if nobody has reset the run, the log was rewritten" in why for why in words)
+    assert any("no seal covers the events from 0 on" in why for why in words)
+
+
+async def test_two_workers_seal_the_same_threads(rig: StartRig, auditor: Auditor) -> None:
+    """Workers of two nodes share a folder and the runs; all seals hold, of one node or of both."""
+    other = public_key(STRANGER)
+    async with (
+        sealer_to(FolderAnchor(auditor.folder)) as one,
+        sealer_to(FolderAnchor(auditor.folder), key=STRANGER) as two,
+        rig(CATALOG, SCRIPT, seal=one.seal) as r,
+        rig(CATALOG, SCRIPT, seal=two.seal, task_queue=r.task_queue),
+    ):
+        runs = [await r.start() for _ in range(8)]
+        for run in runs:
+            await auditor.finished(run)
+    for run in runs:
+        found = await auditor.verify(run.id, NODE, other)
+        assert (found.ok, found.seals > 0) == (True, True)
+        assert not {"anchors", "nodes"} & unchecked(found).keys()
+
+
+async def test_what_remains_of_a_forgotten_thread_still_fits(rig: StartRig, auditor: Auditor) -> None:
+    """A thread whose content was removed on request passes; a tombstone made of another log does not."""
+    async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        runs = [await r.start(), await r.start()]
+        logs = [await auditor.finished(run) for run in runs]
+    await auditor.write(runs[1].id, truncated(logs[1]))
+    for run in runs:
+        await forget(auditor.pool, run.id, by="dana", reason="asked")
+    honest, forged = [await auditor.verify(run.id, NODE) for run in runs]
+    assert (honest.ok, forged.ok, "rewritten or truncated" in forged.reason) == (True, False, True)
+
+
+async def test_a_file_is_compared_with_seals(rig: StartRig, auditor: Auditor, tmp_path: Path) -> None:
+    """A file of a rewritten record is found; an early file is no fault, and is named."""
+    async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        run = await r.start()
+        events = await auditor.finished(run)
+    anchors = Anchors([auditor.folder], frozenset({NODE}))
+
+    async def exported(name: str) -> Path:
+        path = tmp_path / f"{name}.holdfast"
+        evidence = Evidence(partial(effects_of, auditor.pool), PostgresThreads(auditor.pool).asides, None)
+        await export_thread(auditor.threads, run.id, path, evidence=evidence, private=None)
+        return path
+
+    good = await verify_file(await exported("good"), anchors=anchors)
+    assert (good.ok, good.seals > 0, "anchors" in unchecked(good)) == (True, True, False)
+    assert "anchors" in unchecked(await verify_file(tmp_path / "good.holdfast"))
+    await auditor.write(run.id, truncated(events))
+    early = await verify_file(await exported("early"), anchors=anchors)
+    assert (early.ok, any("cut off" in one.why for one in early.unchecked)) == (True, True)
+    task = [
+        event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
+        for event in events
+    ]
+    await auditor.write(run.id, task)
+    forged = await verify_file(await exported("forged"), anchors=anchors)
+    assert (forged.ok, NODE in forged.reason) == (False, True)

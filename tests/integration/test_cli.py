@@ -828,7 +828,7 @@ def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, s
         ("verify", str(tmp_path / "shared.holdfast"), "--json"),
     )
     assert (good.code, good.json["head"], good.json["signers"]) == (0, done.json["head"], [public])
-    assert [each["what"] for each in good.json["unchecked"]] == ["history", "keys"]
+    assert [each["what"] for each in good.json["unchecked"]] == ["history", "keys", "anchors"]
     assert (shown.code, "not checked: signer" in shown.out) == (0, True)
     assert (bad.code, "memory/log.jsonl" in bad.out) == (1, True)
     assert (other.code, "is not signed with the key" in other.out) == (1, True)

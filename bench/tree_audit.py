@@ -148,7 +148,8 @@ def _account_faults(run: Run, tree: Tree) -> Iterator[str]:
             parts = f"{own.of(name)} of its own and {settled.of(name)} below it"
             yield f"its {name} do not balance: {account.spent.of(name)} spent, {parts}"
     if own.tokens < run.asked:
-        yield f"the LLM received {run.asked} tokens, and the account has {own.tokens}"
+        last = ", ".join(event.type for event in run.events[-6:])
+        yield f"the LLM received {run.asked} tokens, and the account has {own.tokens}; its log ends with {last}"
 
 
 def own_cost(run: Run, account: Account) -> Cost:

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.handed_on import handed_on, to_hand_on
 from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage
-from holdfast.run.contracts import Failures, LLMRequest
+from holdfast.run.contracts import Failures, LLMRefused, LLMRequest
 from holdfast.tools.secrets import Secrets
 
 
@@ -57,14 +57,22 @@ def recording_failure(request: LLMRequest, before: Outage | None, secrets: Secre
         yield attempt
     except ApplicationError as error:
         if error.non_retryable:
-            details = () if before is None else (before.model_dump(mode="json"),)
-            raise ApplicationError(error.message, *details, type=error.type, non_retryable=True) from None
+            # Redacted here: `Redacting` would drop the proof together with the message.
+            message, details = secrets.redact(error.message), _details(request, before, error.type or "")
+            raise ApplicationError(message, *details, type=error.type, non_retryable=True) from None
         _leave(request, before, attempt, started=started, cause=error.type or "", message=secrets.redact(error.message))
         raise
     except Exception as error:  # nothing was sent, or the reply could not be kept: either is an attempt like others
         cause, message = type(error).__name__, secrets.redact(str(error))
         _leave(request, before, attempt, started=started, cause=cause, message=message)
         raise
+
+
+def _details(request: LLMRequest, before: Outage | None, cause: str) -> tuple[Any, ...]:
+    """The details of the error that ends the call: where the run has a budget, proof that it was refused."""
+    if request.budgeted:
+        return to_hand_on(LLMRefused(answers=request.order, cause=cause, outage=before))
+    return () if before is None else (before.model_dump(mode="json"),)
 
 
 def _leave(

@@ -33,7 +33,9 @@ from holdfast.run.machine import AgentRun
 from holdfast.run.outlook import run_view
 from holdfast.run.rollover import HistorySize
 from holdfast.run.state import RunState
+from holdfast.seals.seals import SealKeyUnknown
 from holdfast.seals.starts import NO_INPUT, only
+from holdfast.temporal.sealed_details import failure_of
 from holdfast.workflows import calls
 from holdfast.workflows.arguments import any_number
 
@@ -85,6 +87,8 @@ class AgentRunWorkflow:
         """The same for the last search attributes or marker, which leave a trace in history without a call."""
         self._settled: tuple[int, RunState] | None = None
         """Where a query exposed events early: how many events came before those, and the state after them."""
+        self._key_unknown: SealKeyUnknown | None = None
+        """An error is sealed with a key that this worker does not have."""
         self._outdated = False
         """Whether the run has to be replayed, because a query exposed events early."""
         self._seed = workflow.random_seed()
@@ -129,7 +133,10 @@ class AgentRunWorkflow:
         Raises:
             RuntimeError: A query exposed events early: the workflow task fails, and the run is replayed.
             FeaturesUnknown: The run needs a newer release: the workflow task fails, and a newer worker takes it.
+            SealKeyUnknown: The same, for a worker that has the key.
         """
+        if self._key_unknown:
+            raise self._key_unknown
         if self._outdated:
             raise RuntimeError("a query exposed events early; this workflow task fails once, and the run is replayed")
         self._run.conclude()
@@ -183,7 +190,11 @@ class AgentRunWorkflow:
         try:
             result = await started
         except FailureError as error:
-            failure = Failure.of(error)
+            try:
+                failure = failure_of(error, workflow.payload_converter())
+            except SealKeyUnknown as unknown:
+                self._key_unknown = unknown  # an exception of this task would fail nothing
+                return
         except asyncio.CancelledError:  # a sleep, or a call that was stopped before it reached the server
             failure = Failure("CancelledError", "Cancelled", cancelled=True)
         del self._calls[call_id]

@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, V
 from pydantic_core import from_json
 
 from holdfast.base.canonical import canonical
+from holdfast.base.constraint_names import constraint_number
 from holdfast.base.models import Frozen
 from holdfast.base.names import PersonName
 from holdfast.errors import NotPortable
@@ -128,9 +129,9 @@ class Lift(Reasoned):
 
     FORMAT: ClassVar[str] = "lift/1"
 
-    constraint: int = Field(ge=0, le=1_000_000_000)
+    constraint: Annotated[int, BeforeValidator(constraint_number)] = Field(ge=0, le=1_000_000_000)
     """The constraint's number, which is that of the call whose tool said that it cannot; 0 for what makes the effects
-    of a fork ask first."""
+    of a fork ask first. A text is read as a name (`holdfast.base.constraint_names`)."""
 
 
 SignedT = TypeVar("SignedT", bound=Signed)

@@ -35,9 +35,6 @@ REPLY_TOKENS = 4_096
 NOTICE_TOKENS = 300
 """Tokens of what Holdfast itself adds to a request: a notice, or the request for a summary."""
 
-MOST_CLAIMED = 1_000
-"""Failed attempts that a refused call is charged for at most: anybody who reaches Temporal can claim any number."""
-
 CLOSING_SECONDS = 60
 """Seconds that are kept back at most; a tenth of the limit where that is less."""
 
@@ -187,11 +184,8 @@ def actual_cost(
 def refused_cost(account: Account, outage: Outage | None) -> Cost:
     """Return what an LLM call has cost that the provider refused in the end: each attempt before that may have cost
     something counts with its expected request.
-
-    How many those are is a claim of the process that failed the call, so what it can spend is bounded.
     """
-    lost = min(_costly(outage), MOST_CLAIMED)
-    return account.cost_of(request=lost * account.request_tokens, reply=0, steps=0)
+    return account.cost_of(request=_costly(outage) * account.request_tokens, reply=0, steps=0)
 
 
 def _costly(outage: Outage | None) -> int:

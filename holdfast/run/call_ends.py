@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 from holdfast.agents.agent import shared
 from holdfast.llm.outages import Outage
-from holdfast.log.events import AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
+from holdfast.log.events import AgentEvent, AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
 from holdfast.run.archiving import Archiving
 from holdfast.run.baseline import on_findings
 from holdfast.run.children import AnnounceEnd, EndChildren, LookAtChildren, StartChildren
@@ -21,6 +21,8 @@ from holdfast.run.consequences import (
 )
 from holdfast.run.contracts import (
     BUDGET_UNSUPPORTED,
+    CONTEXT_TOO_LONG,
+    LLM_REJECTED,
     NOT_SEALED,
     NOT_SETTLED,
     AgentRequest,
@@ -41,8 +43,10 @@ from holdfast.run.open_calls import OpenCalls
 from holdfast.run.polling import on_poll
 from holdfast.run.recorder import Recorder
 from holdfast.run.requests import effect_of
+from holdfast.run.state import RunState
 from holdfast.run.subagent_watch import SubagentWatch
 from holdfast.run.verification import Verification
+from holdfast.seals.orders import answers
 
 
 class CallEnds:
@@ -121,7 +125,7 @@ class CallEnds:
             case LLMRequest(compacting=False) if run.state.ending.learning == "asked":
                 run.record(LearningSkipped(cause=cause, message=message))
             case LLMRequest():
-                run.record(*on_lost_llm(run.state, cause, message, Outage.from_details(failure.details)))
+                run.record(*_on_lost_llm(run.state, request, failure))
             case ToolRequest() if call.number:
                 effect = effect_of(run.state, call.number)
                 outcome = on_lost_call(effect, cause, message, cancelled=failure.cancelled)
@@ -194,3 +198,16 @@ class CallEnds:
         if not self._calls.verifying:
             baseline = self._verification.baseline
             run.record(*on_findings(run.state, self._verification.take(), baseline=baseline, at=run.at))
+
+
+def _on_lost_llm(state: RunState, request: LLMRequest, failure: Failure) -> list[AgentEvent]:
+    """Return what follows when an LLM call failed for good. For a run with a budget, a refusal needs proof: it costs
+    nothing, and anybody who reaches Temporal can fail the activity. Without proof, the call counts as lost.
+    """
+    cause, message, refused = failure.cause, failure.message, failure.refused
+    if refused and answers(refused, request) and refused.cause == cause:
+        return on_lost_llm(state, cause, message, refused.outage)
+    if request.budgeted and cause in (LLM_REJECTED, CONTEXT_TOO_LONG):
+        why = f"the refusal of the LLM call does not come from our own processes ({cause}: {message})"
+        return on_lost_llm(state, NOT_SEALED, why)
+    return on_lost_llm(state, cause, message, Outage.from_details(failure.details))

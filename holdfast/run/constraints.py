@@ -12,6 +12,7 @@
 from datetime import datetime
 
 from holdfast.authority.statements import Lift
+from holdfast.base.constraint_names import constraint_name
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, ConstraintLifted, SignalRejected, ToolCallFinished, VerdictGiven
 from holdfast.run.rights import Refusal, policy_of, verify_speaker
@@ -59,7 +60,7 @@ def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal
     if constraint is None:
         return None
     why = f"it cannot be done: {constraint.line}"
-    return Refusal("against_policy", f"{why}; lift constraint {constraint.number} first")
+    return Refusal("against_policy", f"{why}; lift constraint {constraint.name} first")
 
 
 def on_lift(state: RunState, lift: Lift, *, at: datetime) -> tuple[Refusal | None, list[AgentEvent]]:
@@ -88,8 +89,9 @@ def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None
     if lift.constraint == FORK:
         return _refuse_lift_of_fork(state, lift)
     if constraint is None or not constraint.stands(at):
-        others = ", ".join(str(each.number) for each in state.constraints.unended(at).kept) or "none"
-        return Refusal("unknown_request", f"no constraint {lift.constraint} refuses anything; those that do: {others}")
+        others = ", ".join(each.name for each in state.constraints.unended(at).kept) or "none"
+        name = constraint_name(lift.constraint)
+        return Refusal("unknown_request", f"no constraint {name} refuses anything; those that do: {others}")
     return None
 
 

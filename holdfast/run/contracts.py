@@ -243,6 +243,17 @@ class Failures(Answer):
     outage: Outage
 
 
+class LLMRefused(Answer):
+    """Proof that the provider, or middleware, refused an LLM call: the details of the error that ends `call_llm`, where
+    the run has a budget. Anybody who reaches Temporal can fail an activity, and what is refused costs nothing.
+    """
+
+    cause: str
+    """The error's type: `LLM_REJECTED` or `CONTEXT_TOO_LONG`."""
+    outage: Outage | None = None
+    """The failed attempts before this one, as far as they left a trace."""
+
+
 class ToolRequest(Order):
     """The input of `call_tool`: the intent to run a tool call, which the log has recorded."""
 

@@ -319,6 +319,8 @@ class AgentRun:
         """Do what follows, until there is something to wait for."""
         for end in self._lookback.delayed():
             end()
+        if not self.over:
+            self._subagents.end_left_over()
         while not self.over and self._recorder.loaded and self._advance():
             pass
         if not self.over and self._recorder.loaded and not self._lookback.under_way:

@@ -6,6 +6,8 @@ Temporal run only: the next one looks at all of them when it begins.
    has found a hint to be untrue, further hints about that child wait longer each time, for up to a minute.
 3. A child that was closed from outside sends no hint: all open ones are looked at from time to time.
 4. While a person has paused the run, nothing is started. Ends are recorded.
+5. A cancellation that fails for good, as anybody who reaches Temporal can make it, is ordered again after a pause that
+   grows, for up to five minutes.
 """
 
 from collections.abc import Iterable
@@ -23,6 +25,7 @@ from holdfast.run.children import (
     StartedChildren,
 )
 from holdfast.run.open_calls import OpenCalls
+from holdfast.run.pacing import Pace, PollOutcome, next_delay
 from holdfast.run.recorder import Recorder
 from holdfast.run.subagents import (
     REPORT_CHARS,
@@ -73,6 +76,12 @@ class SubagentWatch:
         self._next: datetime | None = None
         """When all open children are looked at; None before the first of them is known to this Temporal run."""
         self._pause = FIRST_LOOK
+        self._failed_ends = 0
+        """How often in a row an order to cancel children has failed for good."""
+        self._end_again: datetime | None = None
+        """Until then, no children are cancelled, because an order to do so has failed; None for no such failure."""
+        self._left_over: list[ChildRef] = []
+        """Children to cancel then that were started before a reset, and that the run did not take over."""
         self._announced = False
 
     # What comes in.
@@ -120,19 +129,23 @@ class SubagentWatch:
 
     def on_ended(self, request: EndChildren, answer: ChildReports) -> None:
         """Take in how the children ended that were cancelled: others may have started since."""
+        self._failed_ends, self._end_again = 0, None
         self._report(answer.reports)
         self._run.record(*on_unfinished(self._run.state, [ref.number for ref in request.children]))
 
     def on_not_ended(self, request: EndChildren) -> None:
-        """Cancel those again that the run did not take over. Its own are open, and are cancelled where it ends."""
-        if left := self._left(request):
-            self._calls.call(end_request(self._run.state, *left), self._run.state)
+        """Cancel children again after a pause: those that the run did not take over, and its own where it ends."""
+        self._left_over += self._left(request)
+        self._failed_ends += 1
+        failures = [PollOutcome("no_response")] * self._failed_ends
+        self._end_again = self._run.at + timedelta(seconds=next_delay(failures, Pace()))
 
     @property
     def cancels_left(self) -> bool:
         """Whether children are being cancelled that the run did not take over: no other Temporal run has them."""
         orders = [call.request for call in self._calls.under_way(EndChildren)]
-        return any(self._left(order) for order in orders if isinstance(order, EndChildren))
+        under_way = any(self._left(order) for order in orders if isinstance(order, EndChildren))
+        return under_way or bool(self._left_over)
 
     def was_reset(self) -> None:
         """Look at all children: what the run knew of their ends may be gone."""
@@ -152,12 +165,20 @@ class SubagentWatch:
         if not self._calls.under_way(LookAtChildren, EndChildren):
             self._look()
 
+    def end_left_over(self) -> None:
+        """Cancel the children that the run did not take over, where that has failed and the pause is over."""
+        if self._left_over and not self._end_pauses:
+            self._calls.call(end_request(self._run.state, *self._left_over), self._run.state)
+            self._left_over = []
+
     def end_all(self) -> bool:
         """Cancel the open children; return whether that is still to be waited for."""
         if self._calls.under_way(StartChildren, EndChildren):
             return True
         if not self._run.state.subagents.open:
             return False
+        if self._end_pauses:
+            return True
         self._calls.call(end_request(self._run.state), self._run.state)
         return True
 
@@ -170,14 +191,19 @@ class SubagentWatch:
         return bool(self._calls.under_way(AnnounceEnd))
 
     def due(self) -> datetime | None:
-        """Return when the next look is due though nothing arrives; None for never."""
-        if not self._run.state.subagents.children or self._calls.under_way(LookAtChildren, EndChildren):
-            return None
-        times: list[datetime] = [*self._later.values()]
-        if self._next and self._run.state.subagents.open:
-            times.append(self._next)
+        """Return when the next look or cancellation is due though nothing arrives; None for never."""
+        times: list[datetime] = [self._end_again] if self._end_again else []
+        if self._run.state.subagents.children and not self._calls.under_way(LookAtChildren, EndChildren):
+            times += self._later.values()
+            if self._next and self._run.state.subagents.open:
+                times.append(self._next)
         # What is due by now waits for something else, and is done then: a timer could only fire over and over.
         return min((time for time in times if time > self._run.at), default=None)
+
+    @property
+    def _end_pauses(self) -> bool:
+        """Whether an order to cancel children has failed so lately that none is given yet."""
+        return self._end_again is not None and self._end_again > self._run.at
 
     def _left(self, order: EndChildren) -> list[ChildRef]:
         """Those of the order that were started before the run was reset, and that it did not take over."""

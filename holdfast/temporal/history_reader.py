@@ -51,6 +51,7 @@ from holdfast.temporal.history import (
     scheduled_by,
     unreadable,
 )
+from holdfast.temporal.sealed_details import failure_of
 
 _Input = Callable[[AgentRun], object]
 """An input that has arrived: a function that passes it to the run."""
@@ -240,7 +241,8 @@ class _Reader:
             ended: _Input = partial(AgentRun.ended, call_id=call.id)
         else:
             error = error_of(event)
-            ended = self._end_of(event.event_id, call, result_payloads(event), Failure.of(error) if error else None)
+            failure = failure_of(error, self._by) if error else None
+            ended = self._end_of(event.event_id, call, result_payloads(event), failure)
         self._pass_on(run, ended)
 
     def _end_of(self, event_id: int, call: Call, result: Sequence[Payload], failure: Failure | None) -> _Input:

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
 from holdfast.authority.policy import Approver
+from holdfast.base import constraint_names
 from holdfast.log.event_log import EventLog
 from holdfast.log.events import AgentEvent, RunStarted, VerdictGiven
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.portable import derived
 from holdfast.portable.members import CONTEXT, INTENT, KEYS, LOG, POLICIES
-from holdfast.run.substates import constraints
 from holdfast.runtime.client.forks import fork
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
@@ -129,7 +129,7 @@ async def test_a_sub_agents_file_has_the_policies_that_judged_it(rig: StartRig, 
 
 def test_constraints_that_were_handed_over_have_their_numbers_of_the_log() -> None:
     """The format counts as runs do, so that `constraint_lifted` finds them."""
-    assert (derived.FIRST_HANDED, derived.HANDED) == (constraints.FIRST_HANDED, constraints.HANDED)
+    assert (derived.FIRST_HANDED, derived.HANDED) == (constraint_names.FIRST_HANDED, constraint_names.HANDED)
 
 
 async def test_a_fork_is_exported_with_what_it_began_with(rig: StartRig, stack: Stack, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from holdfast.budget.account import TokenPrice
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import AssistantMessage, Usage, decode
+from holdfast.llm.outages import Outage
 from holdfast.log.event_log import event_line, first_altered
 from holdfast.log.events import AgentEvent, UserMessageReceived
 from holdfast.log.fork_point import ForkPoint
@@ -34,6 +35,7 @@ from holdfast.run.contracts import (
     Archived,
     ArchiveRequest,
     EffectsRequest,
+    LLMRefused,
     LLMReply,
     LLMRequest,
     LoadedAgent,
@@ -218,11 +220,12 @@ class Thread:
         *details: Any,
         cancelled: bool = False,
         final: bool = True,
+        refused: LLMRefused | None = None,
     ) -> None:
         """Fail a call in progress, finally unless `final` is false."""
         del self.in_progress[call.id]
         self._observe()
-        self.run.failed(call.id, Failure(cause, message, cancelled, final, details))
+        self.run.failed(call.id, Failure(cause, message, cancelled, final, details, refused))
         self._carry_out()
 
     def load(self, features: int = 0) -> None:
@@ -261,9 +264,14 @@ class Thread:
         self.end(call, reply)
 
     def refuse(self, cause: str, *details: Any) -> None:
-        """Fail the LLM call as the provider does when it rejects the request."""
+        """Fail the LLM call as the activity does when the provider rejects the request; with proof, if it needs one."""
         (call,) = self.waiting(LLMRequest)
-        self.fail(call, cause, "no", *details)
+        assert isinstance(call, Call)
+        assert isinstance(call.request, LLMRequest)
+        refused = None
+        if call.request.budgeted:
+            refused = LLMRefused(answers=call.request.order, cause=cause, outage=Outage.from_details(details))
+        self.fail(call, cause, "no", *details, refused=refused)
 
     def finish(self, number: int, content: str = "done", status: str = "ok") -> None:
         """End a tool call."""

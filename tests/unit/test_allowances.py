@@ -136,6 +136,8 @@ def test_a_child_from_before_a_reset_that_the_budget_does_not_cover_is_cancelled
     assert [child.number for child in thread.state.subagents.open] == [2]
     assert thread.state.account.used("steps") == 1 + share
     thread.fail(ending, "NotSealed")
+    assert not thread.waiting(EndChildren)
+    thread.wake()
     ending = order(thread, EndChildren)
     assert [(each.number, each.run_id) for each in ending.request.children] == [(1, "c1")], "it is cancelled again"
     thread.end(ending, ChildReports(reports=(ChildReport(number=1, status="cancelled", text="x"),)))
@@ -162,6 +164,30 @@ def test_a_run_neither_ends_nor_continues_as_new_before_it_has_cancelled_a_child
     thread.archive()
     assert thread.closed is not continues
     assert not thread.waiting(EndChildren)
+    assert fault(thread.log) is None
+
+
+def test_a_cancellation_that_fails_over_and_over_is_ordered_ever_more_rarely() -> None:
+    """Anybody who reaches Temporal can fail it. The run stays open, and its history grows slowly."""
+    thread = parent(Budget(steps=20))
+    delegate(thread, True)
+    find_again(thread, Budget(steps=99))
+    thread.fail(order(thread, EndChildren), "x")
+    thread.reply(says("done"))
+    pauses = []
+    for _ in range(8):
+        assert not thread.waiting(EndChildren)
+        assert not thread.closed
+        before = thread.at
+        thread.wake()
+        pauses.append(round((thread.at - before).total_seconds()))
+        thread.fail(order(thread, EndChildren), "x")
+    assert pauses == [6, 18, 54, 162, 300, 300, 300, 300]
+    thread.wake()
+    thread.end(order(thread, EndChildren), ChildReports(reports=()))
+    thread.archive()
+    assert thread.closed
+    thread.check_consistent()
     assert fault(thread.log) is None
 
 

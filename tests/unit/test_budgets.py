@@ -28,8 +28,17 @@ from holdfast.log.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from holdfast.run.budgeting import MOST_CLAIMED
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, ArchiveRequest, LLMReply, Notice
+from holdfast.run.commands import Call
+from holdfast.run.contracts import (
+    CONTEXT_TOO_LONG,
+    LLM_REJECTED,
+    NOT_SEALED,
+    ArchiveRequest,
+    LLMRefused,
+    LLMReply,
+    LLMRequest,
+    Notice,
+)
 from holdfast.run.details import current_details
 from holdfast.run.outlook import run_view
 from holdfast.runtime.gateway.bodies import BudgetBody
@@ -324,15 +333,37 @@ def test_time_counts_only_while_the_run_works() -> None:
 
 
 @pytest.mark.parametrize("cause", [LLM_REJECTED, CONTEXT_TOO_LONG])
-@pytest.mark.parametrize(("costly", "charged"), [(0, 0), (2, 2), (10**30, MOST_CLAIMED)])
+@pytest.mark.parametrize(("costly", "charged"), [(0, 0), (2, 2)])
 def test_what_was_sent_before_a_refusal_is_charged(cause: str, costly: int, charged: int) -> None:
-    """A refusal costs nothing; the attempts before it that had sent their requests may have. No claim is boundless."""
+    """A refusal costs nothing; the attempts before it that had sent their requests may have."""
     thread = budgeted(Budget(tokens=100_000))
     request = thread.state.account.request_tokens
     thread.refuse(cause, failed(3).model_copy(update={"costly": costly}).model_dump(mode="json"))
     assert thread.state.account.spent.tokens == charged * request
     thread.check_consistent()
     assert fault(thread.log) is None
+
+
+@pytest.mark.parametrize("cause", [LLM_REJECTED, CONTEXT_TOO_LONG])
+@pytest.mark.parametrize(
+    "proof", [None, {"answers": "7.other"}, {"cause": "another"}], ids=["none", "of another call", "of another cause"]
+)
+def test_a_refusal_without_proof_is_a_lost_call(cause: str, proof: dict[str, str] | None) -> None:
+    """It blocks the run, and costs what was estimated; what it says of earlier attempts does not count."""
+    thread = budgeted(Budget(tokens=100_000))
+    estimate = events_of(thread, BudgetReserved)[-1].tokens
+    (call,) = thread.waiting(LLMRequest)
+    assert isinstance(call, Call)
+    refused = None
+    if proof is not None:
+        refused = LLMRefused.model_validate({"answers": call.request.order, "cause": cause} | proof)
+    thread.fail(call, cause, "no", failed(3).model_dump(mode="json"), refused=refused)
+    assert thread.state.blocked
+    assert thread.state.blocked.cause == NOT_SEALED
+    thread.signal("retry", {"by": "alice"})
+    assert thread.calling_llm()
+    assert thread.state.account.spent.tokens == estimate
+    check(thread)
 
 
 def test_what_was_sent_before_a_rejected_summary_is_charged() -> None:

@@ -5,10 +5,19 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from pydantic import ValidationError
 
 from holdfast import Cannot
 from holdfast.agents.agent import Limits
 from holdfast.authority.policy import Approver, Policy, Terms, allow, ask
+from holdfast.authority.statements import Lift
+from holdfast.base.constraint_names import (
+    FIRST_HANDED,
+    HANDED,
+    constraint_name,
+    constraint_number,
+    constraint_origin,
+)
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import (
@@ -247,6 +256,29 @@ def test_an_effect_that_cannot_be_undone_makes_no_constraint() -> None:
     cannot(thread, 1)
     assert thread.state.authority.requests[0].kind == "reconcile"
     assert not thread.state.constraints.kept
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "origin"),
+    [
+        (3, "3", ""),
+        (FIRST_HANDED, "0.1", "from the run above"),
+        (FIRST_HANDED + 4 * HANDED, "4.1", "from the sub-agent of call 4"),
+        (FIRST_HANDED + 5 * HANDED - 1, "4.50", "from the sub-agent of call 4"),
+    ],
+)
+def test_a_constraint_has_a_name_that_people_can_read_and_lift_it_by(number: int, name: str, origin: str) -> None:
+    """One that was handed over is named after the call that ran the sub-agent, and its place among those."""
+    assert (constraint_name(number), constraint_origin(number), constraint_number(name)) == (name, origin, number)
+    assert Lift.model_validate({"constraint": name, "by": "bob"}).constraint == number
+    assert Lift.model_validate({"constraint": number, "by": "bob"}).constraint == number
+
+
+@pytest.mark.parametrize("name", ["", "x", "4.", ".1", "4.51", "4.1.1", "-1", "1" * 30, None, "²"])
+def test_what_names_no_constraint_is_refused(name: Any) -> None:
+    """Neither as a number nor as a name."""
+    with pytest.raises(ValidationError):
+        Lift.model_validate({"constraint": name, "by": "bob"})
 
 
 def test_only_an_approver_lifts_a_constraint() -> None:

@@ -122,6 +122,26 @@ def test_a_cancelled_run_ends_though_a_child_does_not() -> None:
     assert second == 2
 
 
+def test_a_cancelled_run_whose_cancellation_of_a_child_fails_orders_it_again_after_a_pause() -> None:
+    """It does not end without the end of its child, and does not repeat the order at once."""
+    thread = parent()
+    thread.reply(helpers(1))
+    (number,) = start(thread)
+    thread.cancel()
+    for _ in range(3):
+        thread.fail(order(thread, EndChildren), "NotSealed")
+        assert not thread.waiting(EndChildren)
+        assert not thread.closed
+        while not thread.waiting(EndChildren):
+            thread.wake()
+    thread.end(order(thread, EndChildren), ChildReports(reports=(completed(number),)))
+    thread.archive()
+    assert thread.state.outcome == "cancelled"
+    assert thread.closed
+    thread.check_consistent()
+    assert fault(thread.log) is None
+
+
 def test_a_cancelled_run_waits_for_a_start_under_way_and_cancels_what_it_started() -> None:
     """Otherwise a child would run that is in no log."""
     thread = parent()

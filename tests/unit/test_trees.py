@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from holdfast.errors import ServerUnreachable, ThreadNotFound, TreeNotRead
-from holdfast.runtime.cli.tree_screens import as_trees, indented_row, tree_screen
+from holdfast.runtime.cli.tree_screens import as_trees, indented_row, tree_screen, with_costs
 from holdfast.runtime.cli.watch import ROWS_BELOW, rows_below
 from holdfast.runtime.client.prune import is_needed
 from holdfast.runtime.client.threads import Threads
@@ -151,6 +151,21 @@ def test_no_row_hides_behind_a_claimed_root() -> None:
     assert [row["thread"] for row in ordered][:3] == ["a", "a.1", "a.1.2"]
     assert [row["depth"] for row in ordered][:3] == [0, 1, 2]
     assert indented_row(ordered[2])["thread"] == "    a.1.2"
+
+
+def test_a_tree_has_what_each_run_has_cost_by_itself() -> None:
+    """By the list price; in tokens where there is none; nothing where the run could not be read."""
+    used = {"prompt_tokens": 1_000_000, "completion_tokens": 0, "cached_tokens": 0}
+    unpriced = Node("t.1", "worker", "running", usage=used, llm="homemade")
+    unread = Node("t.2", "worker", "running", error=ServerUnreachable("away"))
+    tree = Node("t", "boss", "running", usage=used, llm="gpt-5-mini", children=[unpriced, unread])
+    first, second, third, _ = tree_screen(tree).plain.splitlines()
+    assert first.endswith("step 0, $0.2500")
+    assert second.endswith("step 0, 1,000,000 tokens")
+    assert third.endswith("step 0")
+    view = with_costs(tree.view())
+    assert (view["usage"], view["cost"]) == (used, 0.25)
+    assert [(child["usage"], child["cost"]) for child in view["children"]] == [(used, None), (None, None)]
 
 
 def test_a_tree_on_the_terminal_escapes_what_comes_from_outside() -> None:

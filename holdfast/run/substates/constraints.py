@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.base.constraint_names import FIRST_HANDED, HANDED, constraint_name, constraint_origin
 from holdfast.base.models import Frozen
 from holdfast.base.text import one_line, visible
 from holdfast.llm.blocks import ToolCall
@@ -21,14 +22,8 @@ CONSTRAINTS_BYTES = 100_000
 REASON_CHARS = 500
 """Characters of a constraint's reason; the tool's result has all of it."""
 
-HANDED = 50
-"""Constraints that a parent run and a sub-agent hand to one another at a time, the newest."""
-
 HANDED_BYTES = 20_000
 """Bytes of them, as JSON."""
-
-FIRST_HANDED = 900_000_000
-"""The numbers of constraints that were handed over begin here: no call has them."""
 
 ARGUMENT_CHARS = 200
 """Characters of the arguments that a constraint shows."""
@@ -49,6 +44,11 @@ class Constraint(Frozen):
     """When it ends; None for when a person lifts it."""
 
     @property
+    def name(self) -> str:
+        """What people call it, and lift it by."""
+        return constraint_name(self.number)
+
+    @property
     def what(self) -> str:
         """The calls that it refuses, in a few words."""
         return f"{self.tool}({self.arguments})" if self.call_digest else f"every call of {self.tool}"
@@ -61,7 +61,9 @@ class Constraint(Frozen):
     @property
     def line(self) -> str:
         """The constraint on one line, as the LLM reads it."""
-        return f"{self.what}, {self.end} (constraint {self.number}): {self.reason}"
+        origin = constraint_origin(self.number)
+        name = f"constraint {self.name}" + (f" {origin}" if origin else "")
+        return f"{self.what}, {self.end} ({name}): {self.reason}"
 
     @property
     def came_down(self) -> bool:

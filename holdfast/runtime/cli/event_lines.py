@@ -7,6 +7,7 @@ from datetime import datetime
 
 from rich.text import Text
 
+from holdfast.base.constraint_names import constraint_name
 from holdfast.base.durations import span_text
 from holdfast.budget.budget import amount_text
 from holdfast.llm.blocks import ReplyContent, ToolCall, blocks_of, text_of
@@ -213,7 +214,7 @@ def _summary(event: JSON) -> str:
         case "constraint_lifted":
             why = f": {event['reason']}" if event["reason"] else ""
             number = event["constraint"]
-            what = f"constraint {number}" if number else "effects of the fork run as the policy says"
+            what = f"constraint {constraint_name(number)}" if number else "effects of the fork run as the policy says"
             return brief(f"{what}, by {event['by']}{why}")
         case "run_blocked":
             return brief(f"{event['cause']}: {event['message']}{_outage(event)}", 600)

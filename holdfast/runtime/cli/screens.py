@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from rich.text import Text
 
 from holdfast.authority.approvals import ANSWERS
+from holdfast.base.constraint_names import constraint_name, constraint_origin
 from holdfast.base.readable_json import readable_json
 from holdfast.run.details import votes_words
 from holdfast.run.substates.dormancy import looks_words
@@ -132,13 +133,15 @@ def show_screen(
     for constraint in state.get("constraints", ()):
         if not _stands(constraint, at):
             continue
-        number, what = str(constraint["constraint"]), f"every call of {constraint['tool']}"
+        name, what = constraint_name(constraint["constraint"]), f"every call of {constraint['tool']}"
         if constraint["scope"] == "here":
             what = f"{constraint['tool']}({constraint['arguments']})"
         end = f", until {clock(constraint['until'])}" if constraint["until"] else ""
-        screen.append(f"\nConstraint {number}  ", "bold").append(f"refuses {brief(what, 300)}{end}\n")
+        origin = constraint_origin(constraint["constraint"])
+        given = f", {origin}" if origin else ""
+        screen.append(f"\nConstraint {name}  ", "bold").append(f"refuses {brief(what, 300)}{end}{given}\n")
         screen.append(f"  {brief(constraint['reason'], 600)}\n")
-        screen.append(f"  {CLI.command('lift', thread, number)}\n", "dim")
+        screen.append(f"  {CLI.command('lift', thread, name)}\n", "dim")
     if fork := state.get("fork"):
         screen.append("\nFork ", "bold").append(f"of {brief(fork['thread'])} after event {fork['position']}")
         screen.append(f", by {brief(fork['by'])}\n" if fork["by"] else "\n")

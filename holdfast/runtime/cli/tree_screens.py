@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from holdfast.runtime.cli.costs import cost_words, with_cost
 from holdfast.runtime.cli.exits import OK, UNREACHABLE
 from holdfast.runtime.cli.text import brief
 from holdfast.runtime.programs import CLI
@@ -20,22 +21,34 @@ async def print_tree(session: "Session", threads: "Threads", thread: str) -> int
     from holdfast.runtime.client.trees import read_tree
 
     tree = await read_tree(threads, thread, note=session.note_silence)
-    session.output.result(tree.view(), tree_screen(tree))
+    session.output.result(with_costs(tree.view()), tree_screen(tree))
     return UNREACHABLE if any(node.error for _, node in tree.walk()) else OK
 
 
+def with_costs(view: "JSON") -> "JSON":
+    """Return the view of a tree with the `cost` of each run by itself in US dollars; None where it is unknown."""
+    return {**with_cost(view), "children": [with_costs(child) for child in view["children"]]}
+
+
 def tree_screen(tree: "Node") -> Text:
-    """A tree of runs: each on a line below its parent, with the commands that show its open requests."""
+    """A tree of runs: each on a line below its parent, with its cost, and the commands that show its open requests."""
     screen = Text()
     for depth, node in tree.walk():
-        for line in node_lines(node, depth):
+        cost = cost_words(with_cost({"usage": node.usage, "llm": node.llm})) if node.usage else ""
+        for line in node_lines(node, depth, cost=cost):
             screen.append(line).append("\n")
     screen.rstrip()
     return screen
 
 
-def node_lines(node: "Node", depth: int) -> list[Text]:
-    """A run of a tree, and its open requests, indented by its depth."""
+def node_lines(node: "Node", depth: int, *, cost: str = "") -> list[Text]:
+    """A run of a tree, and its open requests, indented by its depth.
+
+    Args:
+        node: The run.
+        depth: How far it is below the top.
+        cost: What it has cost by itself; empty not to say so.
+    """
     from holdfast.runtime.cli.screens import STATUS_STYLES
 
     indent = "  " * depth
@@ -44,7 +57,7 @@ def node_lines(node: "Node", depth: int) -> list[Text]:
         (brief(node.thread, 250), "bold"),
         "  ",
         (brief(node.status).replace("_", " "), STATUS_STYLES.get(node.status, "")),
-        f"  agent {brief(node.agent or 'not loaded')}, step {node.step}",
+        f"  agent {brief(node.agent or 'not loaded')}, step {node.step}" + (f", {cost}" if cost else ""),
     )
     if node.error:
         return [head, Text(f"{indent}  {brief(str(node.error), 300)}", "yellow")]

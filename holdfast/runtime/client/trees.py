@@ -36,6 +36,10 @@ class Node:
     status: str
     """Its own; where it cannot be read, what its parent has of it."""
     step: int = 0
+    usage: JSON | None = None
+    """The tokens that it has used itself, without those of the runs below it; None where they are unknown."""
+    llm: str | None = None
+    """The LLM that they were for."""
     pending: Sequence[JSON] = ()
     """Its open requests."""
     error: HoldfastError | None = None
@@ -51,6 +55,7 @@ class Node:
     def view(self) -> JSON:
         """Return the tree as `show --tree --json` presents it."""
         own: JSON = {"thread": self.thread, "agent": self.agent, "status": self.status, "step": self.step}
+        own |= {"usage": self.usage, "llm": self.llm}
         own |= {"pending": list(self.pending), "children": [child.view() for child in self.children]}
         return own | ({"error": str(self.error)} if self.error else {})
 
@@ -110,12 +115,13 @@ async def read_tree(
         except HoldfastError as error:
             node.error = error
             return node
-        node.status, node.step, node.pending = state["status"], state["step"], _pending(node.thread, state)
+        _take(node, state)
         await below(node, state)
         return node
 
     state = state or await state_of(thread)
-    top = Node(thread, state["agent"], state["status"], state["step"], _pending(thread, state))
+    top = Node(thread, state["agent"], state["status"])
+    _take(top, state)
     await below(top, state)
     return top
 
@@ -129,6 +135,12 @@ async def pending_of_tree(
     """
     tree = [node for _, node in (await read_tree(threads, thread, note=note)).walk()]
     return [request for node in tree for request in node.pending], {n.thread: n.error for n in tree if n.error}
+
+
+def _take(node: Node, state: JSON) -> None:
+    """Take what a run's own state has."""
+    node.status, node.step, node.pending = state["status"], state["step"], _pending(node.thread, state)
+    node.usage, node.llm = state.get("usage"), state.get("llm")
 
 
 def _pending(thread: str, state: JSON) -> list[JSON]:

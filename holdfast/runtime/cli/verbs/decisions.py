@@ -176,12 +176,13 @@ async def revoke(
 @verbs.verb(
     'lift rel-1.2 3 --reason "the invoice is unlocked"',
     "lift rel-1.2 3 --by alice --key alice.key",
+    "lift rel-1.2 4.1    # the first one that the sub-agent of call 4 handed up",
     "lift rel-1.2-fork 0    # effects of a fork no longer ask first",
 )
 async def lift(
     session: Session,
     thread: Thread,
-    constraint: Annotated[int, typer.Argument(metavar="CONSTRAINT", min=0, help="Its number, as `show` lists it.")],
+    constraint: Annotated[str, typer.Argument(metavar="CONSTRAINT", help="As `show` names it: `3`, or `4.1`.")],
     by: By = None,
     reason: Reason = "",
     key: Key = None,
@@ -190,7 +191,11 @@ async def lift(
 
     Number 0 lets the effects of a fork run as the policy says.
     """
-    private, payload = session.private_key(key), _complete(session, by=by, reason=reason, constraint=constraint)
+    from holdfast.base.constraint_names import constraint_number
+
+    if not isinstance(number := constraint_number(constraint), int):
+        raise typer.BadParameter(f"{constraint!r} is no constraint: `show` names them, such as 3 or 4.1")
+    private, payload = session.private_key(key), _complete(session, by=by, reason=reason, constraint=number)
     threads = await session.connect(thread)
     from holdfast.authority.statements import Lift
     from holdfast.runtime.client import decisions

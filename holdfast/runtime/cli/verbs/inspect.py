@@ -31,7 +31,9 @@ async def show(
     at: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="As it was right after the event at position N.")
     ] = None,
-    tree: Annotated[bool, typer.Option("--tree", help="The thread and its sub-agents, each on a line.")] = False,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="The thread and its sub-agents, each on a line with its cost.")
+    ] = False,
 ) -> int:
     """Show what a thread waits for or does, what went wrong last, what follows, open requests and the result."""
     if tree and at is not None:

@@ -18,5 +18,5 @@ def parse_json(text: bytes | str) -> Any:
     """
     try:
         return from_json(text)
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError: a `str` that has no UTF-8
         return json.loads(text)

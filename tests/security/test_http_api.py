@@ -15,6 +15,8 @@ from holdfast.log.references import left_out
 from holdfast.runtime.gateway import app
 from holdfast.runtime.gateway.limits import BODY_BYTES
 from holdfast.runtime.gateway.quotas import Quota
+from holdfast.runtime.portable import export
+from holdfast.runtime.reading.record import Evidence
 from holdfast.runtime.stores.artifacts import FolderArtifacts
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_gateway import bearer
@@ -337,6 +339,45 @@ async def test_an_export_is_bounded_and_needs_the_right_to_read(
             assert (await other.get(f"{path}/export", headers=bearer("of-talker"))).status_code == 403
             assert (await other.get(f"{path}/export", headers=bearer("of-nobody"))).status_code == 401
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+async def test_an_export_costs_the_gateway_little(
+    rig: StartRig, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No artifact is in memory whole, no request waits for a disk, and a full one is a problem of that export alone."""
+
+    async def asides(thread: str) -> list[str]:
+        return []
+
+    limits, store = list[int | None](), FolderArtifacts(tmp_path / "artifacts")
+    get = store.get
+
+    async def counted(address: str, offset: int = 0, limit: int | None = None) -> bytes:
+        limits.append(limit)
+        return await get(address, offset, limit)
+
+    monkeypatch.setattr(store, "get", counted)
+    monkeypatch.setattr(export, "PART_BYTES", 1_000)
+    monkeypatch.setattr(export, "new_file", lambda path: pytest.fail("it waits until the file is on the disk"))
+    monkeypatch.setattr(app, "EXPORTS_EACH", 1)
+    async with (
+        http_site(rig, tmp_path) as (http, worker),
+        gateway_of(worker, evidence=Evidence(None, asides, store)) as other,
+    ):
+        path = f"/threads/{named()}"
+        await http.put(path, json={"task": "read"})
+        await settled(http, path.removeprefix("/threads/"), "end")
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+        for _ in range(2):  # it gives its place back
+            refused = await other.get(f"{path}/export")
+            assert (refused.status_code, "no room" in refused.text) == (503, True)
+            assert str(tmp_path) not in refused.text
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        exported = await other.get(f"{path}/export")
+        assert exported.status_code == 200
+        assert LONG in exported.text
+        assert len(limits) > 1
+        assert set(limits) == {1_000}
 
 
 async def test_starts_count_towards_the_quota(rig: StartRig, tmp_path: Any) -> None:

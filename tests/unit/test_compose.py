@@ -278,3 +278,11 @@ def test_scripts_are_executable() -> None:
     scripts = list((ROOT / "docker").rglob("*.sh"))
     assert scripts
     assert all(os.access(script, os.X_OK) for script in scripts)
+
+
+def test_the_gateways_temporary_files_fit_in_its_memory() -> None:
+    """A tmpfs is memory: exports fill it, and must leave the gateway enough of it."""
+    gateway = COMPOSE["services"]["gateway"]
+    (size,) = [re.fullmatch(r"/tmp:size=(\d+)m", each) for each in gateway["tmpfs"]]
+    assert size
+    assert int(size[1]) * 2 <= int(gateway["mem_limit"].removesuffix("m"))

@@ -91,3 +91,9 @@ def test_what_parsers_differ_about_reads_the_same(text: str) -> None:
 def test_bytes_that_are_not_utf_8_read_the_same(text: bytes) -> None:
     """Encodings that `json.loads` guesses, or refuses, are left to it."""
     assert outcome(parse_json, text) == outcome(json.loads, text)
+
+
+@pytest.mark.parametrize("text", ['"\ud800"', '{"\udc80": 1}', "\ud800"])
+def test_a_text_that_has_no_utf_8_reads_the_same(text: str) -> None:
+    """A string with half of a character in it, not escaped, is one that only `json.loads` can take."""
+    assert outcome(parse_json, text) == outcome(json.loads, text)

@@ -1,18 +1,20 @@
 """The route that exports a thread as one file, which verifies offline.
 
-The file is written to the disk first, because its headers have sizes and checksums; it has no name any more when the
-first byte is sent. Callers with the scope `read` get the log; artifacts take their own scope, as everywhere.
+The file is written to the disk first, because its headers have sizes and checksums. It never has a name, so a kill
+leaves nothing of it; and nothing waits for the disk, because a crash may lose it. Callers with the scope `read` get the
+log; artifacts take their own scope, as everywhere.
 """
 
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from holdfast.errors import ExportFailed
 from holdfast.portable.manifest import Exported
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.authentication import Access, Authenticator
@@ -20,7 +22,7 @@ from holdfast.runtime.gateway.descriptions import ON_THREAD, content, problems
 from holdfast.runtime.gateway.limits import Message, Receive, Send
 from holdfast.runtime.gateway.pages import note
 from holdfast.runtime.gateway.places import Places
-from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.portable.export import write_thread
 from holdfast.runtime.reading.record import Evidence
 
 PART_BYTES = 1024 * 1024
@@ -65,6 +67,17 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
         yield part
 
 
+@contextmanager
+def _room() -> Iterator[None]:
+    """Raise `ExportFailed` from the error of a disk that is full, or of a temporary folder that is not there."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise  # not of the file: a timeout while the thread was read
+        raise ExportFailed(f"a temporary file cannot be written: {error.strerror}") from error
+
+
 def exports_router(
     threads: Threads, authenticator: Authenticator, evidence: Evidence | None, places: Places, *, key: str | None
 ) -> APIRouter:
@@ -98,19 +111,20 @@ def exports_router(
         caller = access.caller
         places.enter(caller.name)
         try:
-            with tempfile.TemporaryDirectory(prefix="holdfast-export-") as folder:
-                path = Path(folder) / "thread.holdfast"
-                exported = await export_thread(
+            with _room(), ExitStack() as unsent:  # to close a file on a full disk fails, too
+                file = unsent.enter_context(tempfile.TemporaryFile())
+                exported = await write_thread(
                     threads,
                     access.thread,
-                    path,
+                    file,
                     evidence=evidence,
                     private=key,
                     redact=redact,
                     artifacts=artifacts and "artifacts" in caller.scopes,
                     note=note,
                 )
-                file = path.open("rb")
+                file.seek(0)
+                unsent.pop_all()  # the response closes it
         except BaseException:
             places.leave(caller.name)
             raise

@@ -7,6 +7,7 @@ Secrets are in none of these: tools get them from the worker's environment, and 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
@@ -24,7 +25,10 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.writer import Writer, new_file
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.record import Evidence, call_store
-from holdfast.stores import EffectRow, origin_of
+from holdfast.stores import ArtifactStore, EffectRow, origin_of
+
+PART_BYTES: Final = 1_000_000
+"""How much of an artifact is in memory at once."""
 
 
 @dataclass
@@ -67,38 +71,65 @@ async def export_thread(
         RecordUnavailable: The permanent record does not answer.
         ArtifactNotFound: The store lacks an artifact that the log refers to.
     """
+    with new_file(path) as file:
+        return await write_thread(
+            threads,
+            thread,
+            file,
+            evidence=evidence,
+            private=private,
+            redact=redact,
+            artifacts=artifacts,
+            note=note,
+        )
+
+
+async def write_thread(
+    threads: Threads,
+    thread: str,
+    file: BinaryIO,
+    *,
+    evidence: Evidence | None = None,
+    private: str | None = None,
+    redact: bool = False,
+    artifacts: bool = True,
+    note: Note | None = None,
+) -> Exported:
+    """Write a thread to an open file, which is empty and seekable: as `export_thread`, whose arguments these are.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     if await find_loop(threads, thread) or await is_archived_loop(threads, thread):
         raise ExportFailed(f"{thread!r} is a loop: export the threads of its iterations, which `log {thread}` names")
     found = await threads.reader.find(thread)
-    with new_file(path) as file:
-        writer = Writer(file)
-        log = await _write_log(writer, threads.reader.lines(thread, 0, found=found, note=note), redact=redact)
-        left_out: list[LeftOut] = []
-        rows = await _rows(evidence, origin_of(thread) or thread, log.derived.keys)
-        if rows is None:
-            left_out.append("ledger")
-        else:
-            writer.add(LEDGER, _ledger(rows, redact=redact))
-        store = evidence.artifacts if evidence and artifacts and not redact else None
-        if store is None and (log.artifacts or redact or not artifacts):
-            left_out.insert(0, "artifacts")
-        if store:
-            for address in sorted(log.artifacts):
-                writer.add(artifact_member(address), await call_store(store.get(address)))
-        for name, content in log.derived.members(redacted=redact):
-            writer.add(name, content)
-        manifest = Manifest(
-            thread=thread,
-            events=log.events,
-            head=log.head,
-            redacted=redact,
-            left_out=tuple(left_out),
-            members=(),
-        )
-        writer.finish(manifest, private)
-        size = file.tell()
+    writer = Writer(file)
+    log = await _write_log(writer, threads.reader.lines(thread, 0, found=found, note=note), redact=redact)
+    left_out: list[LeftOut] = []
+    rows = await _rows(evidence, origin_of(thread) or thread, log.derived.keys)
+    if rows is None:
+        left_out.append("ledger")
+    else:
+        writer.add(LEDGER, _ledger(rows, redact=redact))
+    store = evidence.artifacts if evidence and artifacts and not redact else None
+    if store is None and (log.artifacts or redact or not artifacts):
+        left_out.insert(0, "artifacts")
+    if store:
+        for address in sorted(log.artifacts):
+            await _write_artifact(writer, store, address)
+    for name, content in log.derived.members(redacted=redact):
+        writer.add(name, content)
+    manifest = Manifest(
+        thread=thread,
+        events=log.events,
+        head=log.head,
+        redacted=redact,
+        left_out=tuple(left_out),
+        members=(),
+    )
+    writer.finish(manifest, private)
     signed = private is not None
-    return Exported(thread, log.events, log.head, size, signed, redact, tuple(left_out))
+    return Exported(thread, log.events, log.head, file.tell(), signed, redact, tuple(left_out))
 
 
 async def _write_log(writer: Writer, lines: AsyncIterator[bytes], *, redact: bool) -> _Log:
@@ -113,6 +144,15 @@ async def _write_log(writer: Writer, lines: AsyncIterator[bytes], *, redact: boo
             member.write((redacted(line) if redact else line) + b"\n")
             log.events, log.head = log.events + 1, event.digest
     return log
+
+
+async def _write_artifact(writer: Writer, store: ArtifactStore, address: str) -> None:
+    """Write an artifact part by part: it may be larger than what a gateway has in memory."""
+    with writer.member(artifact_member(address)) as member:
+        while part := await call_store(store.get(address, member.size, PART_BYTES)):
+            member.write(part)
+            if len(part) < PART_BYTES:
+                return
 
 
 async def _rows(evidence: Evidence | None, thread: str, keys: set[str]) -> Sequence[EffectRow] | None:

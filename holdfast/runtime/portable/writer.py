@@ -57,7 +57,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno is None:
             raise  # not of the file: a timeout while the thread was read
-        raise ExportFailed(f"{path} cannot be written: {error.strerror}") from error
+        raise ExportFailed(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _remove_leftovers(path: Path) -> None:

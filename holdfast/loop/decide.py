@@ -94,15 +94,15 @@ def _limit(limits: LoopLimits, state: LoopState, *, at: datetime) -> Block | Non
 
 
 def _limit_of_account(limits: LoopLimits, account: Account) -> Block | None:
-    match reached(account):
-        case "usd":
-            spent = account.spent.usd / NANO
-            return Block("CostLimit", f"the loop has spent ${spent:,.2f}; `retry` allows ${limits.cost:,.2f} more")
-        case "tokens":
-            words = f"the loop has spent {account.spent.tokens:,} tokens; `retry` allows {limits.tokens:,} more"
-            return Block("TokenLimit", words)
-        case _:
-            return None
+    name = reached(account)
+    if not name:
+        return None
+    rest = ", and what is left is too little for another call" if account.left(name) else ""
+    if name == "usd":
+        spent = account.spent.usd / NANO
+        return Block("CostLimit", f"the loop has spent ${spent:,.2f}{rest}; `retry` allows ${limits.cost:,.2f} more")
+    words = f"the loop has spent {account.spent.tokens:,} tokens{rest}; `retry` allows {limits.tokens:,} more"
+    return Block("TokenLimit", words)
 
 
 def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:

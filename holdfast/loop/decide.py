@@ -113,14 +113,19 @@ def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:
     return Work(task)
 
 
-def on_survey(survey: Survey) -> WorkspaceSurveyed:
-    """Return the event that a survey of the files leads to."""
+def on_survey(survey: Survey, *, level: int = 0) -> WorkspaceSurveyed:
+    """Return the event that a survey of the files leads to.
+
+    Args:
+        survey: The survey.
+        level: The feature level that the loop was started with: a worker of an older release may survey its files.
+    """
     return WorkspaceSurveyed(
         agent=survey.agent,
         open=survey.open,
         done=survey.done,
         notify=survey.notify,
-        features=survey.features,
+        features=max(survey.features, level),
     )
 
 

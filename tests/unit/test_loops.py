@@ -306,6 +306,13 @@ def test_a_loop_of_an_earlier_release_keeps_what_it_has_spent() -> None:
     assert (state.account.limits, state.account.left("usd")) == ({"usd": 2 * 10**9}, 10**9)
 
 
+def test_a_survey_by_an_older_worker_leaves_a_loop_its_limit_of_tokens() -> None:
+    """A loop that was started with a level has it from its first survey on, or that worker's 0 would lift the limit."""
+    state = after(state_after(loop(tokens=1_000)), on_survey(Survey(features=0), level=1))
+    state = after(state, IterationStarted(number=0, thread="l-0", task="one"))
+    assert allowance_of(state.account, 0) == Budget(tokens=1_000)
+
+
 @pytest.mark.parametrize("cost", [1e-12, 1e9])
 def test_any_limit_in_dollars_makes_a_budget(cost: float) -> None:
     """One too small or too large for a budget is the smallest or the largest one: the loop never fails for it."""

@@ -120,7 +120,7 @@ class AgentLoopWorkflow:
             await self._wait_for_people()
             await self._continue_as_new_if_due()
             survey = await self._survey()
-            self._record(on_survey(survey))
+            self._record(on_survey(survey, level=self._loop.features))
             require_features(self._state.features)
             if self._state.paused:  # during the survey: the answer to that promised that nothing begins any more
                 continue

@@ -5,7 +5,8 @@
 2. When it has ended, what it and all runs below it have spent is settled. Where that is unknown, all that was reserved
    counts.
 3. A limit is reached where nothing is left of it, or where its end has ended the last iteration: the rest is then too
-   little for another call. `retry` grants the same amount again.
+   little for another call. `retry` grants the same amount again, on top of that rest: so a limit that is too small for
+   a first call is large enough after some of them.
 """
 
 from decimal import Decimal
@@ -64,7 +65,7 @@ def retried(account: Account, limits: LoopLimits) -> Account:
     """Grant the same amount again of each limit that is reached."""
     more = _granted(limits)
     raised = {
-        name: min(account.used(name) + more.get(name, units), largest(name))
+        name: min(max(account.used(name), units) + more.get(name, units), largest(name))
         if name == account.short or not account.left(name)
         else units
         for name, units in account.limits.items()

@@ -94,15 +94,15 @@ def _limit(limits: LoopLimits, state: LoopState, *, at: datetime) -> Block | Non
 
 
 def _limit_of_account(limits: LoopLimits, account: Account) -> Block | None:
-    match reached(account):
-        case "usd":
-            spent = account.spent.usd / NANO
-            return Block("CostLimit", f"the loop has spent ${spent:,.2f}; `retry` allows ${limits.cost:,.2f} more")
-        case "tokens":
-            words = f"the loop has spent {account.spent.tokens:,} tokens; `retry` allows {limits.tokens:,} more"
-            return Block("TokenLimit", words)
-        case _:
-            return None
+    name = reached(account)
+    if not name:
+        return None
+    rest = ", and what is left is too little for another call" if account.left(name) else ""
+    if name == "usd":
+        spent = account.spent.usd / NANO
+        return Block("CostLimit", f"the loop has spent ${spent:,.2f}{rest}; `retry` allows ${limits.cost:,.2f} more")
+    words = f"the loop has spent {account.spent.tokens:,} tokens{rest}; `retry` allows {limits.tokens:,} more"
+    return Block("TokenLimit", words)
 
 
 def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:
@@ -113,14 +113,19 @@ def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:
     return Work(task)
 
 
-def on_survey(survey: Survey) -> WorkspaceSurveyed:
-    """Return the event that a survey of the files leads to."""
+def on_survey(survey: Survey, *, level: int = 0) -> WorkspaceSurveyed:
+    """Return the event that a survey of the files leads to.
+
+    Args:
+        survey: The survey.
+        level: The feature level that the loop was started with: a worker of an older release may survey its files.
+    """
     return WorkspaceSurveyed(
         agent=survey.agent,
         open=survey.open,
         done=survey.done,
         notify=survey.notify,
-        features=survey.features,
+        features=max(survey.features, level),
     )
 
 

@@ -249,8 +249,35 @@ def test_a_limit_that_ends_an_iteration_is_reached() -> None:
     assert isinstance(found, Block)
     assert found.cause == "TokenLimit"
     state, _, _ = steered(blocked(state, found), "retry")
-    assert (state.account.left("tokens"), state.account.limits["tokens"]) == (1_000, 1_900)
+    assert (state.account.left("tokens"), state.account.limits["tokens"]) == (1_100, 2_000)
     assert Work("one") == step(begun, state, open_tasks())
+
+
+def test_a_limit_too_small_for_a_call_grows_with_each_retry() -> None:
+    """What is left is kept: else a loop whose limit is less than a first call needs would never begin to work."""
+    begun = loop(tokens=1_000, cost=0.02)
+    state = state_after(begun, level=1)
+    for number in range(3):
+        state = after(state, IterationStarted(number=number, thread=f"l-{number}", task="one"))
+        assert allowance_of(state.account, number) == Budget(tokens=1_000, usd=f"{0.02 * (number + 1):.2f}")
+        state = after(state, on_settled(number, Settled(outcome="failed", spent=TreeCost(short="usd"))))
+        found = step(begun, state, open_tasks())
+        assert isinstance(found, Block)
+        words = "the loop has spent $0.00, and what is left is too little for another call; `retry` allows $0.02 more"
+        assert (found.cause, found.message) == ("CostLimit", words)
+        state, _, _ = steered(blocked(state, found), "retry")
+
+
+def test_an_overspent_limit_is_granted_in_full() -> None:
+    """What was spent beyond it is not taken from what `retry` grants."""
+    begun = loop(tokens=1_000)
+    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=3_500, short="tokens"))))
+    found = step(begun, state, open_tasks())
+    assert isinstance(found, Block)
+    assert found.message == "the loop has spent 3,500 tokens; `retry` allows 1,000 more"
+    state, _, _ = steered(blocked(state, found), "retry")
+    assert state.account.left("tokens") == 1_000
 
 
 def test_the_end_of_an_agents_own_budget_reaches_no_limit_of_the_loop() -> None:
@@ -277,6 +304,13 @@ def test_a_loop_of_an_earlier_release_keeps_what_it_has_spent() -> None:
     assert state.view()["budget"] is None
     state = after(state, on_survey(Survey(features=1)))
     assert (state.account.limits, state.account.left("usd")) == ({"usd": 2 * 10**9}, 10**9)
+
+
+def test_a_survey_by_an_older_worker_leaves_a_loop_its_limit_of_tokens() -> None:
+    """A loop that was started with a level has it from its first survey on, or that worker's 0 would lift the limit."""
+    state = after(state_after(loop(tokens=1_000)), on_survey(Survey(features=0), level=1))
+    state = after(state, IterationStarted(number=0, thread="l-0", task="one"))
+    assert allowance_of(state.account, 0) == Budget(tokens=1_000)
 
 
 @pytest.mark.parametrize("cost", [1e-12, 1e9])

@@ -19,7 +19,8 @@ from holdfast.runtime.reading.states import decode_lines
 async def spent_by(reader: Reader, thread: str, *, first_run_id: str) -> TreeCost | None:
     """Return what a closed run has spent with all runs below it; None where its log does not say.
 
-    What was under way when it was closed from outside counts as it was reserved.
+    What was under way when it was closed from outside counts as it was reserved. A run whose log ends before its
+    agent was loaded has no account, and has spent nothing.
 
     Args:
         reader: Reads the thread.
@@ -37,6 +38,7 @@ async def spent_by(reader: Reader, thread: str, *, first_run_id: str) -> TreeCos
             if own:
                 cost = tree_cost(state.account)
             if own and isinstance(event, RunFinished):
+                cost = cost if state.spec else TreeCost()
                 break
     except (ThreadNotFound, EventsMissing, HistoryUnreadable, LogBroken, RecordUnreadable, EventOutOfPlace):
         return None

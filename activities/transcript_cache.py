@@ -135,8 +135,7 @@ class TranscriptCache:
     async def messages(self, length: int | None = None) -> list[AnyMessage]:
         """Read the messages that the calling run's LLM sees: the first `length`, or all."""
         run = CallingRun.of()
-        session = await run.query("session")
-        lines = [*await self._older_lines(run, session), *_first_lines(session)]
+        lines = await self._older_lines(run, await run.query("session"))
         while (length is None or len(lines) < length) and (page := await run.query("transcript", len(lines))):
             lines += page.split(b"\n")
         return [decode(line) for line in lines[:length]]
@@ -152,7 +151,7 @@ class TranscriptCache:
         spec = shared(AgentSpec.model_validate(session["spec"]))
         prefix = request_prefix(spec, self._adapter)
         cached = CachedTranscript(session["compactions"], spec, self._adapter, prefix)
-        for line in (*await self._older_lines(run, session), *_first_lines(session)):
+        for line in await self._older_lines(run, session):
             cached.append_line(line)
         await _read_tail(run, cached, ref)
         if not cached.matches(ref):
@@ -172,12 +171,6 @@ class TranscriptCache:
         for event in await read_thread(self._record, run.thread, session["since"], session["position"]):
             older.add(event)
         return list(older.messages)
-
-
-def _first_lines(session: dict[str, Any]) -> list[bytes]:
-    """The calling Temporal run's first messages, if they are short; workers of 0.1.0 do not hand them over."""
-    page: str = session.get("messages", "")
-    return page.encode().split(b"\n") if page else []
 
 
 async def _catch_up(run: CallingRun, cached: CachedTranscript, ref: TranscriptRef) -> bool:

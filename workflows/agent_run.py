@@ -509,11 +509,8 @@ class AgentRunWorkflow:
 
     @workflow.query
     def session(self) -> View:
-        """Return what a worker needs before it reads the transcript: the agent, where the messages begin, and the first
-        page of them if it is short.
-        """
+        """Return what a worker needs before it reads the transcript: the agent, and where the messages begin."""
         run = self._run
-        page = run.transcript.page(run.transcript.first)
         session = {
             "spec": run.state.spec.model_dump(mode="json", exclude_defaults=True) if run.state.spec else None,
             "compactions": run.transcript.base.compactions,
@@ -521,7 +518,6 @@ class AgentRunWorkflow:
             "since": run.transcript.base.since,
             "pinned": list(run.transcript.base.pinned),
             "position": run.log.first,
-            "messages": page.decode() if len(page) <= contracts.SESSION_BYTES else "",
         }
         return View(session)
 

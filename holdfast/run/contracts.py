@@ -404,9 +404,6 @@ QUERIES: dict[str, type] = {
 }
 """Query → the type of its answer: the queries of a run."""
 
-SESSION_BYTES = 32_768
-"""The most bytes of messages that the answer to the query `session` has: a run that wakes needs no second query."""
-
 
 # Types of non-retryable errors: no further attempt can succeed.
 AGENT_NOT_FOUND = "AgentNotFound"

@@ -11,7 +11,6 @@ from holdfast.errors import TranscriptMismatch
 from holdfast.llm.blocks import ProviderPart, ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage, decode
 from holdfast.log.events import LLMReplied, ToolCallFinished, ToolCallRequested, UserMessageReceived
-from holdfast.run.contracts import SESSION_BYTES
 from holdfast.transcript.transcript import Transcript, TranscriptRef, tool_message
 from tests.unit.runs import ADAPTER, agent_spec, calls
 
@@ -42,7 +41,6 @@ class FakeWorkflow:
     def __init__(self) -> None:
         self.transcript = Transcript()
         self.queries: list[str] = []
-        self.hands_over = True
 
     def get_workflow_handle(self, _: str, *, run_id: str) -> "FakeWorkflow":
         """Return the handle."""
@@ -55,11 +53,7 @@ class FakeWorkflow:
             return self.transcript.page(*args)
         spec = SPEC.model_dump(mode="json", exclude_defaults=True)
         base = self.transcript.base
-        answer = {"spec": spec, "compactions": base.compactions, "first": 0, "since": base.since, "position": 0}
-        page = self.transcript.page(0)
-        if self.hands_over and len(page) <= SESSION_BYTES:
-            answer["messages"] = page.decode()
-        return answer
+        return {"spec": spec, "compactions": base.compactions, "first": 0, "since": base.since, "position": 0}
 
     def encoded(self) -> list[bytes]:
         """Return the messages as the LLM is sent them."""
@@ -115,24 +109,10 @@ def workflow() -> FakeWorkflow:
 
 
 async def test_a_new_worker_reads_everything_by_query(workflow: FakeWorkflow) -> None:
-    """After the loss of a cache, one query reads a short transcript."""
+    """After the loss of a cache, two queries read the transcript."""
     workflow.step("a", "b")
     worker = FakeWorker(workflow)
     assert await worker.read() == workflow.encoded()
-    assert workflow.queries == ["session"]
-
-
-async def test_a_long_transcript_is_read_by_pages(workflow: FakeWorkflow) -> None:
-    """Messages that are too long for the answer to the first query take queries of their own."""
-    workflow.say("more" * SESSION_BYTES)
-    assert await FakeWorker(workflow).read() == workflow.encoded()
-    assert workflow.queries == ["session", "transcript"]
-
-
-async def test_a_run_on_a_worker_of_0_1_0_is_read_by_pages(workflow: FakeWorkflow) -> None:
-    """In a mixed fleet, the run may answer without its messages."""
-    workflow.hands_over = False
-    assert await FakeWorker(workflow).read() == workflow.encoded()
     assert workflow.queries == ["session", "transcript"]
 
 
@@ -143,7 +123,7 @@ async def test_a_worker_that_made_all_calls_needs_no_query(workflow: FakeWorkflo
     for results in (("a", "b"), ("c",), ("d", "e", "f")):
         worker.perform(workflow.step(*results), *results)
         assert await worker.read() == workflow.encoded()
-    assert workflow.queries == ["session"]
+    assert workflow.queries == ["session", "transcript"]
 
 
 @pytest.mark.parametrize("known", [("a",), ("a", "other")])
@@ -153,7 +133,7 @@ async def test_a_worker_queries_what_it_did_not_do(workflow: FakeWorkflow, known
     await worker.read()
     worker.perform(workflow.step("a", "b"), *known)
     assert await worker.read() == workflow.encoded()
-    assert workflow.queries == ["session", "transcript"]
+    assert workflow.queries == ["session", "transcript", "transcript"]
 
 
 async def test_a_reset_run_is_read_again(workflow: FakeWorkflow) -> None:
@@ -206,4 +186,4 @@ async def test_every_worker_encodes_a_reply_alike(workflow: FakeWorkflow) -> Non
     workflow.enter(reply, "seen")
     own.perform(reply, "seen")
     assert await own.read() == await other.read()
-    assert workflow.queries == ["session", "session"], "the own worker needed no query for it"
+    assert workflow.queries.count("transcript") == 2, "the own worker needed no query for it"

@@ -18,9 +18,10 @@ from holdfast.activities.calling_run import CallingRun, calling_thread
 from holdfast.activities.forked_lines import chains, forked_lines, share_artifacts
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.orders import Chains
+from holdfast.base.digests import GENESIS
 from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable, ThreadForgotten
 from holdfast.log.event_log import digest_after, event_json, event_line, has_ended
-from holdfast.log.events import AgentEvent, RunForked, RunStarted
+from holdfast.log.events import AgentEvent, RunForked, RunImported, RunStarted
 from holdfast.log.fork_point import ForkPoint
 from holdfast.log.loop_events import LoopStarted
 from holdfast.log.node_seals import SealRecord, unsealed
@@ -85,7 +86,7 @@ class Record:
                 return await self._archive(request)
 
     async def _archive(self, request: ArchiveRequest) -> Archived:
-        run = CallingRun.of()
+        run = CallingRun.of(request)
         thread = run.thread
         require_own_id(thread)
         before = await self._forked_lines(thread, request.fork) if request.fork else []
@@ -199,7 +200,7 @@ class Record:
         require_own_id(thread)
         async with heartbeats():
             if request.fork:
-                return await self._load_fork(thread, request.fork)
+                return await self._load_fork(thread, request.fork, imported=request.imported)
             try:
                 events = await read_thread(self._store, thread)
             except RecordUnreadable as error:
@@ -210,11 +211,20 @@ class Record:
             if request.previous_run and not has_ended(event.type for event in reversed(events)):
                 events = await self._catch_up(thread, request.previous_run, events)
             try:
-                return LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
+                loaded = LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
             except RecordUnreadable as error:
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+            if (owner := loaded.snapshot.state.thread) not in ("", thread):
+                message = f"the record of {thread} has the events of {owner}: a fork of an imported file did not begin"
+                raise ApplicationError(message, type=RECORD_UNREADABLE, non_retryable=True)
+            return loaded
 
-    async def _load_fork(self, thread: str, point: ForkPoint) -> LoadedThread:
+    async def _ends_at(self, thread: str, point: ForkPoint) -> bool:
+        """Whether the record of a thread ends with that event: an import has put it there."""
+        last = await self._store.read(thread, point.position)
+        return len(last) == 1 and json.loads(last[0]).get("digest") == point.head
+
+    async def _load_fork(self, thread: str, point: ForkPoint, *, imported: bool) -> LoadedThread:
         """Where the original of a fork stood. The fork is new, or this run's own, which was reset to its beginning.
 
         Raises:
@@ -224,7 +234,9 @@ class Record:
         if (first := await self._store.read(thread, point.position + 1)) or await self._store.length(thread):
             forked = decode_stored(first[0]) if first else None
             own = await self._own_chain(thread)
-            if not isinstance(forked, RunForked) or (forked.first_run_id, forked.point) != (own, point):
+            brought = imported and not first and await self._ends_at(thread, point)
+            begun = isinstance(forked, RunForked) and (forked.first_run_id, forked.point) == (own, point)
+            if not brought and not begun:
                 message = f"thread {thread} exists already; fork under another id"
                 raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
             point = point.model_copy(update={"thread": thread})  # the record has them: the original may be gone
@@ -265,6 +277,7 @@ class Record:
                 raise ApplicationError(str(error), type=RECORD_CONFLICT, non_retryable=True) from None
         except (RecordGap, RecordUnreadable) as error:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+        await self._seal_branch(thread)
         aside = await self._store.set_aside(thread, start, lines)
         log.warning("branch_set_aside", thread=thread, kept_as=aside)
         await self.append(thread, start, lines)
@@ -280,12 +293,31 @@ class Record:
         while recorded := await self._store.read(thread, position):
             for line in recorded:
                 event = decode_stored(line)
-                if isinstance(event, RunStarted | RunForked | LoopStarted):
+                if isinstance(event, RunStarted | RunForked | RunImported | LoopStarted):
                     own = event.first_run_id
                 if position >= start and (position >= start + len(lines) or lines[position - start] != line):
                     return own == chain
                 position += 1
         return False
+
+    async def _seal_branch(self, thread: str) -> None:
+        """Seal that a reset has abandoned the log in the record, as far as that chains; the database may hold anything.
+
+        This comes before it is set aside, so that an attempt after a kill does it again.
+        """
+        length, head = 0, GENESIS
+        try:
+            while recorded := await self._store.read(thread, length):
+                page = await asyncio.to_thread(read_lines, thread, length, recorded, head=head)
+                length, head = length + len(page), page[-1].digest
+        except RecordUnreadable as error:
+            log.warning("branch_not_sealed", thread=thread, reason=str(error))
+            return
+        await self._seal(thread, length, head, gone="reset")
+
+    async def seal(self, thread: str, events: int, head: str) -> None:
+        """Seal where the record of a thread, or of a loop, stands."""
+        await self._seal(thread, events, head)
 
     async def _catch_up(self, thread: str, run_id: str, events: list[AgentEvent]) -> list[AgentEvent]:
         """Record the last events of a run that was closed from outside, read from Temporal's history."""
@@ -334,7 +366,7 @@ def _refused_if_forgotten() -> Iterator[None]:
 def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
     """The events from before a chain of runs. A chain that was reset to its beginning has recorded some of its own."""
     for event in events:
-        if isinstance(event, RunStarted) and event.first_run_id == chain:
+        if isinstance(event, RunStarted | RunImported) and event.first_run_id == chain:
             return events[: event.position]
     return events
 

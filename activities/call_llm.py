@@ -33,9 +33,10 @@ from holdfast.llm.messages import AssistantMessage, Usage, encode
 from holdfast.llm.outages import MESSAGE_CHARS
 from holdfast.llm.tokens import tokens_of, tokens_of_request
 from holdfast.run.compaction import SUMMARY_REQUEST
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMReply, LLMRequest
+from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_LOST, LLM_REJECTED, LLMReply, LLMRequest
 from holdfast.runtime.llm.prices import cost_of
 from holdfast.stores import ArtifactStore
+from holdfast.tools.decorator import Tool
 from holdfast.tools.secrets import Secrets
 
 log = structlog.get_logger(__name__)
@@ -119,10 +120,14 @@ class LLM:
 
     async def _made(self, request: LLMRequest, attempt: Attempt) -> LLMReply:
         """Make one attempt, and return the reply as it is recorded."""
-        cached, messages = await self._transcripts.read(request.transcript)
+        cached, messages = await self._transcripts.read(request)
         if request.compacting:
             messages = [*messages, self._adapter.encode(SUMMARY_REQUEST)]
         body = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
+        attempt.body = body
+        if attempt.lost:
+            why = "an attempt before this one may have cost something: the run charges it, and makes the call again"
+            raise ApplicationError(why, type=LLM_LOST, non_retryable=True)
         reply = self._counted(await self._reply(_Sent(body, request, cached, attempt)), body)
         if request.priced:
             cost = cost_of(reply.llm, reply.usage)
@@ -156,14 +161,17 @@ class LLM:
         result, own = await self._around.llm(call, make)
         if own and received:
             return received
-        return revised(received, result, tools=self._catalog.tools, **sent.reading)
+        return revised(received, result, tools=self._readers(sent), **sent.reading)
+
+    def _readers(self, sent: _Sent) -> Mapping[str, Tool]:
+        return self._catalog.readers(sent.cached.spec.name)
 
     async def _call(self, sent: _Sent, headers: Mapping[str, str]) -> LLMReply:
         started, costly = time.monotonic(), sent.attempt.costly
         response = await self._post(sent, headers)
         duration = time.monotonic() - started
         try:
-            reply = read_reply(response.content, adapter=self._adapter, tools=self._catalog.tools, **sent.reading)
+            reply = read_reply(response.content, adapter=self._adapter, tools=self._readers(sent), **sent.reading)
         except NotAReply as error:
             sent.attempt.costly = costly or not error.refused
             raise self._not_a_reply(response, error) from None

@@ -1,5 +1,6 @@
 """The run that called this activity, and how to query it."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any, Self
 
@@ -7,8 +8,12 @@ from temporalio import activity
 from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
+from holdfast.run.commands import Request
 from holdfast.run.contracts import NOT_SEALED, QUERIES
+from holdfast.run.handover import HAND_OVER, Answers, Caller
 from holdfast.seals.seals import is_unsealed
+
+NOTHING: Answers = {}
 
 QUERY_TIMEOUT = timedelta(seconds=10)
 """An answer takes 5 ms. Without a limit, a worker that shuts down would wait for ever for its own answer."""
@@ -20,25 +25,37 @@ class CallingRun:
     Args:
         thread: The id of its thread, which is the workflow id.
         handle: A handle of this one Temporal run.
+        handed: What the run has handed over.
     """
 
-    def __init__(self, thread: str, handle: WorkflowHandle[Any, Any]) -> None:
+    def __init__(self, thread: str, handle: WorkflowHandle[Any, Any], handed: Answers = NOTHING) -> None:
         self.thread = thread
         self.handle = handle
+        self._handed = handed
 
     @classmethod
-    def of(cls) -> Self:
-        """The run that called the activity running here."""
-        thread = calling_thread()
-        return cls(thread, activity.client().get_workflow_handle(thread, run_id=activity.info().workflow_run_id))
+    def of(cls, request: Request | None = None) -> Self:
+        """The run that called the activity running here.
+
+        Args:
+            request: The activity's request, for what the run has handed over with it; None to query the run anyway.
+        """
+        thread, info = calling_thread(), activity.info()
+        run_id = info.workflow_run_id
+        caller = Caller(info.workflow_namespace or "", thread, run_id or "")
+        handed = HAND_OVER.take(request, caller=caller) if request else NOTHING
+        return cls(thread, activity.client().get_workflow_handle(thread, run_id=run_id), handed)
 
     async def query(self, query: str, *args: Any) -> Any:
-        """Query the run; queries leave no trace in history.
+        """Return what the run has handed over, or query it; queries leave no trace in history.
 
         Raises:
             RPCError: No worker answered in time. Retryable.
             ApplicationError: NOT_SEALED: the answer is not from a worker of this fleet. Retryable.
         """
+        if handed := self._handed.get(query):
+            await asyncio.sleep(0)  # a query would give other activities their turn, too, between two pages
+            return handed(*args)
         answer = await self.handle.query(query, args=args, result_type=QUERIES[query], rpc_timeout=QUERY_TIMEOUT)
         if is_unsealed(answer):
             raise ApplicationError(f"thread {self.thread}, query {query}: {answer}", type=NOT_SEALED)

@@ -35,6 +35,7 @@ from holdfast.log.events import RunFinished, RunStarted
 from holdfast.run.children import (
     CLOSING_SECONDS,
     ENDED_SIGNAL,
+    NO_ANSWER,
     Announced,
     AnnounceEnd,
     ChildRef,
@@ -68,9 +69,6 @@ ANSWER = timedelta(seconds=10)
 
 PATIENCE = 4
 """Attempts at what this process cannot decode: another may have the keys. Then it counts as no content of ours."""
-
-NO_ANSWER = "it gave no answer"
-"""The words of a child that was cancelled."""
 
 AT_ONCE = 20
 """Calls to Temporal at the same time."""
@@ -172,7 +170,8 @@ class Children:
                 if isinstance(event, RunStarted):
                     own = event.first_run_id == ref.run_id
                 if own and isinstance(event, RunFinished):
-                    report = ChildReport(number=ref.number, status=event.outcome, text=_text_of(event, limit))
+                    status = "cancelled" if event.outcome == "moved" else event.outcome
+                    report = ChildReport(number=ref.number, status=status, text=_text_of(event, limit))
         except (ServerUnreachable, RecordUnavailable):
             raise
         except HoldfastError:

@@ -20,6 +20,7 @@ from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.tools.decorator import Tool
+from holdfast.tools.spec import FINAL_RESULT
 
 MAX_REPLY_BYTES = 900_000
 """A reply that is larger after clipping its text is rejected: Temporal allows 2 MB a payload, and the arguments of its
@@ -33,6 +34,13 @@ _BROKEN = ("error", "failed")
 
 _STREAMS = (b"data:", b"event:", b":")
 """How a stream of server-sent events begins; `:` is a comment, such as a keep-alive."""
+
+
+RESULT_CHARS = 100_000
+"""Characters of a structured result at most: text that is longer would be clipped, and this cannot be."""
+
+_TOO_LONG = f"the result has more than {RESULT_CHARS:,} characters: give a shorter one"
+_NO_TYPE = "this worker's catalog has no result type for the agent any more, so the result cannot be checked"
 
 
 class NotAReply(HoldfastError):
@@ -149,10 +157,13 @@ def _explain(body: bytes, failure: str) -> str:
 def _read_calls(
     message: AssistantMessage | None, *, spec: AgentSpec, tools: Mapping[str, Tool], cut_off: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """By call id: why calls cannot run, and the arguments of calls that the tool reads differently than written."""
+    """By call id: why calls cannot run, and the arguments of calls that the tool reads differently than written; always
+    those that give a result, for the run takes none that no worker has read.
+    """
     problems: dict[str, str] = {}
     arguments: dict[str, str] = {}
     for index, call in enumerate(message.tool_calls if message else ()):
+        gives = call.name == FINAL_RESULT and spec.gives_result
         if index >= spec.limits.max_calls:
             problems[call.id] = (
                 f"a reply may make at most {spec.limits.max_calls} calls; make this one in the next reply"
@@ -160,6 +171,10 @@ def _read_calls(
         elif spec.tool(call.name) is None:
             known = ", ".join(tool.name for tool in spec.tools) or "none"
             problems[call.id] = f"there is no tool named {call.name!r}; there are: {known}"
+        elif gives and (call.name not in tools or tools[call.name].spec.kind != "runtime"):
+            problems[call.id] = _NO_TYPE
+        elif gives and len(call.arguments) > RESULT_CHARS:
+            problems[call.id] = _TOO_LONG
         elif call.name in tools:  # otherwise a worker with another catalog runs the call, and checks it then
             try:
                 read = _with_polled(tools[call.name].read(call.arguments).text, call, spec=spec, tools=tools)
@@ -167,7 +182,7 @@ def _read_calls(
                 hint = " (the reply was cut off by the length limit)" if cut_off else ""
                 problems[call.id] = f"the arguments do not fit: {error}{hint}"
             else:
-                if read != canonical_arguments(call.arguments):
+                if gives or read != canonical_arguments(call.arguments):
                     arguments[call.id] = read
     return problems, arguments
 

@@ -114,6 +114,8 @@ class Agents:
             message = "this start has no seal, and HOLDFAST_PLAIN_STARTS is false; start with a fleet key"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
         spec = resolve_agent(self._catalog, request.agent, default_llm=self._default_llm)
+        if request.llm:
+            spec = spec.model_copy(update={"llm": request.llm})
         async with heartbeats():
             if request.fresh:
                 await self._require_new_thread()

@@ -63,6 +63,7 @@ class LoopRecord:
             head = read_lines(loop, part.start, lines, head=part.base)[-1].digest
             await self._ensure(loop, part)
             await self._record.append(loop, part.start, lines)
+            await self._record.seal(loop, part.start + len(lines), head)
         except (ApplicationError, RecordUnreadable) as error:
             why = error.message if isinstance(error, ApplicationError) else str(error)
             log.warning("loop_log_refused", loop=loop, position=part.start, reason=why)

@@ -6,15 +6,17 @@ They become part of the reply, which is sealed: so they are sealed too, and boun
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.handed_on import handed_on, to_hand_on
-from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage
-from holdfast.run.contracts import Failures, LLMRefused, LLMRequest
+from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage, attempts_lost
+from holdfast.llm.tokens import tokens_of_request
+from holdfast.run.activities import PATIENT
+from holdfast.run.contracts import Failures, LLMFailed, LLMRequest
 from holdfast.tools.secrets import Secrets
 
 
@@ -33,6 +35,10 @@ def heartbeat_details(outage: Outage | None, request: LLMRequest) -> tuple[Any, 
 class Attempt:
     """What an attempt has done."""
 
+    lost: int = 0
+    """Attempts before this one that may have cost something: for a run with a budget, this one ends the call."""
+    body: bytes = b""
+    """The request."""
     costly: bool = False
     """It may have cost something: its request was sent, and no answer has refused it."""
 
@@ -52,26 +58,41 @@ def recording_failure(request: LLMRequest, before: Outage | None, secrets: Secre
     Raises:
         ApplicationError: The block's own, with the failures as its details where it is not retryable.
     """
-    started, attempt = datetime.now(UTC), Attempt()
+    lost = attempts_lost(before, attempt=activity.info().attempt) if request.budgeted else 0
+    started, attempt = datetime.now(UTC), Attempt(lost)
     try:
         yield attempt
     except ApplicationError as error:
         if error.non_retryable:
             # Redacted here: `Redacting` would drop the proof together with the message.
-            message, details = secrets.redact(error.message), _details(request, before, error.type or "")
+            message, details = secrets.redact(error.message), _details(request, before, attempt, error.type or "")
             raise ApplicationError(message, *details, type=error.type, non_retryable=True) from None
         _leave(request, before, attempt, started=started, cause=error.type or "", message=secrets.redact(error.message))
+        if attempt.costly and request.lost and error.next_retry_delay is None:
+            raise ApplicationError(error.message, type=error.type, next_retry_delay=_delay(request)) from error
         raise
     except Exception as error:  # nothing was sent, or the reply could not be kept: either is an attempt like others
         cause, message = type(error).__name__, secrets.redact(str(error))
         _leave(request, before, attempt, started=started, cause=cause, message=message)
+        if attempt.costly and request.lost:
+            raise ApplicationError(str(error), type=cause, next_retry_delay=_delay(request)) from error
         raise
 
 
-def _details(request: LLMRequest, before: Outage | None, cause: str) -> tuple[Any, ...]:
-    """The details of the error that ends the call: where the run has a budget, proof that it was refused."""
+def _delay(request: LLMRequest) -> timedelta:
+    """How long Temporal waits before the next attempt: as long as if all lost attempts were of one call."""
+    delay, longest = PATIENT.initial_interval * (1 << min(request.lost, 10)), PATIENT.maximum_interval
+    return min(delay, longest) if longest else delay
+
+
+def _details(request: LLMRequest, before: Outage | None, attempt: Attempt, cause: str) -> tuple[Any, ...]:
+    """The details of the error that ends the call: where the run has a budget, proof of why."""
     if request.budgeted:
-        return to_hand_on(LLMRefused(answers=request.order, cause=cause, outage=before))
+        lost = attempt.lost + attempt.costly
+        tokens = tokens_of_request(attempt.body) if lost else 0
+        return to_hand_on(
+            LLMFailed(answers=request.order, cause=cause, outage=before, lost=lost, request_tokens=tokens)
+        )
     return () if before is None else (before.model_dump(mode="json"),)
 
 

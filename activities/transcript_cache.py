@@ -20,9 +20,13 @@ from holdfast.errors import TranscriptMismatch
 from holdfast.llm.adapters import Adapter
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, decode, encode
 from holdfast.log.events import UserMessageReceived
+from holdfast.run.contracts import LLMRequest
 from holdfast.stores import ThreadStore
 from holdfast.transcript.prompt import request_prefix
 from holdfast.transcript.transcript import Transcript, TranscriptRef, ref_digest
+
+PREFIXES = 100
+"""The most encoded agents to keep."""
 
 
 @dataclass
@@ -96,14 +100,16 @@ class TranscriptCache:
         self._limit = limit
         self._size = 0
         self._transcripts: OrderedDict[str, CachedTranscript] = OrderedDict()
+        self._prefixes: dict[str, bytes] = {}
+        """The encoded agents by hash: a thousand runs that wake together have one."""
 
-    async def read(self, ref: TranscriptRef) -> tuple[CachedTranscript, list[bytes]]:
-        """Read the calling run's transcript, and the messages that `ref` refers to.
+    async def read(self, request: LLMRequest) -> tuple[CachedTranscript, list[bytes]]:
+        """Read the calling run's transcript, and the messages that the request refers to.
 
         Raises:
-            TranscriptMismatch: The messages of the workflow and the record do not have the digest of `ref`.
+            TranscriptMismatch: The messages of the workflow and the record do not have the digest of the request.
         """
-        run = CallingRun.of()
+        run, ref = CallingRun.of(request), request.transcript
         thread = run.thread
         # Removed while in use: an overlapping second attempt of the same call builds its own.
         cached = self._transcripts.pop(thread, None)
@@ -149,7 +155,10 @@ class TranscriptCache:
         """Read the agent and all messages since the last context compaction."""
         session: dict[str, Any] = await run.query("session")
         spec = shared(AgentSpec.model_validate(session["spec"]))
-        prefix = request_prefix(spec, self._adapter)
+        if (prefix := self._prefixes.get(spec.hash)) is None:
+            prefix = self._prefixes[spec.hash] = request_prefix(spec, self._adapter)
+            while len(self._prefixes) > PREFIXES:
+                del self._prefixes[next(iter(self._prefixes))]
         cached = CachedTranscript(session["compactions"], spec, self._adapter, prefix)
         for line in await self._older_lines(run, session):
             cached.append_line(line)

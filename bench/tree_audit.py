@@ -14,6 +14,7 @@ from holdfast.budget.tree import SHARED, tree_cost
 from holdfast.log.events import (
     AgentEvent,
     BudgetReserved,
+    LLMCallLost,
     LLMReplied,
     RunFinished,
     SubagentEnded,
@@ -159,6 +160,9 @@ def own_cost(run: Run, account: Account) -> Cost:
         if isinstance(event, LLMReplied):
             pending = None
             total += _cost(event, account)
+        elif isinstance(event, LLMCallLost):
+            pending = None
+            total += _lost(event, account)
         elif isinstance(event, RunFinished) or (isinstance(event, BudgetReserved) and event.call is None):
             if pending:
                 total += Cost(tokens=pending.tokens, usd=pending.nano_usd)
@@ -170,16 +174,19 @@ def _cost(event: LLMReplied, account: Account) -> Cost:
     return actual_cost(account, event.usage, event.cost, steps=1, attempt=event.attempt, outage=event.outage)
 
 
+def _lost(event: LLMCallLost, account: Account) -> Cost:
+    return account.cost_of(request=event.attempts * event.request_tokens, reply=0, steps=0)
+
+
 def _ceiling_faults(root: Run, tree: Tree) -> Iterator[str]:
-    """Where a tree has spent more than its budget, but for calls that were made again because their worker died."""
+    """Where a tree has spent more than its budget, but for calls that were made again because their worker died: a last
+    call may be.
+    """
     account, again = root.account, Cost()
     for run in tree.values():
         for event in run.events:
-            if isinstance(event, LLMReplied):
-                once = actual_cost(account, event.usage, event.cost, steps=1)
-                again += Cost(
-                    tokens=_cost(event, account).tokens - once.tokens, usd=_cost(event, account).usd - once.usd
-                )
+            if isinstance(event, LLMCallLost):
+                again += _lost(event, account)
     for name in SHARED:
         if name in account.limits and account.spent.of(name) > account.limits[name] + again.of(name):
             yield f"its tree has spent {account.spent.of(name)} {name}, and the limit is {account.limits[name]}"

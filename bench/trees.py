@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -24,12 +25,14 @@ from temporalio.client import Client
 from bench import document
 from bench.environment import open_stack
 from bench.tree_audit import Run, audit_tree
-from holdfast.log.events import BudgetSpent, LLMReplied, SubagentEnded, SubagentStarted
+from holdfast.log.events import BudgetSpent, LLMCallLost, SubagentEnded, SubagentStarted
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.llm.scripted_server import Request
+from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.portable.verify import verify_file
 from holdfast.runtime.reading.record import Evidence
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.ledger import effects_of
@@ -49,7 +52,7 @@ ABOUT = (
     "worker is killed (SIGKILL), half of the times at a random moment, half at a boundary of starts, ends and "
     "reservations. At the end, every sub-agent must have been started once and its answer be read as it was given, "
     "every effect have happened once, every account be the exact sum of its LLM calls and of what sub-agents settled, "
-    "no tree have spent more than its budget, and every thread be verified."
+    "no tree have spent more than its budget, every thread be verified, and every tree as one file."
 )
 QUEUE = "trees"
 LONGEST_LIFE = 5.0
@@ -295,7 +298,7 @@ async def measure(
 
 
 async def _verified(client: Client, pool: object, forest: Forest) -> list[str]:
-    """Verify every thread, several at a time."""
+    """Verify every thread, several at a time, and every tree as one file."""
     record = PostgresThreads(pool)  # type: ignore[arg-type]  # a pool
     evidence = Evidence(partial(effects_of, pool), record.asides, PostgresArtifacts(pool))  # type: ignore[arg-type]
     threads, slots = Threads(client, record=record, task_queue=QUEUE), asyncio.Semaphore(4)
@@ -305,8 +308,20 @@ async def _verified(client: Client, pool: object, forest: Forest) -> list[str]:
             found = await verify(threads, thread, evidence=evidence)
         return "" if found.ok else f"{thread}: {found.where} {found.position}: {found.reason}"
 
+    async def whole(tree: Tree, folder: Path) -> str:
+        root = next(iter(tree.runs))
+        async with slots:
+            exported = await export_thread(threads, root, path := folder / f"{root}.holdfast", evidence=evidence)
+            found = await verify_file(path)
+        path.unlink()
+        if found.ok and found.subagents + 1 != len(tree.runs):
+            return f"{root}: its file has {found.subagents} of {len(tree.runs) - 1} sub-agents: {exported.unread}"
+        return "" if found.ok else f"{root} as a file: {found.where} {found.position}: {found.reason}"
+
     names = [thread for tree in forest.trees for thread in tree.runs]
-    return [what for what in await asyncio.gather(*map(one, names)) if what]
+    with TemporaryDirectory() as folder:
+        files = (whole(tree, Path(folder)) for tree in forest.trees)
+        return [what for what in await asyncio.gather(*map(one, names), *files) if what]
 
 
 async def _report_progress(worker: KillableWorker, forest: Forest) -> None:
@@ -321,7 +336,7 @@ def summarize(forest: Forest, outside: Outside) -> list[str]:
     runs = [run for tree in forest.trees for run in tree.runs.values()]
     events = [event for run in runs for event in run.events]
     ends = Counter(event.status for event in events if isinstance(event, SubagentEnded))
-    again = sum(event.attempt > 1 for event in events if isinstance(event, LLMReplied))
+    again = sum(event.attempts for event in events if isinstance(event, LLMCallLost))
     kinds = Counter(event.type for event in events)
     effects = outside.effects()
     ended, extended = kinds["budget_spent"], kinds["budget_extended"]
@@ -329,8 +344,8 @@ def summarize(forest: Forest, outside: Outside) -> list[str]:
         f"- {len(forest.trees)} trees of {len(runs)} runs, {kinds['subagent_started']} sub-agents: "
         + ", ".join(f"{count} {status}" for status, count in ends.most_common()),
         f"- {len(effects):,} external effects, {sum(count > 1 for count in effects.values())} of them more than once",
-        f"- {ended} budgets ended in a run, {extended} were extended; {again:,} of {kinds['llm_replied']:,} LLM calls "
-        f"were made again; {kinds['run_continued']} runs continued as new",
+        f"- {ended} budgets ended in a run, {extended} were extended; {again:,} attempts at LLM calls were "
+        f"lost, and {kinds['llm_replied']:,} had a reply; {kinds['run_continued']} runs continued as new",
         "- where the kills hit: " + ", ".join(f"{what} {count}" for what, count in forest.where.most_common()),
     ]
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         RecordGap,
         Refused,
         ResourceFailed,
+        ResultNotStructured,
         RunCancelled,
         RunFailed,
         ServerUnreachable,
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     )
     from holdfast.llm.blocks import AudioBlock, FileBlock, ImageBlock, TextBlock
     from holdfast.memory.semantic import ItemNotFound, ItemRefused, MemoryItem, MemoryStore, NewMemory, Recalled
-    from holdfast.portable.manifest import Exported
+    from holdfast.portable.manifest import Exported, Imported
     from holdfast.runtime.api.client import Client
     from holdfast.runtime.api.schedules import Schedules, ScheduleState
     from holdfast.runtime.api.sync import SyncClient, SyncSchedules, SyncThread
@@ -114,6 +115,7 @@ __all__ = [
     "HistoryUnreadable",
     "HoldfastError",
     "ImageBlock",
+    "Imported",
     "InMemoryArtifacts",
     "InMemoryMemories",
     "InMemoryThreads",
@@ -144,6 +146,7 @@ __all__ = [
     "Resource",
     "ResourceFailed",
     "Result",
+    "ResultNotStructured",
     "Rule",
     "RunCancelled",
     "RunFailed",
@@ -201,11 +204,11 @@ _MODULES = {
     "holdfast.base.paths": "WorkspacePath",
     "holdfast.budget.budget": "Amounts Budget",
     "holdfast.errors": "ArtifactAltered ArtifactNotFound CatalogError HistoryUnreadable HoldfastError LoadError "
-    "NoWorker NotAccepted PolicyError RecordConflict RecordGap Refused ResourceFailed RunCancelled RunFailed "
-    "ServerUnreachable SettingsError StackError TaskDiffers ThreadNotFound ToolSignatureError",
+    "NoWorker NotAccepted PolicyError RecordConflict RecordGap Refused ResourceFailed ResultNotStructured RunCancelled "
+    "RunFailed ServerUnreachable SettingsError StackError TaskDiffers ThreadNotFound ToolSignatureError",
     "holdfast.llm.blocks": "AudioBlock FileBlock ImageBlock TextBlock",
     "holdfast.memory.semantic": "ItemNotFound ItemRefused MemoryItem MemoryStore NewMemory Recalled",
-    "holdfast.portable.manifest": "Exported",
+    "holdfast.portable.manifest": "Exported Imported",
     "holdfast.runtime.api.client": "Client",
     "holdfast.runtime.api.schedules": "ScheduleState Schedules",
     "holdfast.runtime.api.sync": "SyncClient SyncSchedules SyncThread",

@@ -23,9 +23,11 @@
     ├── AgentNotFound        the worker's catalog has no such agent
     ├── WorkspaceNotFound    the workspace is not a folder on the worker
     ├── Refused              the run's state does not permit the request
-    │   └── NotAccepted      the run refused a decision or a message
+    │   ├── NotAccepted      the run refused a decision or a message
+    │   └── ImportRefused    a portable file cannot be imported here
     ├── RunFailed            the run whose result was awaited has failed
     ├── RunCancelled         the run whose result was awaited was cancelled
+    ├── ResultNotStructured  the result is not a value of the type
     ├── QueryRefused         a worker cannot answer a query
     ├── EventsMissing        earlier events of the thread are in neither Temporal nor the permanent record
     ├── LogBroken            the events in Temporal and in the permanent record do not form one log
@@ -284,6 +286,10 @@ class NotAccepted(Refused):
         self.outcome = outcome
 
 
+class ImportRefused(Refused):
+    """A portable file cannot be imported here. Nothing was changed."""
+
+
 class RunFailed(HoldfastError):
     """The run whose result was awaited has failed.
 
@@ -310,6 +316,10 @@ class RunCancelled(HoldfastError):
     def __init__(self, message: str, *, thread: str) -> None:
         super().__init__(message)
         self.thread = thread
+
+
+class ResultNotStructured(HoldfastError):
+    """The result is not a value of the type that the caller reads it with."""
 
 
 class QueryRefused(HoldfastError):

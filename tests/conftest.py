@@ -1,6 +1,7 @@
 """Shared fixtures: one embedded stack for the session, and workers that each have their own task queue."""
 
 import asyncio
+import gc
 import os
 import shutil
 import tempfile
@@ -52,6 +53,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     root = os.environ.get(_ROOT, "")
     if not hasattr(session.config, "workerinput") and Path(root).name.startswith("tests-") and exitstatus == 0:
         session.config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
+
+
+def pytest_collection_finish() -> None:
+    """Leave out what lives as long as the process, five thousand tests among it, whenever garbage is collected."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

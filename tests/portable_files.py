@@ -11,18 +11,30 @@ import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.base.canonical import canonical
 from holdfast.log.event_log import event_line
 from holdfast.log.events import AgentEvent
+from holdfast.log.node_seals import NodeSeal, make_seal
 from holdfast.portable.layout import Entry, directory, local_header
 from holdfast.portable.manifest import Manifest, Member, read_manifest, statement_of
-from holdfast.portable.members import LEDGER, LOG, MANIFEST, REDACTED_LOG, STATEMENT, artifact_member
+from holdfast.portable.members import (
+    LEDGER,
+    LOG,
+    MANIFEST,
+    NODES,
+    REDACTED_LOG,
+    SEALS,
+    STATEMENT,
+    artifact_member,
+    child_member,
+)
+from holdfast.portable.seals import OwnSeals
 from holdfast.runtime.portable.envelope import enveloped
-from holdfast.runtime.portable.export import _ledger, _write_log
+from holdfast.runtime.portable.export import _ledger, _write_log, with_nodes
 from holdfast.runtime.portable.verify import FileVerification, verify_file
 from holdfast.runtime.portable.writer import Writer
 from holdfast.stores import EffectRow
@@ -43,24 +55,47 @@ def export(
     rows: Sequence[EffectRow] | None = None,
     artifacts: Iterable[bytes] = (),
     redact: bool = False,
+    seals: Sequence[NodeSeal] = (),
+    children: Mapping[str, Sequence[AgentEvent]] = MappingProxyType({}),
 ) -> bytes:
-    """Return the file of a log, as `export_thread` writes it; without `rows`, the ledger is left out."""
+    """Return the file of a log, as `export_thread` writes it; without `rows`, the ledger is left out.
 
-    async def lines() -> AsyncIterator[bytes]:
+    Args:
+        events: The log.
+        thread: Whose it is.
+        private: The key to sign with.
+        rows: The ledger's; sub-agents' ledgers are empty.
+        artifacts: The content of artifacts.
+        redact: Drop bodies.
+        seals: Of the log.
+        children: The logs of sub-agents, by path, in the order of the file.
+    """
+    own = OwnSeals(tuple(seals))
+
+    async def lines(events: Iterable[AgentEvent]) -> AsyncIterator[bytes]:
         for event in events:
             yield event_line(event)
 
     async def write() -> bytes:
-        writer = Writer(file := io.BytesIO())
-        log = await _write_log(writer, lines(), redact=redact)
+        writer, started = Writer(file := io.BytesIO()), 0
+        log = await _write_log(writer, lines(events), redact=redact, sealed=own.positions)
         if rows is not None:
             writer.add(LEDGER, _ledger(rows, redact=redact))
+        sealed = dict(own.members(log.digests))
+        if sealed:
+            writer.add(SEALS, sealed[SEALS])
+        for path, below in children.items():
+            name = child_member(REDACTED_LOG if redact else LOG, path)
+            started += len((await _write_log(writer, lines(below), redact=redact, name=name)).children)
+            if rows is not None:
+                writer.add(child_member(LEDGER, path), b"")
         for name, content in sorted((artifact_member(hashlib.sha256(one).hexdigest()), one) for one in artifacts):
             writer.add(name, content)
-        for name, content in log.derived.members(redacted=redact):
+        for name, content in with_nodes(log.derived.members(redacted=redact), sealed.get(NODES)):
             writer.add(name, content)
         left_out: Any = ("artifacts",) if redact or (log.artifacts and not artifacts) else ()
         left_out += ("ledger",) if rows is None else ()
+        left_out += ("subagents",) if len(log.children) + started > len(children) else ()
         manifest = Manifest(
             thread=thread, events=log.events, head=log.head, redacted=redact, left_out=left_out, members=()
         )
@@ -68,6 +103,30 @@ def export(
         return file.getvalue()
 
     return asyncio.run(write())
+
+
+NODE_KEY, OTHER_NODE_KEY = encode_key(b"n" * 32), encode_key(b"o" * 32)
+
+
+def sealed(events: Sequence[AgentEvent], counts: Iterable[int], *, thread: str, key: str = NODE_KEY) -> list[NodeSeal]:
+    """Return seals that a node made when the log had so many events."""
+    return [
+        make_seal(
+            key,
+            namespace="default",
+            thread=thread,
+            events=count,
+            head=events[count - 1].digest,
+            at=events[count - 1].at,
+        )
+        for count in counts
+    ]
+
+
+def export_tree(tree: Mapping[str, Sequence[AgentEvent]], *, thread: str = "t", **options: Any) -> bytes:
+    """Return the file of a tree of logs, by path, the one at the top first; the ledgers are empty."""
+    below = {path: events for path, events in tree.items() if path}
+    return export(tree[""], thread=thread, **{"rows": (), "children": below, **options})
 
 
 def parts_of(file: bytes) -> Parts:

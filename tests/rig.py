@@ -11,7 +11,8 @@ from uuid import uuid4
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, RespondActivityTaskFailedByIdRequest
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
@@ -29,6 +30,7 @@ from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.runtime.takeover.takeover import WORKER_DIED
 from holdfast.runtime.workspace.approved_instructions import Approvals
 from holdfast.schedule.launching import ScheduledInput, ScheduledResult
 from holdfast.seals.scheduled import launcher_prefix
@@ -152,6 +154,29 @@ async def die() -> None:
     assert attempt is not None
     attempt.cancel()
     await asyncio.sleep(0)
+
+
+async def lose_attempt(
+    client: Client, run: WorkflowHandle[Any, Any], activity_id: str, *, delay: timedelta = timedelta(milliseconds=1)
+) -> None:
+    """End an attempt at an activity as a worker does that finds the attempt's worker killed.
+
+    Args:
+        client: A connected client.
+        run: The run that has the activity.
+        activity_id: The activity.
+        delay: When Temporal makes the next attempt.
+    """
+    died = ApplicationFailureInfo(type=WORKER_DIED)
+    died.next_retry_delay.FromTimedelta(delay)
+    await client.workflow_service.respond_activity_task_failed_by_id(
+        RespondActivityTaskFailedByIdRequest(
+            namespace=client.namespace,
+            workflow_id=run.id,
+            activity_id=activity_id,
+            failure=Failure(message="killed", application_failure_info=died),
+        )
+    )
 
 
 async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:

@@ -15,19 +15,19 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Any, assert_never
 
 from temporalio import workflow
-from temporalio.common import RawValue, SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, FailureError
 
+from holdfast.agents.agent import AgentSpec
 from holdfast.run import contracts
 from holdfast.run.commands import Call, Failure, Sleep, Stop
 from holdfast.run.contracts import Page, RunInput, RunResult, View, Views
 from holdfast.run.details import current_details
-from holdfast.run.features import DORMANCY
+from holdfast.run.handover import HAND_OVER, Caller, session_of
 from holdfast.run.inputs import raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.outlook import run_view
@@ -38,14 +38,7 @@ from holdfast.seals.starts import NO_INPUT, only
 from holdfast.temporal.sealed_details import failure_of
 from holdfast.workflows import calls
 from holdfast.workflows.arguments import any_number
-
-_AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
-_STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
-_PENDING = SearchAttributeKey.for_int("HoldfastPending")
-_STEP = SearchAttributeKey.for_int("HoldfastStep")
-_WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
-_ROOT = SearchAttributeKey.for_keyword("HoldfastRoot")
-_WAITS_FOR = SearchAttributeKey.for_keyword_list("HoldfastWaitsFor")
+from holdfast.workflows.attributes import Attributes, dormancy_of
 
 _NO_INPUT = RunInput(malformed=NO_INPUT)
 
@@ -78,6 +71,7 @@ class AgentRunWorkflow:
         self._arrived_in: object = None
         """The activation in which the last of them arrived."""
         self._waiters: set[asyncio.Task[None]] = set()
+        self._attributes = Attributes()
         self._published: tuple[object, ...] = ()
         self._activation: tuple[object, int] | None = None
         """The time and the length of history at the last input."""
@@ -175,6 +169,10 @@ class AgentRunWorkflow:
                         self._local[command.id] = None
                     elif isinstance(command, Call):
                         command = replace(command, seconds=0)
+                        if not self._settled and not workflow.unsafe.is_replaying():
+                            info = workflow.info()
+                            caller = Caller(info.namespace, info.workflow_id, info.run_id)
+                            HAND_OVER.give(self._run, command.request, caller=caller)
                     self._calls[command.id] = started = calls.start(command, self._run.state)
                     waiter = asyncio.create_task(self._wait_for(command.id, started))
                     self._waiters.add(waiter)
@@ -288,25 +286,11 @@ class AgentRunWorkflow:
             self._showing = True
             # Once for all inputs of this activation: for each of hundreds of signals, it would exceed the task timeout.
             asyncio.get_running_loop().call_soon(self._show)
-        dormancy = _dormancy_of(state)
-        published = (state.spec_hash, state.status, len(state.authority.requests), dormancy)
+        published = (state.spec_hash, state.status, len(state.authority.requests), dormancy_of(state))
         if published == self._published and not (silent and self._published_at != self._passed_on):
             return
         self._published, self._published_at = published, self._passed_on
-        updates: list[SearchAttributeUpdate[Any]] = [
-            _STATUS.value_set(state.status),
-            _PENDING.value_set(len(state.authority.requests)),
-            _STEP.value_set(state.steps.count),
-        ]
-        if state.spec:
-            updates.append(_AGENT.value_set(state.spec.name))
-        if state.origin.lineage:
-            updates.append(_ROOT.value_set(state.origin.lineage.root))
-        if dormancy:
-            wake_at, waits_for = dormancy
-            updates.append(_WAKE_AT.value_set(wake_at) if wake_at else _WAKE_AT.value_unset())
-            updates.append(_WAITS_FOR.value_set(waits_for) if waits_for else _WAITS_FOR.value_unset())
-        workflow.upsert_search_attributes(updates)
+        workflow.upsert_search_attributes(self._attributes.updates(state))
 
     def _show(self) -> None:
         self._showing = False
@@ -474,6 +458,15 @@ class AgentRunWorkflow:
     def _may_extend(self, payload: Any = None, *more: Any) -> None:
         self._refuse("extend", payload)
 
+    @workflow.update(name="move")
+    async def move_update(self, payload: Any = None, *more: Any) -> View:
+        """End the run as moved, as the signal `move` does, and return the outcome: {"by": "alice"}."""
+        return await self._answer("move", payload)
+
+    @move_update.validator
+    def _may_move(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("move", payload)
+
     @workflow.update(name="wake")
     async def wake_update(self, payload: Any = None, *more: Any) -> View:
         """Deliver an event, as the signal `wake` does, and return the outcome: {"event": "deploy.done", "id": "7"}."""
@@ -510,16 +503,9 @@ class AgentRunWorkflow:
     @workflow.query
     def session(self) -> View:
         """Return what a worker needs before it reads the transcript: the agent, and where the messages begin."""
-        run = self._run
-        session = {
-            "spec": run.state.spec.model_dump(mode="json", exclude_defaults=True) if run.state.spec else None,
-            "compactions": run.transcript.base.compactions,
-            "first": run.transcript.first,
-            "since": run.transcript.base.since,
-            "pinned": list(run.transcript.base.pinned),
-            "position": run.log.first,
-        }
-        return View(session)
+        session = session_of(self._run)
+        spec: AgentSpec | None = session["spec"]
+        return View(session | {"spec": spec.model_dump(mode="json", exclude_defaults=True) if spec else None})
 
     @workflow.query
     def transcript(self, start: int = 0) -> Page:
@@ -543,13 +529,6 @@ class AgentRunWorkflow:
         """Return the page of events that `log` returns, for the `temporal` command."""
         page = self._run.log.page(start, self._settled[0] if self._settled else None)
         return [json.loads(line) for line in page.splitlines()]
-
-
-def _dormancy_of(state: RunState) -> tuple[datetime | None, tuple[str, ...]] | None:
-    """Return when a dormant run wakes by itself, and the events that it waits for; None for agents without dormancy."""
-    if state.spec is None or not state.spec.can_sleep or state.features < DORMANCY:
-        return None
-    return state.dormancy.until if state.status == "dormant" else None, state.dormancy.events
 
 
 def _current_activation() -> object:

@@ -89,6 +89,8 @@ async def _end_of(run: Run) -> tuple[RunEnd, str]:
     try:
         if is_unsealed(result := await run):
             return "failed", str(result)
+        if result.moved:  # nobody who asks by a signal is refused: the run takes itself for one that a person started
+            return "failed", "it was moved to another place, where no loop waits for it"
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):
             return "cancelled", "it was cancelled"

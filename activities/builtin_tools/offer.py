@@ -1,5 +1,7 @@
 """Which built-in tools an agent gets."""
 
+from collections.abc import Callable, Sequence
+
 from holdfast.activities.builtin_tools.dormancy import dormancy_tools
 from holdfast.activities.builtin_tools.read_artifact import read_artifact_tool
 from holdfast.activities.builtin_tools.read_skill import read_skill_tool
@@ -7,12 +9,14 @@ from holdfast.activities.builtin_tools.refine_task import refine_task_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
 from holdfast.activities.builtin_tools.run_agent import subagent_tools
 from holdfast.activities.builtin_tools.run_status import run_status_tool
+from holdfast.agents.agent import Agent
 from holdfast.agents.catalog import Catalog
 from holdfast.errors import CatalogError
 from holdfast.memory.semantic import MemoryStore
 from holdfast.runtime.memory.progress_tool import update_progress
 from holdfast.runtime.memory.tools import note_learning
 from holdfast.stores import ArtifactStore, ThreadStore
+from holdfast.tools.decorator import Tool
 from holdfast.tools.secrets import Secrets
 from holdfast.tools.triggers import RUN_STATUS
 
@@ -26,19 +30,24 @@ def with_builtin_tools(
     Raises:
         CatalogError: A tool has the name of one that an agent with dormancy needs.
     """
-    catalog = catalog.offering(
-        read_skill_tool(artifacts, catalog.skills.values()),
-        to=lambda agent: agent.memory.workspace_skills or bool(catalog.skills_of(agent.name)),
-    )
-    for each in semantic_tools(memories, secrets):
-        catalog = catalog.offering(each, to=lambda agent: agent.memory.semantic)
     if RUN_STATUS in catalog.tools and any(agent.dormancy for agent in catalog.agents.values()):
         raise CatalogError(f"an agent has dormancy, which polls a tool {RUN_STATUS!r} of its own: rename yours")
-    for each in (*dormancy_tools(), run_status_tool(threads)):
-        catalog = catalog.offering(each, to=lambda agent: agent.dormancy)
-    catalog = catalog.offering(refine_task_tool(), to=lambda agent: agent.refines)
-    for each in subagent_tools():
-        catalog = catalog.offering(each, to=lambda agent: bool(agent.subagents))
-    catalog = catalog.offering(update_progress, to=lambda agent: agent.memory.progress)
-    catalog = catalog.offering(note_learning, to=lambda agent: agent.memory.learn)
-    return catalog.offering(read_artifact_tool(artifacts))  # last: for every agent that has a tool by now
+
+    def has_skills(agent: Agent) -> bool:
+        return agent.memory.workspace_skills or bool(catalog.skills_of(agent.name))
+
+    offers: list[tuple[Callable[[Agent], bool], Callable[[], Sequence[Tool]]]] = [
+        (has_skills, lambda: [read_skill_tool(artifacts, catalog.skills.values())]),
+        (lambda agent: agent.memory.semantic, lambda: semantic_tools(memories, secrets)),
+        (lambda agent: agent.dormancy, lambda: [*dormancy_tools(), run_status_tool(threads)]),
+        (lambda agent: agent.refines, lambda: [refine_task_tool()]),
+        (lambda agent: bool(agent.subagents), subagent_tools),
+        (lambda agent: agent.memory.progress, lambda: [update_progress]),
+        (lambda agent: agent.memory.learn, lambda: [note_learning]),
+    ]
+    offering = catalog
+    for has, tools in offers:
+        if any(map(has, catalog.agents.values())):  # to build a tool takes milliseconds
+            for each in tools():
+                offering = offering.offering(each, to=has)
+    return offering.offering(read_artifact_tool(artifacts))  # last: for every agent that has a tool by now

@@ -1,5 +1,6 @@
 """Agents as data: the definition in a catalog (`Agent`), and the resolved form that a run records (`AgentSpec`)."""
 
+import json
 from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
@@ -8,11 +9,12 @@ from pydantic import Field
 
 from holdfast.authority.policy import Policy
 from holdfast.authority.refinements import REFINE_TOOL
+from holdfast.base.canonical import canonical
 from holdfast.base.digests import digest
 from holdfast.base.models import Frozen
 from holdfast.budget.budget import Budget
 from holdfast.llm.blocks import ToolCall
-from holdfast.tools.spec import ToolSpec
+from holdfast.tools.spec import FINAL_RESULT, ToolSpec
 from holdfast.tools.subagents import SUBAGENT_TOOLS
 from holdfast.tools.triggers import polled_call
 
@@ -140,6 +142,8 @@ class Agent(Frozen):
     """What it is good for, in a line: agents that may run it read this."""
     budget: Budget | None = None
     """What each run may use of steps, tokens, money and time; None for no limit. A start may only narrow it."""
+    result: Any = Field(default=None, exclude=True)
+    """The type of each run's result: a pydantic model, or another type that has a JSON schema; None for text."""
 
 
 class AgentSpec(Frozen):
@@ -166,7 +170,13 @@ class AgentSpec(Frozen):
 
         It omits defaults, so that a field added in a later release does not change older hashes.
         """
-        return digest(["agent/1", self.model_dump(mode="json", exclude_defaults=True)])
+        return digest(["agent/1", self.recorded])
+
+    @cached_property
+    def recorded(self) -> dict[str, Any]:
+        """The JSON of all fields but defaults, as a reader of the log has it: canonical JSON writes 5.0 as 5."""
+        fields: dict[str, Any] = json.loads(canonical(self.model_dump(mode="json", exclude_defaults=True)))
+        return fields
 
     @cached_property
     def depends_on_trust(self) -> bool:
@@ -177,7 +187,16 @@ class AgentSpec(Frozen):
     @cached_property
     def can_sleep(self) -> bool:
         """Whether it has a tool with which it puts itself to sleep."""
-        return any(tool.kind == "runtime" and tool.name not in (REFINE_TOOL, *SUBAGENT_TOOLS) for tool in self.tools)
+        return any(
+            tool.kind == "runtime" and tool.name not in (REFINE_TOOL, FINAL_RESULT, *SUBAGENT_TOOLS)
+            for tool in self.tools
+        )
+
+    @cached_property
+    def gives_result(self) -> bool:
+        """Whether its result has a type, so that a call of `final_result` gives it."""
+        tool = self.tool(FINAL_RESULT)
+        return tool is not None and tool.kind == "runtime"
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the tool with this name, if the agent has it."""
@@ -198,8 +217,11 @@ _SHARED: WeakValueDictionary[str, AgentSpec] = WeakValueDictionary()
 
 
 def shared(spec: AgentSpec) -> AgentSpec:
-    """Return one object for all specs that equal `spec`, so that a thousand runs hold its tools' schemas once.
+    """Return one object for all specs that equal `spec`, as the log has it (`recorded`).
 
-    Equal specs are interchangeable, so sharing them does not affect replay.
+    So a thousand runs hold its tools' schemas, its hash and its JSON once. Equal specs are interchangeable, so sharing
+    them does not affect replay.
     """
-    return _SHARED.setdefault(spec.hash, spec)
+    fields = spec.model_dump_json(exclude_defaults=True)  # a tenth of the time of its hash
+    known = _SHARED.get(fields)
+    return _SHARED.setdefault(fields, AgentSpec.model_validate(spec.recorded)) if known is None else known

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from holdfast.agents.agent import Agent, AgentSpec
 from holdfast.agents.middleware import Middleware
 from holdfast.agents.providers import Provider, by_type, check_provided, name_of, read_provider
+from holdfast.agents.results import result_tool
 from holdfast.agents.skills import Skill, limit_excess
 from holdfast.authority.policy import Policy
 from holdfast.authority.refinements import REFINE_TOOL
@@ -17,6 +18,7 @@ from holdfast.stores import ArtifactStore, ThreadStore
 from holdfast.tools.decorator import Tool
 from holdfast.tools.effects import Effect
 from holdfast.tools.places import place, placed
+from holdfast.tools.spec import FINAL_RESULT
 from holdfast.tools.subagents import SUBAGENT_TOOLS, offered
 from holdfast.tools.triggers import RUNTIME_TOOLS
 
@@ -40,8 +42,8 @@ class Catalog:
 
     Raises:
         CatalogError: There is no agent, a name occurs twice, an agent names a tool or a skill that is missing, a
-            resource is missing, a definition has no canonical JSON, or an agent with dormancy meets another tool of
-            that name.
+            resource is missing, a definition has no canonical JSON, the type of a result has no JSON schema, or an
+            agent with dormancy meets another tool of that name.
     """
 
     def __init__(
@@ -85,6 +87,9 @@ class Catalog:
             for name in agent.verify:
                 self._check_verifier(agent, name)
             self._check_runtime_names(agent)
+        self._results = {
+            each.name: result_tool(each.name, each.result) for each in agent_list if each.result is not None
+        }
         self._check_portable()
 
     def _check_portable(self) -> None:
@@ -92,6 +97,7 @@ class Catalog:
         specs: dict[str, Frozen] = {
             placed(each.function, f"tool {name!r}"): each.spec for name, each in self.tools.items()
         }
+        specs |= {f"the type of the result of agent {name!r}": each.spec for name, each in self._results.items()}
         specs |= {f"agent {name!r}": agent for name, agent in self.agents.items()}
         for what, spec in specs.items():
             if why := unportable(spec.model_dump(mode="json")):
@@ -112,6 +118,7 @@ class Catalog:
         options = {name: "dormancy" for name in RUNTIME_TOOLS if agent.dormancy}
         options |= {REFINE_TOOL: "refines"} if agent.refines else {}
         options |= dict.fromkeys(SUBAGENT_TOOLS if agent.subagents else (), "subagents")
+        options |= {FINAL_RESULT: "result"} if agent.result is not None else {}
         for name, option in options.items():
             tool = self.tools.get(name)
             if tool and tool.spec.kind != "runtime":
@@ -171,10 +178,11 @@ class Catalog:
         """
         agent = self._agent(name)
         subagents = {other: self.agents[other].description for other in agent.subagents}
+        own = [self._results[agent.name].spec] if agent.name in self._results else []
         return AgentSpec(
             name=agent.name,
             instructions=agent.instructions,
-            tools=tuple(offered(self.tools[tool].spec, subagents) for tool in self._tool_names(agent)),
+            tools=(*(offered(self.tools[tool].spec, subagents) for tool in self._tool_names(agent)), *own),
             skills=tuple(skill.spec for skill in self.skills_of(name)),
             memory=agent.memory,
             verify=agent.verify,
@@ -185,6 +193,11 @@ class Catalog:
             subagents=agent.subagents,
             budget=agent.budget,
         )
+
+    def readers(self, agent: str) -> Mapping[str, Tool]:
+        """Return the tools that read the arguments of an agent's calls, by name."""
+        own = self._results.get(agent)
+        return {**self.tools, FINAL_RESULT: own} if own else self.tools
 
     def _agent(self, name: str | None) -> Agent:
         if name is None:

@@ -16,6 +16,7 @@ from typing import assert_never
 from holdfast.audit.events import Expected, Wrong, as_outcome, as_poll, as_reply, difference, same
 from holdfast.audit.forks import together
 from holdfast.audit.subagents import beginnings, ends, is_subagent_call, raisings, refuse_words, results
+from holdfast.audit.trees import Family
 from holdfast.authority.approvals import COUNTING
 from holdfast.authority.policy import Policy
 from holdfast.log.events import (
@@ -40,10 +41,12 @@ from holdfast.log.events import (
     DormancyBegan,
     LearningRequested,
     LearningSkipped,
+    LLMCallLost,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
     MessageTaken,
+    MoveRequested,
     Proven,
     ReconcileRequested,
     RefusalsCounted,
@@ -54,6 +57,7 @@ from holdfast.log.events import (
     RunContinued,
     RunFinished,
     RunForked,
+    RunImported,
     RunPaused,
     RunReset,
     RunResumed,
@@ -75,6 +79,7 @@ from holdfast.log.events import (
 from holdfast.log.references import artifacts_of
 from holdfast.run.baseline import on_findings
 from holdfast.run.budgeting import on_call, on_report
+from holdfast.run.call_words import describe_call
 from holdfast.run.consequences import (
     on_cancel,
     on_loaded,
@@ -90,10 +95,13 @@ from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.dormancy import on_wake, wake_payload
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.evolve import evolve
+from holdfast.run.evolve_import import arrives
 from holdfast.run.extending import on_extension
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.run.forking import forked_events
+from holdfast.run.importing import on_entered, refuse_import
 from holdfast.run.inputs import on_compact, on_message
+from holdfast.run.moving import on_move, on_moved
 from holdfast.run.next_actions import (
     AskForLearnings,
     CallLLM,
@@ -114,7 +122,7 @@ from holdfast.run.rights import on_delegation, on_revocation
 from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.state import RunState
 from holdfast.run.subagents import on_starts_due
-from holdfast.tools.effects import Effect
+from holdfast.tools.effects import Effect, PastEffect
 
 
 @dataclass(frozen=True)
@@ -135,6 +143,8 @@ class Begun:
     """Of its `tool_call_started`."""
     edited: bool
     """A person changed the arguments."""
+    effect: PastEffect
+    """The effect, as the ledger identifies it."""
     finished: ToolCallFinished | None = None
     """What its tool returned; None if it returned nothing, or people said what became of it."""
 
@@ -167,12 +177,14 @@ class Audit:
         """How many signatures were verified."""
         self.effects: Effects = {}
         """All effects that were begun."""
-        self.past: set[str] = set()
-        """Keys of the effects of branches that a reset abandoned, as the log has them."""
+        self.past: dict[str, PastEffect] = {}
+        """Key → effect of branches that a reset abandoned, as the log has them."""
         self.artifacts: dict[str, int] = {}
         """Address → position of the first event that refers to it."""
         self.policies: set[str] = set()
         """Digests of the policies that have been in force."""
+        self.family = Family()
+        """How its runs began and ended, and those of its sub-agents as the log has them."""
         self._thread = thread
         self._trusted = trusted
         self._under_way: dict[int, tuple[str, int]] = {}
@@ -245,12 +257,12 @@ class Audit:
             self._check_proof(event)
         if isinstance(event, AgentLoaded):
             self.policies.add(event.spec.policy.hash)
-        if isinstance(event, RunStarted):
+        if isinstance(event, RunStarted | RunForked):
             self.policies.update(policy.hash for policy in event.policies)
         if isinstance(event, RunReset):
-            self.past.update(effect.key for effect in event.effects)
+            self.past.update({effect.key: effect for effect in event.effects})
         if isinstance(event, RunForked):  # what came before is the original's, and so are its effects
-            self._thread, self.effects, self.past, self._under_way = event.thread, {}, set(), {}
+            self._thread, self.effects, self.past, self._under_way = event.thread, {}, {}, {}
             self._forked = event
         if isinstance(event, ToolCallStarted):
             self._begun(event)
@@ -260,7 +272,8 @@ class Audit:
             self._finished(event)
         for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):
             self.artifacts.setdefault(address, event.position)
-        self.state = evolve(self.state, event)
+        before, self.state = self.state, evolve(self.state, event)
+        self.family.take(before, event, self.state)
         self._head, self._last = event.digest, event.type
         if isinstance(event, RunStarted):
             self._forked = None
@@ -280,6 +293,13 @@ class Audit:
         match event:
             case RunForked():
                 yield self._forks(event)
+            case RunImported():
+                refused = refuse_import(event.point, state, thread=self._thread, position=state.events, head=self._head)
+                if refused:
+                    raise Wrong(refused)
+                yield [event]
+            case MoveRequested():
+                yield on_move(state, {"by": event.by, "reason": event.reason})[2]
             case RunStarted():
                 self._check_start(event)
                 if self._forked and not isinstance(next(iter(events[1:]), None), UserMessageReceived):
@@ -294,7 +314,8 @@ class Audit:
                     raise Wrong(f"its budget allows more than the agent's own ({own.words})")
                 if (given := state.origin.handed) and event.budget != given.narrowed(event.budget):
                     raise Wrong(f"its budget allows more than its parent gave it ({given.words})")
-                yield [event]
+                entered = evolve(state, event) if arrives(state) else state
+                yield [event, *(on_entered(entered, at=at) if arrives(state) and not on_loaded(entered) else [])]
             case BudgetReserved(call=int()):
                 yield on_starts_due(state)
                 yield from raisings(state, event, events)
@@ -365,6 +386,7 @@ class Audit:
                 | RunBlocked()
                 | RunContinued()
                 | ReplyRejected()
+                | LLMCallLost()
                 | ContextExceeded()
                 | ContextCompacted()
             ):
@@ -406,7 +428,15 @@ class Audit:
         if event.thread in (self._thread, point.thread):
             raise Wrong("it forks the thread from itself")
         forked = forked_events(
-            state, point, thread=event.thread, first_run_id=event.first_run_id, by=event.by, level=event.features
+            state,
+            point,
+            thread=event.thread,
+            first_run_id=event.first_run_id,
+            by=event.by,
+            level=event.features,
+            imported=event.imported,
+            llm=event.llm,
+            policies=event.policies,
         )
         return [*forked, RunStarted]
 
@@ -436,6 +466,8 @@ class Audit:
         action = next_action(state, at=event.at)
         if isinstance(action, StartCalls) and number in action.numbers:
             yield [on_start(state, number, at=event.at)]  # refused, by a constraint
+        if isinstance(event, RunFinished) and state.moving:
+            yield [on_moved(state)]
         if isinstance(event, RunFinished) and isinstance(action, Complete):
             yield [on_complete(state)]
         if isinstance(action, Poll) and (wait := state.dormancy.find(number)):
@@ -498,7 +530,17 @@ class Audit:
         call = self.state.calls.get(event.number)
         tool = self.state.spec.tool(call.call.name) if self.state.spec else None
         if tool and tool.effect is not Effect.READ and not event.undo:
-            begun = Begun(event.number, call.call.name, event.position, bool(call.edited_by))
+            past = call.past
+            effect = PastEffect(
+                number=past.number if past else event.number,
+                first_run_id=past.first_run_id if past else self.state.origin.first_run_id,
+                tool=call.call.name,
+                call_digest=call.call.digest,
+                key=event.key,
+                epoch=call.epoch,
+                call=describe_call(call.call),
+            )
+            begun = Begun(event.number, call.call.name, event.position, bool(call.edited_by), effect)
             self.effects[event.key, call.epoch] = begun
             self._under_way[event.number] = event.key, call.epoch
 

@@ -119,7 +119,8 @@ def _compared_fields(kind: type[AgentEvent]) -> tuple[str, ...]:
 
 def _compared(event: AgentEvent) -> dict[str, Any]:
     """An event's JSON without its stamps and its prose."""
-    left_out = (*_STAMPS, *_PROSE.get(event.type, ()))
+    completed = isinstance(event, RunFinished) and event.outcome == "completed"  # its result is the LLM's own
+    left_out = (*_STAMPS, *(() if completed else _PROSE.get(event.type, ())))
     compared = {name: value for name, value in event_json(event).items() if name not in left_out}
     if isinstance(event, ApprovalRequested | ReconcileRequested):
         compared["request"] = {name: value for name, value in compared["request"].items() if name != "why"}

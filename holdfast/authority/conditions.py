@@ -38,7 +38,15 @@ _EXAMPLE: dict[str, Any] = {
     "workspace": "",
     "trust": "",
 }
-_TEXT = re.compile(r"""[rRbB]*(?:\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""")
+_TEXT = re.compile(
+    r"""
+    //[^\n]*                                                               # a comment: a quote in it begins no text
+    | [rR] (?: \"{3} .*? \"{3} | '{3} .*? '{3} | "[^"]*" | '[^']*' )        # without escapes
+    | \"{3} (?: \\. | [^\\] )*? \"{3} | '{3} (?: \\. | [^\\] )*? '{3}
+    | "(?: \\. | [^"\\] )*" | '(?: \\. | [^'\\] )*'
+    """,
+    re.DOTALL | re.VERBOSE,
+)
 _MACRO = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w+)\s*,")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\()")
 
@@ -55,11 +63,11 @@ def check_condition(expression: str) -> None:
     """
     if len(expression) > CHARS:
         raise ValueError(f"it is over {CHARS:,} characters long")
-    bare = _TEXT.sub('""', expression)
-    loops = _MACRO.findall(bare)
-    if len(loops) > MACROS:
-        raise ValueError(f"it loops over lists {len(loops)} times, but at most {MACROS} loops are allowed")
-    known = {*VARIABLES, *loops, "true", "false", "null", "in"}
+    bare = _without_text(expression)
+    looped = _MACRO.findall(bare)
+    if len(looped) > MACROS:
+        raise ValueError(f"it loops over lists {len(looped)} times, but at most {MACROS} loops are allowed")
+    known = {*VARIABLES, *looped, "true", "false", "null", "in"}
     if unknown := next((name for name in _NAME.findall(bare) if name not in known), None):
         raise ValueError(f"there is no variable {unknown!r}; the variables are {', '.join(VARIABLES)}")
     try:
@@ -74,13 +82,19 @@ def check_condition(expression: str) -> None:
         pass
 
 
+@lru_cache(maxsize=1_024)
+def loops(expression: str) -> int:
+    """Return how many loops over lists an expression has."""
+    return len(_MACRO.findall(_without_text(expression)))
+
+
 def holds(expression: str, variables: Mapping[str, Any]) -> bool:
     """Whether the condition is met.
 
     Raises:
         ConditionFailed: It cannot be evaluated: an argument is missing or has an unexpected type.
     """
-    if _MACRO.search(expression) and _items(variables.get("args")) > ITEMS:
+    if loops(expression) and _items(variables.get("args")) > ITEMS:
         raise ConditionFailed(f"it loops over lists, and the arguments have lists of more than {ITEMS} items")
     try:
         answer = _compiled(expression).execute(dict(variables))
@@ -98,6 +112,11 @@ def _compiled(expression: str) -> "cel.Program":
         import cel
 
         return cel.compile(expression)
+
+
+def _without_text(expression: str) -> str:
+    """Return an expression without its comments, and with empty texts: neither may hide a loop from being counted."""
+    return _TEXT.sub(lambda found: " " if found[0].startswith("//") else '""', expression)
 
 
 def _items(value: Any) -> int:

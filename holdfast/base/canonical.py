@@ -108,7 +108,9 @@ def _encoded(value: Any, *, exact: bool) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether Python's encoder, which is ten times as fast, writes exactly RFC 8785: for keys in ASCII, no floats."""
+    """Whether Python's encoder, which is ten times as fast, writes exactly RFC 8785: for keys in ASCII, and floats with
+    digits after the point but without an exponent.
+    """
     values = [value]
     for each in values:  # grows while it is read
         kind = type(each)
@@ -121,6 +123,9 @@ def _is_plain(value: Any) -> bool:
             values += each.values()
         elif kind is list or kind is tuple:
             values += each
+        elif kind is float:
+            if not 1e-4 <= abs(each) < 1e15 or each.is_integer():  # Python writes 5.0, and more with an exponent
+                return False
         elif kind is not int or not -MAX_INTEGER <= each <= MAX_INTEGER:
             return False
     return True

@@ -1,7 +1,9 @@
 """An append-only list of lines, compressed in memory and read page by page."""
 
+import copy
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 PAGE_BYTES = 400_000
 """Approximate size of one query reply: Temporal allows payloads of 2 MB and warns from 512 KB."""
@@ -26,6 +28,17 @@ class Lines:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def size(self) -> int:
+        """Bytes that the lines take in memory."""
+        return self._recent_size + sum(len(block) for _, block in self._packed)
+
+    def copy(self) -> "Lines":
+        """Return the lines as they stand: what is appended later is not in the copy."""
+        copied = copy.copy(self)
+        copied._packed, copied._recent = list(self._packed), list(self._recent)
+        return copied
+
     def append(self, line: bytes) -> None:
         """Append a line."""
         self._recent.append(line)
@@ -42,6 +55,27 @@ class Lines:
                 yield from zlib.decompress(block).split(b"\n")[max(0, start) :]
             start -= count
         yield from self._recent[max(0, start) :]
+
+    def pages(self, first: int) -> "Pages":
+        """Return the pages of the lines as they stand.
+
+        Args:
+            first: The position of the first line.
+        """
+        return Pages(self.copy(), first)
+
+
+@dataclass(frozen=True)
+class Pages:
+    """A function that returns the page from a position on, of lines to which nothing is added."""
+
+    lines: Lines
+    first: int
+    """The position of the first line."""
+
+    def __call__(self, start: int) -> bytes:
+        """Return a page; empty if there are no more lines."""
+        return page(self.lines.since(start - self.first))
 
 
 def page(lines: Iterable[bytes]) -> bytes:

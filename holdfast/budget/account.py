@@ -2,8 +2,8 @@
 
 1. What a call may cost is reserved first, under a name, and settled with what it has cost: an LLM call with its usage,
    a sub-agent with what its whole tree has spent.
-2. Nothing is reserved beyond the limits. So what runs side by side never exceeds them together; a call exceeds them by
-   no more than it costs beyond its estimate.
+2. Nothing is reserved beyond the limits, except for the last call. So what runs side by side never exceeds them
+   together; a call exceeds them by no more than it costs beyond its estimate.
 3. What is lost without an answer is settled with all that was reserved.
 """
 
@@ -78,6 +78,8 @@ class Account:
     """Estimated tokens of the next request."""
     fixed_tokens: int = 0
     """Estimated tokens of what every request begins with."""
+    lost: int = 0
+    """Attempts of the step under way, or of a summary, that may have cost something and gave no reply."""
     extensions: tuple[str, ...] = ()
     """Ids of the last extensions."""
     extended: Cost = Cost()
@@ -123,11 +125,6 @@ class Account:
         others: dict[LimitName, int] = {name: limit for name, limit in self.limits.items() if name != "seconds"}
         return replace(self, limits=others).lacks(cost)
 
-    def capped(self, cost: Cost) -> Cost:
-        """Return as much of a cost of tokens and money as there is room for."""
-        tokens, usd = (min(cost.of(name), self.left(name)) if name in self.limits else cost.of(name) for name in MONEY)
-        return replace(cost, tokens=tokens, usd=usd)
-
     def lows(self) -> tuple[LimitName, ...]:
         """Return the limits of which `LOW_PERCENT` is spent, and that have not been reported yet."""
         return tuple(
@@ -139,11 +136,13 @@ class Account:
     def reserve(self, name: str, cost: Cost) -> "Account":
         """Reserve a cost under a name. One that is still reserved under it was lost: it counts in full.
 
+        The last call is reserved where there is no room for it, too: the LLM hands in what it has.
+
         Raises:
             EventOutOfPlace: There is no room for it.
         """
         after = self.lose(name)
-        if short := after.short_of_more_than_time(cost):
+        if not self.closing and (short := after.short_of_more_than_time(cost)):
             raise EventOutOfPlace(f"the budget has no room for what is reserved: {short}")
         return replace(after, reserved={**after.reserved, name: cost})
 
@@ -156,7 +155,8 @@ class Account:
         if name not in self.reserved:
             raise EventOutOfPlace(f"nothing was reserved for {name}, so nothing can be settled")
         left = {each: reserved for each, reserved in self.reserved.items() if each != name}
-        return replace(self, spent=self.spent + cost, reserved=left)
+        lost = 0 if name == LLM_CALL else self.lost
+        return replace(self, spent=self.spent + cost, reserved=left, lost=lost)
 
     def lose(self, name: str) -> "Account":
         """Settle a reservation, if it is open, with all that was reserved, except for steps: those have a reply."""

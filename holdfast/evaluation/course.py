@@ -125,7 +125,7 @@ def course_of(events: Iterable[AgentEvent]) -> Course:
 
 def _ended(state: RunState) -> Ended:
     if state.outcome:
-        return state.outcome
+        return "open" if state.outcome == "moved" else state.outcome
     if state.blocked:
         return "blocked"
     if state.awaits_message:

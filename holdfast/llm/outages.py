@@ -38,6 +38,13 @@ class Outage(Frozen):
     costly: int | None = Field(default=None, ge=0)
     """How many of them may have cost something, because the request was sent; None where that was not recorded."""
 
+    @property
+    def may_have_cost(self) -> int:
+        """How many of them may have cost something; where they did not say so, those that timed out."""
+        if self.costly is not None:
+            return self.costly
+        return sum(failure.cause == "APITimeoutError" for failure in self.last)
+
     @classmethod
     def of(cls, before: Self | None, failure: LLMFailure, *, costly: bool | None = None) -> Self:
         """Return the outage with one more failure.
@@ -74,3 +81,15 @@ class Outage(Frozen):
         seconds = max(0, round((until - self.began).total_seconds()))
         failure = self.last[-1]
         return f"after {self.failed:,} failed {attempts} in {seconds:,} s: {failure.cause}: {failure.message}"
+
+
+def attempts_lost(outage: Outage | None, *, attempt: int) -> int:
+    """Return how many attempts before this one may have cost something: those that said so, and those that left no
+    trace, because their worker died.
+
+    Args:
+        outage: The recorded attempts.
+        attempt: Temporal's number of this one.
+    """
+    recorded, costly = (outage.failed, outage.may_have_cost) if outage else (0, 0)
+    return costly + max(0, attempt - 1 - recorded)

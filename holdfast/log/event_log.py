@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from holdfast.base.canonical import canonical, plain_json, portable
 from holdfast.base.digests import GENESIS, chain
-from holdfast.base.lines import Lines, page
+from holdfast.base.lines import Lines, Pages, page
 from holdfast.errors import NotPortable
 from holdfast.log.events import EVENTS, AgentEvent, Event
 from holdfast.log.loop_events import STORED_EVENTS, StoredEvent
@@ -84,6 +84,10 @@ class EventLog:
         count = None if stop is None else max(0, stop - self.first - skipped)
         return page(islice(self._lines.since(skipped), count))
 
+    def pages(self) -> Pages:
+        """Return the function `page` of the log as it stands."""
+        return self._lines.pages(self.first)
+
 
 LATE = frozenset(
     (
@@ -93,6 +97,7 @@ LATE = frozenset(
         "delegation_revoked",
         "rule_revoked",
         "run_unblocked",
+        "run_imported",  # of a thread that was closed elsewhere; else `agent_loaded` comes with it
     )
 )
 """Types of events that a run may still record after it has finished, while it writes to the permanent record."""

@@ -14,7 +14,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, SerializationInfo, SerializerFunctionWrapHandler, TypeAdapter, field_serializer
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
@@ -32,6 +32,7 @@ from holdfast.llm.blocks import Content, ToolCall, text_of
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.llm.outages import Outage
 from holdfast.log.fork_point import ForkPoint
+from holdfast.log.import_point import ImportPoint
 from holdfast.memory.recalled import RecalledTier
 from holdfast.tools.cannot import HandedConstraint, Scope
 from holdfast.tools.effects import PastEffect
@@ -44,7 +45,8 @@ ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown",
 place · its outcome is unknown · happened and was undone · was stopped · cannot be made: its tool, or a constraint, said
 so."""
 
-RunOutcome = Literal["completed", "failed", "cancelled"]
+RunOutcome = Literal["completed", "failed", "cancelled", "moved"]
+"""`moved`, from feature level 1 on: the run continues in another place, where its file is imported."""
 
 
 class Event(Frozen):
@@ -142,6 +144,47 @@ class RunForked(Event):
     """The id of the thread to which that event belongs: that thread, or one that it was itself forked from."""
     by: str = ""
     """Who forked it."""
+    imported: ImportPoint | None = None
+    """The file from which the other thread's events come; None where it is a thread of this place."""
+    features: int = 0
+    """The feature level (`holdfast.run.features`) from here on."""
+    llm: str = ""
+    """The LLM of its agents; empty for their own."""
+    policies: tuple[Policy, ...] = ()
+    """Policies that judge its calls beside its agent's: the strictest verdict counts, so none of them allows more."""
+
+
+class MoveRequested(Event):
+    """A person asked for the run to be moved to another place. Nothing starts any more, and tools under way end first.
+    Recorded from feature level 1 on.
+
+    Followed by: `tool_call_finished` for each tool under way, then `run_finished` with the outcome `moved`.
+    """
+
+    type: Literal["move_requested"] = "move_requested"
+    by: str
+    reason: str = ""
+
+
+class RunImported(Event):
+    """The thread continues here, from a portable file: the events before this one are the file's, byte for byte. A run
+    that is closed stays closed. What was open where it was moved away is open here; what people decided there counts
+    where the policy of this place vouches for it (`holdfast.run.importing`). Recorded from feature level 1 on.
+
+    Followed by: for a run that was moved, `agent_loaded`, then the ends of calls that cannot stay open, and
+    `approval_requested` for each call that is to be judged anew.
+    Correlate: `point.head` is the digest of the event before.
+    """
+
+    type: Literal["run_imported"] = "run_imported"
+    run_id: str
+    """Temporal's id of the run that continues the thread here."""
+    first_run_id: str
+    """The first run id of the chain of Temporal runs that begins here. Effects keep the one that names them."""
+    point: ImportPoint
+    """What was imported."""
+    by: str = ""
+    """Who imported it."""
     features: int = 0
     """The feature level (`holdfast.run.features`) from here on."""
 
@@ -265,6 +308,11 @@ class AgentLoaded(Event):
     price: TokenPrice | None = None
     """With a budget of money: the list price of the agent's LLM; None where it is unknown."""
 
+    @field_serializer("spec", mode="wrap", when_used="json")
+    def _recorded(self, spec: AgentSpec, encode: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+        """Encode what a thousand runs share once."""
+        return spec.recorded if info.exclude_defaults else encode(spec)
+
 
 class MemoryRecalled(Event):
     """The agent's memory, as it was when the run began: the LLM is shown it.
@@ -312,11 +360,14 @@ class MessageAwaited(Event):
 
     Followed by: `user_message_received` and `message_taken`; or, when the idle limit is over, `learning_requested` or
     `run_finished`.
-    Correlate: it comes right after the `llm_replied` whose text is `result`.
+    Correlate: it comes right after the `llm_replied` whose text is `result`; a structured one right after the
+    `tool_call_finished` of the call that gives it.
     """
 
     type: Literal["message_awaited"] = "message_awaited"
     result: str
+    structured: bool = False
+    """The result is a value of the agent's result type, as canonical JSON. Recorded from feature level 1 on."""
 
 
 class LearningRequested(Event):
@@ -344,6 +395,25 @@ class LearningSkipped(Event):
     cause: str
     """A short name of why: `LLMRejected`, …"""
     message: str = ""
+
+
+class LLMCallLost(Event):
+    """An attempt at an LLM call may have cost something, and gave no reply: its worker died, or its request was sent
+    and not refused. The run charges it, and makes the call again. Recorded from feature level 1 on, for runs with a
+    budget.
+
+    Followed by: `budget_reserved` for the same request; `budget_spent` or `learning_skipped` where the budget has no
+    room for that, and `run_blocked` where the last call was lost too often, or middleware refused a reply.
+    Correlate: it settles the last `budget_reserved` for an LLM call.
+    """
+
+    type: Literal["llm_call_lost"] = "llm_call_lost"
+    attempts: int = Field(ge=1)
+    """How many may have cost something; each is charged with the request."""
+    request_tokens: int = Field(ge=0)
+    """The tokens of the request, estimated from its bytes."""
+    outage: Outage | None = None
+    """The failed attempts, as far as they left a trace."""
 
 
 class ContextExceeded(Event):
@@ -923,8 +993,8 @@ class BudgetReserved(Event):
     to start, and the account has reserved its allowance. Recorded from feature level 1 on, for runs with a budget.
 
     Followed by: `llm_replied`, `context_compacted` or `reply_rejected`, which settles it with what it has cost; or
-    `context_exceeded`, `learning_skipped` or `run_blocked`. A call that the provider refuses costs what the attempts
-    before have; one that was given up is settled with all that was reserved. An allowance: `subagent_started`;
+    `llm_call_lost`, `context_exceeded`, `learning_skipped` or `run_blocked`. A call that the provider refuses costs
+    nothing; one that was given up is settled with all that was reserved. An allowance: `subagent_started`;
     `subagent_ended` settles it.
     Correlate: it belongs to the next of these; an allowance to the `run_agent` call of the number `call`. A second one
     for the same call raises the first: the sub-agent was started before the run was reset, with a larger one.
@@ -1049,6 +1119,8 @@ class RunFinished(Event):
     outcome: RunOutcome
     result: str = ""
     """The LLM's last reply, or why the run failed."""
+    structured: bool = False
+    """The result is a value of the agent's result type, as canonical JSON. Recorded from feature level 1 on."""
     cause: str = ""
     """A short name of why it failed: `AgentNotFound`, …"""
 
@@ -1058,6 +1130,8 @@ AgentEvent = Annotated[
     | RunContinued
     | RunReset
     | RunForked
+    | MoveRequested
+    | RunImported
     | UserMessageReceived
     | TaskRefined
     | MessageTaken
@@ -1067,6 +1141,7 @@ AgentEvent = Annotated[
     | MessageAwaited
     | LearningRequested
     | LearningSkipped
+    | LLMCallLost
     | ContextExceeded
     | CompactionRequested
     | ContextCompacted

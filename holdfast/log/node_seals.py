@@ -4,13 +4,15 @@
    event before it, so the latest seal of a thread is enough to find that its log was rewritten or truncated.
 2. Seals are kept outside the database (anchors), so that whoever owns the database cannot change them.
 3. A seal is evidence only if its signature verifies with the key of a node that the verifier trusts.
+4. Who owns the database can make a log look as if a reset had set it aside, or as if it had been pruned. So a node also
+   seals that it takes a log out of the record (`gone`): only such a seal accounts for one that the record no longer
+   bears out.
 
 They are not `holdfast.seals.seals`, the MACs by which our own processes recognise each other.
 """
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, ValidationError
 from pydantic_core import from_json
@@ -20,9 +22,24 @@ from holdfast.base.canonical import canonical
 from holdfast.base.models import Frozen
 from holdfast.errors import NotPortable
 
-SealRecord = Callable[[str, int, str], Awaitable[None]]
-"""Seals where a thread's record stands: its id, the number of its events, the digest of the last. Raises nothing, and
-returns within seconds."""
+Gone = Literal["", "reset", "pruned"]
+"""Why a node takes a log out of the record: a reset has abandoned it, or its time is over; empty if it does not."""
+
+
+class SealRecord(Protocol):
+    """Seals where a thread's record stands. Raises nothing, and returns within seconds."""
+
+    async def __call__(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
+        """Seal.
+
+        Args:
+            thread: The thread's id.
+            events: The number of its events.
+            head: The digest of the last.
+            gone: Why this log is taken out of the record.
+        """
+        ...
+
 
 _Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -39,6 +56,8 @@ class NodeSeal(Frozen):
     """How many events the permanent record had."""
     head: _Digest
     """The digest of the last of them."""
+    gone: Gone = ""
+    """Why the node was about to take this log out of the record; empty, and left out of the JSON, if it was not."""
     at: AwareDatetime
     """When the node made the seal, by its own clock."""
     node: Annotated[str, AfterValidator(check_key)]
@@ -70,10 +89,13 @@ class NodeSeal(Frozen):
             return False
 
     def _fields(self) -> dict[str, Any]:
-        return {"holdfast": self.FORMAT, **self.model_dump(mode="json", exclude={"signature"})}
+        left_out = {"signature"} if self.gone else {"signature", "gone"}
+        return {"holdfast": self.FORMAT, **self.model_dump(mode="json", exclude=left_out)}
 
 
-def make_seal(private: str, *, namespace: str, thread: str, events: int, head: str, at: datetime) -> NodeSeal:
+def make_seal(
+    private: str, *, namespace: str, thread: str, events: int, head: str, at: datetime, gone: Gone = ""
+) -> NodeSeal:
     """Make and sign a seal.
 
     Args:
@@ -83,13 +105,14 @@ def make_seal(private: str, *, namespace: str, thread: str, events: int, head: s
         events: How many events its permanent record has.
         head: The digest of the last.
         at: Now.
+        gone: Why this log is taken out of the record.
 
     Raises:
         ValueError: `private` is no key, or a field is not what it must be.
         NotPortable: The thread's id or the namespace has no canonical JSON.
     """
     node = public_key(private)
-    seal = NodeSeal(namespace=namespace, thread=thread, events=events, head=head, at=at, node=node)
+    seal = NodeSeal(namespace=namespace, thread=thread, events=events, head=head, at=at, node=node, gone=gone)
     return seal.model_copy(update={"signature": sign(private, seal.signed_bytes())})
 
 
@@ -104,5 +127,5 @@ def read_seal(line: bytes) -> NodeSeal | None:
         return None
 
 
-async def unsealed(thread: str, events: int, head: str) -> None:
+async def unsealed(thread: str, events: int, head: str, *, gone: Gone = "") -> None:
     """Do nothing: without anchors nothing is sealed."""

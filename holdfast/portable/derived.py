@@ -63,7 +63,10 @@ class Derived:
                 self._take_over(event, 0)
             case "run_forked":
                 self._thread = event["thread"]
-                self._forks.append(_picked(event, "position", "at", "thread", "first_run_id", "point", "origin", "by"))
+                own = ("thread", "first_run_id", "point", "origin", "by", "llm")
+                given = [self._policy(policy) for policy in event.get("policies", ())]
+                forked = _picked(event, "position", "at", *own) | ({"policies": given} if given else {})
+                self._forks.append(forked)
             case "subagent_started":
                 self._subagents.append(_picked(event, "position", "at", "number", "thread", "agent", "run_id"))
             case "subagent_ended":

@@ -9,14 +9,14 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.portable.members import MAX_FILE_BYTES, MAX_MEMBERS, rank
+from holdfast.portable.members import MAX_FILE_BYTES, MAX_MEMBERS, MAX_NAME_BYTES, Place, rank
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
 
 END_BYTES = _END.size
-MAX_DIRECTORY_BYTES = MAX_MEMBERS * (_CENTRAL.size + 100)
+MAX_DIRECTORY_BYTES = MAX_MEMBERS * (_CENTRAL.size + MAX_NAME_BYTES)
 
 _VERSION, _UNIX, _STORED, _MIDNIGHT, _DAY = 20, 3 << 8, 0, 0, 0x21
 """Of the zip specification: what it takes to extract; who made it; the method; 1980-01-01 00:00."""
@@ -116,7 +116,8 @@ def read_directory(data: bytes) -> list[Placed]:
         Unsound: A name is none of the format, or members are out of order, or a byte is not the one that follows.
     """
     entries, at, stop = list[Entry](), 0, len(data) - END_BYTES
-    last, end = (-1, ""), 0
+    last: Place = (-1, (), "")
+    end = 0
     while at < stop:
         head = data[at : at + _CENTRAL.size]
         if len(head) < _CENTRAL.size or not head.startswith(b"PK\x01\x02"):

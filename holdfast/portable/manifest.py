@@ -6,7 +6,8 @@ manifest, by its digest: so a signature over the statement covers the log and ev
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
@@ -21,7 +22,7 @@ PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:holdfast:portable-file:1"
 
-LeftOut = Literal["artifacts", "ledger"]
+LeftOut = Literal["artifacts", "ledger", "subagents"]
 
 _HEX = r"^[0-9a-f]{64}$"
 
@@ -77,7 +78,30 @@ class Exported:
     signed: bool
     redacted: bool
     left_out: tuple[LeftOut, ...]
-    """What the file does not have: `artifacts`, `ledger`."""
+    """What the file does not have, or not all of it: `artifacts`, `ledger`, `subagents`."""
+    seals: int = 0
+    """How many seals of nodes it has."""
+    subagents: int = 0
+    """How many sub-agents' logs it has."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Threads of sub-agents whose logs could not be read, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A thread that was imported."""
+
+    thread: str
+    run_id: str
+    """Temporal's id of the run that continues it."""
+    events: int
+    """How many events the file has."""
+    head: str
+    """The digest of the last of them."""
+    signer: str
+    """The key that vouches for the file; empty for none."""
+    new: bool
+    """False if the same file had been imported before."""
 
 
 def read_manifest(data: bytes) -> Manifest:

@@ -51,7 +51,9 @@ STARTS = Verify | Settle | StartCalls | Poll | LoadAgent | CallLLM | Compact
 def _llm_request(state: RunState, transcript: TranscriptRef, *, compacting: bool = False) -> LLMRequest:
     account = state.account
     budgeted = bool(account.limits)
-    return LLMRequest(transcript=transcript, compacting=compacting, priced=account.priced, budgeted=budgeted)
+    return LLMRequest(
+        transcript=transcript, compacting=compacting, priced=account.priced, budgeted=budgeted, lost=account.lost
+    )
 
 
 class Actions:

@@ -179,7 +179,7 @@ CALL_LLM = Activity(
     compared=("transcript",),
 )
 """Send the transcript to the LLM. Fails for good with LLM_REJECTED or CONTEXT_TOO_LONG; the error's details then hold
-the `Outage` before; of a run with a budget, `LLMRefused`.
+the `Outage` before. For a run with a budget they hold `LLMFailed`, and the call fails for good with LLM_LOST, too.
 """
 
 CALL_TOOL = Activity(

@@ -8,20 +8,24 @@
    agent's `llm_options` allow, or `REPLY_TOKENS`. A call can exceed the budget only by what it costs beyond that.
 4. Where money is limited and the LLM's list price is unknown, no call is made: nothing counts as free.
 5. Time cannot be reserved: it is compared before each call, and ends no call that is under way.
+6. A reservation covers one attempt. One that may have cost something ends the call (`LLM_LOST`), is charged, and the
+   run makes the call again, if its budget has room for that. So the account is right wherever a call ends.
 """
 
 from typing import Literal
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.base.canonical import exact_json
+from holdfast.base.replacing import replace
 from holdfast.budget.account import LLM_CALL, Account, Cost
 from holdfast.budget.budget import MICRO, LimitName, amount_text
 from holdfast.llm.messages import Usage
-from holdfast.llm.outages import Outage
+from holdfast.llm.outages import Outage, attempts_lost
 from holdfast.llm.tokens import BYTES_PER_TOKEN, tokens_of
-from holdfast.log.events import AgentEvent, BudgetLow, BudgetReserved, BudgetSpent
+from holdfast.log.events import AgentEvent, BudgetLow, BudgetReserved, BudgetSpent, LLMCallLost
 from holdfast.run.next_actions import Block, ReportBudget
 from holdfast.run.state import RunState
+from holdfast.tools.spec import FINAL_RESULT
 
 BUDGET_SPENT = "BudgetSpent"
 """The cause of a run that is blocked because its budget has ended."""
@@ -31,6 +35,9 @@ PRICE_UNKNOWN = "PriceUnknown"
 
 REPLY_TOKENS = 4_096
 """Tokens that a reply is expected to have at most, where the agent's `llm_options` set no maximum."""
+
+ENVELOPE_TOKENS, TOOL_TOKENS, MESSAGE_TOKENS = 40, 12, 20
+"""Tokens of the names of fields in a request: once, around the description of each tool, and around each message."""
 
 NOTICE_TOKENS = 300
 """Tokens of what Holdfast itself adds to a request: a notice, or the request for a summary."""
@@ -44,22 +51,35 @@ SPENT = """\
 [The budget of this run has ended: {limit}. This is your last reply, and no tool runs any more. Hand in what you have: \
 what is done, what you have found out, and what is still to do.]"""
 
+SPENT_BEFORE_RESULT = f"""\
+[The budget of this run has ended: {{limit}}. This is your last reply, and no other tool runs any more. Give the \
+result, as far as you have it, with a call of `{FINAL_RESULT}`. If you cannot, hand in what you have as text.]"""
+
 LOW = "[Note: {spent} of {allowed} {limit} of this run's budget are used. Leave enough to hand in a result.]"
+
+LAST_CALLS = 3
+"""Attempts at the last call that may be lost: it exceeds the budget by no more than their requests."""
 
 NO_TOOL = "the budget of this run has ended, and no tool runs any more; hand in what you have"
 
 
 def first_request(spec: AgentSpec, *, more: str = "") -> int:
-    """Estimate the tokens that every request of an agent begins with.
+    """Estimate the tokens that every request of an agent begins with, in the JSON in which they are sent.
 
     Args:
         spec: The agent.
         more: What follows its instructions: the task.
     """
     shown = {"name", "description", "parameters"}
-    tools = exact_json([tool.model_dump(mode="json", include=shown) for tool in spec.tools])
-    skills = "".join(f"{skill.name}{skill.description}" for skill in spec.skills)
-    return sum(map(tokens_of, (spec.instructions, spec.strategies, tools, skills, more)))
+    tools = [tool.model_dump(mode="json", include=shown) for tool in spec.tools]
+    skills = [f"{skill.name}{skill.description}" for skill in spec.skills]
+    texts = (spec.instructions, spec.strategies, *skills, tools, spec.llm_options, more)
+    return ENVELOPE_TOKENS + TOOL_TOKENS * len(tools) + sum(tokens_of(exact_json(text)) for text in texts)
+
+
+def message_tokens(text: str) -> int:
+    """Estimate the tokens of one more message in a request, in the JSON in which it is sent."""
+    return MESSAGE_TOKENS + tokens_of(exact_json(text))
 
 
 def call_cost(state: RunState, *, summary: bool = False) -> Cost:
@@ -129,7 +149,8 @@ def on_report(state: RunState, action: ReportBudget) -> list[AgentEvent]:
     fits = not account.lose(LLM_CALL).short_of_more_than_time(last_call(state))
     # While the run waits for a message, the LLM has handed in its answer.
     told = fits and not state.awaits_message and not state.context.oversized
-    notice = SPENT.format(limit=_spent_words(account, action.short)) if told else ""
+    words = SPENT_BEFORE_RESULT if state.spec and state.spec.gives_result else SPENT
+    notice = words.format(limit=_spent_words(account, action.short)) if told else ""
     return [BudgetSpent(limit=action.short, last_call=told, notice=notice)]
 
 
@@ -153,17 +174,17 @@ def on_call(state: RunState, *, summary: bool = False) -> list[AgentEvent]:
     account = state.account
     if not account.limits:
         return []
-    # The notice is in the transcript by now; and what `verify` tools have found since must not keep the LLM from it.
-    cost = account.lose(LLM_CALL).capped(call_cost(state, summary=summary))
+    cost = call_cost(state, summary=summary)
     return [BudgetReserved(steps=cost.steps, tokens=cost.tokens, nano_usd=cost.usd)]
 
 
 def actual_cost(
     account: Account, usage: Usage, cost: int | None, *, steps: int, attempt: int = 1, outage: Outage | None = None
 ) -> Cost:
-    """Return what an LLM call has cost. Each attempt before it that may have cost something counts with its request.
+    """Return what an LLM call has cost that has a reply.
 
-    Such an attempt had sent its request, and got no answer that refuses it; or its worker died, and left no trace.
+    An attempt before it that may have cost something counts with its request. There is none, unless a worker of a
+    release without budgets has made the call.
 
     Args:
         account: The run's.
@@ -177,21 +198,17 @@ def actual_cost(
     made = account.cost_of(request=request, reply=reply, steps=steps)
     if cost is not None and account.priced:
         made = Cost(steps=steps, tokens=made.tokens, usd=cost)
-    lost = _costly(outage) + max(0, attempt - 1 - (outage.failed if outage else 0))
+    lost = attempts_lost(outage, attempt=attempt)
     return made + account.cost_of(request=lost * request, reply=0, steps=0)
 
 
-def refused_cost(account: Account, outage: Outage | None) -> Cost:
-    """Return what an LLM call has cost that the provider refused in the end: each attempt before that may have cost
-    something counts with its expected request.
+def with_lost(account: Account, event: LLMCallLost) -> Account:
+    """Return the account after an LLM call was lost; where too many last calls were, the budget is over.
+
+    Raises:
+        EventOutOfPlace: No call was reserved.
     """
-    return account.cost_of(request=_costly(outage) * account.request_tokens, reply=0, steps=0)
-
-
-def _costly(outage: Outage | None) -> int:
-    """How many of the recorded attempts may have cost something; where they did not say so, those that timed out."""
-    if outage is None:
-        return 0
-    if outage.costly is not None:
-        return outage.costly
-    return sum(failure.cause == "APITimeoutError" for failure in outage.last)
+    lost = account.lost + event.attempts
+    settled = account.settle(LLM_CALL, account.cost_of(request=event.attempts * event.request_tokens, reply=0, steps=0))
+    closing = "over" if account.closing and lost >= LAST_CALLS else account.closing
+    return replace(settled, lost=lost, closing=closing)

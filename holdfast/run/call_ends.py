@@ -5,9 +5,10 @@ from typing import Any, assert_never
 
 from holdfast.agents.agent import shared
 from holdfast.llm.outages import Outage
-from holdfast.log.events import AgentEvent, AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
+from holdfast.log.events import AgentLoaded, LearningSkipped, LLMCallLost, MemoryRecalled, RunBlocked
 from holdfast.run.archiving import Archiving
 from holdfast.run.baseline import on_findings
+from holdfast.run.budgeting import short_of
 from holdfast.run.children import AnnounceEnd, EndChildren, LookAtChildren, StartChildren
 from holdfast.run.commands import Call, Failure
 from holdfast.run.consequences import (
@@ -22,6 +23,7 @@ from holdfast.run.consequences import (
 from holdfast.run.contracts import (
     BUDGET_UNSUPPORTED,
     CONTEXT_TOO_LONG,
+    LLM_LOST,
     LLM_REJECTED,
     NOT_SEALED,
     NOT_SETTLED,
@@ -43,7 +45,6 @@ from holdfast.run.open_calls import OpenCalls
 from holdfast.run.polling import on_poll
 from holdfast.run.recorder import Recorder
 from holdfast.run.requests import effect_of
-from holdfast.run.state import RunState
 from holdfast.run.subagent_watch import SubagentWatch
 from holdfast.run.verification import Verification
 from holdfast.seals.orders import answers
@@ -120,12 +121,12 @@ class CallEnds:
                 self._calls.call(request, run.state)
             case ThreadRequest() | EffectsRequest():
                 return failure
+            case AgentRequest() if not run.loaded:
+                return failure  # nothing of the import is recorded
             case AgentRequest():
                 run.record(*on_lost_agent(cause, message))
-            case LLMRequest(compacting=False) if run.state.ending.learning == "asked":
-                run.record(LearningSkipped(cause=cause, message=message))
             case LLMRequest():
-                run.record(*_on_lost_llm(run.state, request, failure))
+                self._on_lost_llm(request, failure)
             case ToolRequest() if call.number:
                 effect = effect_of(run.state, call.number)
                 outcome = on_lost_call(effect, cause, message, cancelled=failure.cancelled)
@@ -199,15 +200,24 @@ class CallEnds:
             baseline = self._verification.baseline
             run.record(*on_findings(run.state, self._verification.take(), baseline=baseline, at=run.at))
 
-
-def _on_lost_llm(state: RunState, request: LLMRequest, failure: Failure) -> list[AgentEvent]:
-    """Return what follows when an LLM call failed for good. For a run with a budget, a refusal needs proof: it costs
-    nothing, and anybody who reaches Temporal can fail the activity. Without proof, the call counts as lost.
-    """
-    cause, message, refused = failure.cause, failure.message, failure.refused
-    if refused and answers(refused, request) and refused.cause == cause:
-        return on_lost_llm(state, cause, message, refused.outage)
-    if request.budgeted and cause in (LLM_REJECTED, CONTEXT_TOO_LONG):
-        why = f"the refusal of the LLM call does not come from our own processes ({cause}: {message})"
-        return on_lost_llm(state, NOT_SEALED, why)
-    return on_lost_llm(state, cause, message, Outage.from_details(failure.details))
+    def _on_lost_llm(self, request: LLMRequest, failure: Failure) -> None:
+        """Take in that an LLM call failed for good. For a run with a budget, the end of a call needs proof: a refusal
+        costs nothing, and anybody who reaches Temporal can fail the activity. Without proof, the call counts as lost.
+        """
+        run, cause, message, proof = self._run, failure.cause, failure.message, failure.proof
+        if proof and (not answers(proof, request) or proof.cause != cause):
+            proof = None
+        if proof and proof.lost:
+            run.record(LLMCallLost(attempts=proof.lost, request_tokens=proof.request_tokens, outage=proof.outage))
+        learning = run.state.ending.learning == "asked" and not request.compacting
+        if proof and proof.lost and cause == LLM_LOST and not (learning and short_of(run.state)):
+            return  # the call is due again
+        if learning:
+            run.record(LearningSkipped(cause=cause, message=message))
+        elif proof:
+            run.record(*on_lost_llm(run.state, cause, message, proof.outage))
+        elif request.budgeted and cause in (LLM_REJECTED, CONTEXT_TOO_LONG, LLM_LOST):
+            why = f"the end of the LLM call does not come from our own processes ({cause}: {message})"
+            run.record(*on_lost_llm(run.state, NOT_SEALED, why))
+        else:
+            run.record(*on_lost_llm(run.state, cause, message, Outage.from_details(failure.details)))

@@ -18,6 +18,9 @@ from holdfast.trust import Trust
 ENDED_SIGNAL = "subagent_ended"
 """The signal by which a child hints that it is about to end. The parent believes nothing of it, and looks."""
 
+NO_ANSWER = "it gave no answer"
+"""The words of a child that was cancelled."""
+
 CLOSING_SECONDS = 3.0
 """How long a look waits for a child to close that has hinted at its end."""
 

@@ -20,7 +20,7 @@ from holdfast.run.contracts import (
     Archived,
     ArchiveRequest,
     EffectsRequest,
-    LLMRefused,
+    LLMFailed,
     LLMReply,
     LLMRequest,
     LoadedAgent,
@@ -105,8 +105,8 @@ class Failure:
     """The activity reports that no further attempt can succeed."""
     details: tuple[Any, ...] = ()
     """The error's details. They are claims: anybody who reaches Temporal can fail an activity."""
-    refused: LLMRefused | None = None
-    """The proof in the details that the provider refused an LLM call; None where they hold none with a valid seal."""
+    proof: LLMFailed | None = None
+    """The proof in the details of why an LLM call failed; None where they hold none with a valid seal."""
 
     @classmethod
     def of(cls, error: FailureError) -> Self:

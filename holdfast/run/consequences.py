@@ -17,7 +17,6 @@ from holdfast.log.events import (
     ContextCompacted,
     ContextExceeded,
     LLMReplied,
-    MessageAwaited,
     ReconcileRequested,
     ReplyRejected,
     RunBlocked,
@@ -42,16 +41,18 @@ from holdfast.run.contracts import (
     ToolOutcome,
 )
 from holdfast.run.decisions import on_due
-from holdfast.run.ending import on_learning_time, refuse_other_tool
+from holdfast.run.ending import on_complete, on_learning_time, refuse_other_tool
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.polling import call_problem
 from holdfast.run.repeats import delay_of
+from holdfast.run.results import MISSING, NOTICE, answered, refuse_result
 from holdfast.run.state import RunState
 from holdfast.run.subagents import subagent_problem
 from holdfast.run.substates.calls import CallState, Phase
 from holdfast.tools.arguments import canonical_arguments
 from holdfast.tools.effects import Effect, words_of
+from holdfast.tools.spec import FINAL_RESULT
 
 Events = list[AgentEvent]
 
@@ -123,9 +124,9 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
     result = reply.message.text if reply.message else ""
     if state.inbox.waiting:
         return events  # another message arrived meanwhile
-    if (state.idle.limit or 0) > 0 or state.pause or state.closing_work:  # a paused run does not end
-        return [*events, MessageAwaited(result=result)]
-    return [*events, RunFinished(outcome="completed", result=result)]
+    if state.spec and state.spec.gives_result:
+        return [*events, ReplyRejected(reason=MISSING, notice=NOTICE)]
+    return [*events, *answered(state, result)]
 
 
 def _on_filtered(state: RunState, reply: LLMReply) -> Events:
@@ -144,7 +145,7 @@ def on_time(state: RunState, *, at: datetime) -> Events:
     """Return the events that are due: the end of the wait for a message, and what is due about open requests."""
     waits = state.awaits_message and not state.compacts_now and not state.pause
     if waits and state.idle.until and state.idle.until <= at and not state.closing_work:
-        return [RunFinished(outcome="completed", result=state.result)]
+        return [on_complete(state)]
     return [*on_due(state, at=at), *on_learning_time(state, at=at)]
 
 
@@ -230,8 +231,10 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         if past:
             before.remove(past)
         events.append(ToolCallRequested(number=number, call=call, past=past.key if past else ""))
-        closing = NO_TOOL if state.account.closing == "asked" else ""
-        problem = closing or refuse_other_tool(state, call) or _problem(state.spec, call, at=at)
+        gives = call.name == FINAL_RESULT and state.spec.gives_result
+        closing = NO_TOOL if state.account.closing == "asked" and not gives else ""
+        problem = closing or refuse_result(state, reply, call) or refuse_other_tool(state, call)
+        problem = problem or _problem(state.spec, call, at=at)
         if problem or call.id in reply.problems:
             problem = reply.problems.get(call.id) or problem
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
@@ -283,7 +286,8 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
         why = f"it could not be undone: {text_of(outcome.content)}"
         outcome = outcome.model_copy(update={"status": "unknown", "content": why})
     ending = call.own or state.ending.learning  # nobody is asked about a note, which would keep the run from ending
-    if outcome.status == "unknown" and call.phase != "orphaned" and not ending:
+    asking = call.phase != "orphaned" or state.imported is not None
+    if outcome.status == "unknown" and asking and not ending:
         # The same people, and as many of them, as may approve it have to say what became of it. It never expires.
         terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
         asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)

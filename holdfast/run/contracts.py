@@ -24,6 +24,7 @@ from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.llm.outages import Outage
 from holdfast.log.events import RefusalsCounted, ToolStatus
 from holdfast.log.fork_point import ForkPoint
+from holdfast.log.import_point import ImportPoint
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.seals.orders import Answer, Order
@@ -67,6 +68,12 @@ class RunInput(Start):
     """With `resume`: Temporal's id of the thread's last run, if Temporal still has it."""
     fork: ForkPoint | None = None
     """The thread is new, and begins with the events of another one up to there. Such a start may have no task."""
+    llm: str = ""
+    """With a fork: the LLM of its agents; empty for their own."""
+    keeps_policy: bool = False
+    """With a fork: the policy of the other thread's agent judges its calls, too, whichever agent it has."""
+    imported: ImportPoint | None = None
+    """The past comes from a portable file: with `resume`, the thread continues from there; with `fork`, a new one."""
     depth: int = 0
     """How many agents stand between this run and a person."""
     trust: Trust = "person"
@@ -76,7 +83,8 @@ class RunInput(Start):
     lineage: Lineage | None = None
     """Which run starts it as a sub-agent; None for none. Such a start carries the level that has it."""
     policies: tuple[Policy, ...] = ()
-    """With a lineage: the policies of the runs above, which judge its calls beside its own."""
+    """With a lineage: the policies of the runs above, which judge its calls beside its own. With a fork: further ones
+    that do."""
     constraints: tuple[HandedConstraint, ...] = ()
     """With a lineage: what the parent's tools said cannot be done."""
     budget: Budget | None = None
@@ -93,8 +101,8 @@ class RunInput(Start):
     """How many that run refused."""
     features: int = 0
     """The feature level with which this Temporal run begins (`holdfast.run.features`). Only workflows set it, the run
-    when it continues as new and the launcher of a scheduled run; and sealed starts of forks, of sub-agents and with a
-    budget.
+    when it continues as new and the launcher of a scheduled run; and sealed starts of forks, of imports, of sub-agents
+    and with a budget.
     """
 
 
@@ -104,10 +112,14 @@ class RunResult(Sealed):
     result: str
     steps: int
     usage: Usage
+    structured: bool = False
+    """The result is a value of the agent's result type, as canonical JSON."""
     llm: str = ""
     """The LLM that the tokens were for; empty below the feature level that names it."""
     refinements: int = 0
     """How often people have refined the task."""
+    moved: bool = False
+    """The run was moved to another place, and continues there: `result` says by whom."""
     trust: Trust | None = None
     """Of a sub-agent: the trust level of the reply."""
     constraints: tuple[HandedConstraint, ...] = ()
@@ -143,6 +155,8 @@ class ThreadRequest(Order):
     """Temporal's id of the thread's last run, if Temporal still has it."""
     fork: ForkPoint | None = None
     """The thread begins here, with the events of another one."""
+    imported: bool = False
+    """With `fork`: an import has put those events into the record, under the fork's own id."""
 
 
 class LoadedThread(Answer):
@@ -180,6 +194,8 @@ class AgentRequest(Order):
     """How many calls the thread's log has. The ledger may have later ones, if the run was reset to its beginning."""
     budget: Budget | None = None
     """The budget that the start gives the run."""
+    llm: str = ""
+    """The LLM that takes the place of the agent's; empty for the agent's."""
 
 
 class LoadedAgent(Answer):
@@ -209,7 +225,9 @@ class LLMRequest(Order):
     priced: bool = False
     """Compute what the reply costs, because the run has a budget of money."""
     budgeted: bool = False
-    """The run has a budget: say of the failed attempts how many may have cost something."""
+    """The run has a budget: an attempt that may have cost something ends the call, before another one is made."""
+    lost: int = 0
+    """How many attempts at the same step have ended calls before this one: what fails again is retried later."""
 
 
 class LLMReply(Answer):
@@ -243,15 +261,19 @@ class Failures(Answer):
     outage: Outage
 
 
-class LLMRefused(Answer):
-    """Proof that the provider, or middleware, refused an LLM call: the details of the error that ends `call_llm`, where
-    the run has a budget. Anybody who reaches Temporal can fail an activity, and what is refused costs nothing.
+class LLMFailed(Answer):
+    """Proof of why an LLM call failed: the details of the error that ends `call_llm`, where the run has a budget.
+    Anybody who reaches Temporal can fail an activity, and what the provider refuses costs nothing.
     """
 
     cause: str
-    """The error's type: `LLM_REJECTED` or `CONTEXT_TOO_LONG`."""
+    """The error's type: `LLM_REJECTED`, `CONTEXT_TOO_LONG` or `LLM_LOST`."""
     outage: Outage | None = None
     """The failed attempts before this one, as far as they left a trace."""
+    lost: int = 0
+    """How many attempts may have cost something."""
+    request_tokens: int = 0
+    """The tokens of the request that each of them may have sent, estimated from its bytes."""
 
 
 class ToolRequest(Order):
@@ -423,6 +445,8 @@ LLM_REJECTED = "LLMRejected"
 """The provider rejects the request: wrong key, unknown model, malformed request."""
 CONTEXT_TOO_LONG = "ContextTooLong"
 """The request does not fit the LLM's context window."""
+LLM_LOST = "LLMCallLost"
+"""An attempt may have cost something, and gave no reply: a run with a budget charges it, then calls the LLM again."""
 START_REFUSED = "StartRefused"
 """The start claims what only a sealed start may, or is not valid for this thread at this time."""
 NOT_SEALED = "NotSealed"

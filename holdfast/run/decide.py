@@ -8,7 +8,7 @@
 4. Calls that sleep are polled when it is time (`holdfast.run.polling`).
 5. Between the LLM's answer and the end of the run, closing work may come (`holdfast.run.ending`).
 6. Every LLM call has room in the budget of the run, or is the last one (`holdfast.run.budgeting`).
-7. While a person has paused the run, nothing follows (`holdfast.run.pausing`).
+7. While a person has paused the run, or moves it, nothing follows (`holdfast.run.pausing`, `holdfast.run.moving`).
 """
 
 from datetime import datetime
@@ -50,7 +50,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
         state: Where the run is.
         at: Now, which may be long after the last event.
     """
-    if state.pause:
+    if state.pause or (state.moving and not state.outcome):
         return Wait()
     action = _without_looking(state, at=at)
     if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):

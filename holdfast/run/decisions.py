@@ -170,8 +170,10 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
 
 def on_due(state: RunState, *, at: datetime) -> Events:
     """Return the events that are due: reminders, escalations and decisions on expiry of open requests, and the ends of
-    waits and of a pause.
+    waits and of a pause. What is open when a run is moved is due in the other place.
     """
+    if state.outcome == "moved":
+        return []
     events: Events = []
     for request in state.authority.requests:
         if request.expires_at and request.expires_at <= at:
@@ -191,7 +193,7 @@ def on_due(state: RunState, *, at: datetime) -> Events:
 
 
 def _check(state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime) -> Speaker | Refusal:
-    if request is None:
+    if request is None or state.outcome:
         return _without_request(state, decision)
     if decision.decision not in request.answers:
         wanted = " or ".join(request.answers)

@@ -85,7 +85,7 @@ def refuse_other_tool(state: RunState, call: ToolCall) -> str:
 
 def on_complete(state: RunState) -> RunFinished:
     """Return the event that ends the run, with the answer that it was given."""
-    return RunFinished(outcome="completed", result=state.result)
+    return RunFinished(outcome="completed", result=state.result, structured=state.structured)
 
 
 def on_progress_due(state: RunState, *, at: datetime) -> list[AgentEvent]:

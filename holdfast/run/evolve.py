@@ -33,10 +33,12 @@ from holdfast.log.events import (
     DormancyBegan,
     LearningRequested,
     LearningSkipped,
+    LLMCallLost,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
     MessageTaken,
+    MoveRequested,
     ReconcileRequested,
     RefusalsCounted,
     ReplyRejected,
@@ -46,6 +48,7 @@ from holdfast.log.events import (
     RunContinued,
     RunFinished,
     RunForked,
+    RunImported,
     RunPaused,
     RunReset,
     RunResumed,
@@ -80,11 +83,13 @@ from holdfast.run.evolve_context import (
     trust_of_findings,
 )
 from holdfast.run.evolve_fork import fork_run, lift_fork
+from holdfast.run.evolve_import import arrives, enter, import_run
 from holdfast.run.evolve_requests import close_decided, close_expired, count_vote, lose_outcome, require_approval
 from holdfast.run.evolve_run import load_agent, reset_run, start_run, unblock_run
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.authority import DelegatedAuthority, escalated, reminded
 from holdfast.run.substates.dormancy import BufferedEvent
+from holdfast.run.substates.moves import Move
 from holdfast.run.substates.pause import Pause
 
 
@@ -118,7 +123,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return replace(state, features=max(state.features, event.features))
         case SignalRejected() | RefusalsCounted():
             return state
-        case BudgetReserved() | BudgetLow() | BudgetSpent():
+        case BudgetReserved() | BudgetLow() | BudgetSpent() | LLMCallLost():
             return state  # `keep_account` says what becomes of the account
         case BudgetExtended():
             if not event.proof or event.until is None:
@@ -130,6 +135,10 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return reset_run(state, event)
         case RunForked():
             return fork_run(state, event)
+        case MoveRequested():
+            return replace(state, moving=Move(by=event.by, reason=event.reason))
+        case RunImported():
+            return import_run(state, event)
         case RunBlocked():
             after = event.outage.words(event.at) if event.outage else ""
             context = replace(state.context, requested=False)
@@ -146,14 +155,18 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             restarts = state.idle.awaiting and not state.ending.learning
             idle = state.idle.begin(event.at) if restarts else state.idle
             return replace(state, pause=None, idle=idle)
+        case RunFinished(outcome="moved"):
+            return replace(state, outcome="moved", moving=None)  # all that is open is open in another place
         case RunFinished():
             return replace(
                 state,
                 outcome=event.outcome,
                 result=event.result,
+                structured=event.structured,
                 failure=event.cause,
                 blocked=None,
                 pause=None,
+                moving=None,
                 authority=replace(state.authority, requests=()),
                 idle=state.idle.end(),
                 ending=state.ending.put_off(),
@@ -161,7 +174,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
 
         # The agent and its memory.
         case AgentLoaded():
-            return load_agent(state, event)
+            return enter(state, event) if arrives(state) else load_agent(state, event)
         case MemoryRecalled():
             standing = next((tier.text for tier in event.tiers if tier.tier == "standing"), "")
             files = any(tier.tier == "files" for tier in event.tiers)
@@ -177,7 +190,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return take_message(state, event)
         case MessageAwaited():
             idle, steps = state.idle.begin(event.at), state.steps.use_reply()
-            return replace(state, idle=idle, result=event.result, steps=steps)
+            return replace(state, idle=idle, result=event.result, structured=event.structured, steps=steps)
         case LearningRequested():
             return replace(state, ending=state.ending.ask(event.at))
         case LearningSkipped():

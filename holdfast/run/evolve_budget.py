@@ -16,6 +16,7 @@ from holdfast.log.events import (
     BudgetSpent,
     ContextCompacted,
     ContextExceeded,
+    LLMCallLost,
     LLMReplied,
     MemoryRecalled,
     MessageTaken,
@@ -28,7 +29,16 @@ from holdfast.log.events import (
     ToolCallFinished,
 )
 from holdfast.run.allowances import reserved_for, settled_by, with_handed
-from holdfast.run.budgeting import BUDGET_SPENT, actual_cost, first_request, refused_cost, short_of
+from holdfast.run.budgeting import (
+    BUDGET_SPENT,
+    MESSAGE_TOKENS,
+    actual_cost,
+    first_request,
+    message_tokens,
+    short_of,
+    with_lost,
+)
+from holdfast.run.evolve_import import arrives, join_budget
 from holdfast.run.state import RunState
 
 _REFUSED = "LLMRejected"
@@ -45,9 +55,10 @@ def keep_account(before: RunState, event: AgentEvent, after: RunState) -> RunSta
     """
     if isinstance(event, AgentLoaded) and event.budget:
         tokens = first_request(event.spec, more=before.task)
-        return replace(after, account=with_handed(before, Account.open(event.budget, event.price, tokens=tokens)))
+        own = with_handed(before, Account.open(event.budget, event.price, tokens=tokens))
+        return replace(after, account=join_budget(before.account, own) if arrives(before) else own)
     if not before.account.limits:
-        if isinstance(event, BudgetReserved | BudgetLow | BudgetSpent | BudgetExtended):
+        if isinstance(event, BudgetReserved | BudgetLow | BudgetSpent | BudgetExtended | LLMCallLost):
             raise EventOutOfPlace("the run has no budget")
         return after
     if isinstance(event, RunStarted):
@@ -58,7 +69,7 @@ def keep_account(before: RunState, event: AgentEvent, after: RunState) -> RunSta
     account = _grown(before, event, _applied(replace(before, account=account), event))
     changed = replace(after, account=account)
     if isinstance(event, LLMReplied) and before.account.closing == "asked" and event.message:
-        changed = replace(changed, result=event.message.text)
+        changed = replace(changed, result=event.message.text, structured=False)
     if isinstance(event, BudgetExtended) and event.resumes:
         blocked = after.blocked if after.blocked and after.blocked.cause != BUDGET_SPENT else None
         changed = replace(changed, blocked=blocked, account=replace(account, closing="", short=""))
@@ -88,17 +99,19 @@ def _applied(state: RunState, event: AgentEvent) -> Account:
             _require_summary(account)
             cost = actual_cost(account, event.usage, event.cost, steps=0, outage=event.outage)
             return account.settle(LLM_CALL, cost)
+        case LLMCallLost():
+            return with_lost(account, event)
         case ContextExceeded():
-            settled = account.settle(LLM_CALL, refused_cost(account, event.outage))
+            settled = account.settle(LLM_CALL, Cost()) if LLM_CALL in account.reserved else account
             return replace(settled, closing="over") if account.closing == "asked" else settled
         case RunBlocked(cause=cause) if cause == _REFUSED and LLM_CALL in account.reserved:
-            return account.settle(LLM_CALL, refused_cost(account, event.outage))
+            return account.settle(LLM_CALL, Cost())
         case RunFinished():
             return account.lose(LLM_CALL)
         case BudgetLow():
             return replace(account, low=(*account.low, event.limit))
         case BudgetSpent():
-            return replace(account, closing="asked" if event.last_call else "over", short=event.limit)
+            return replace(account, closing="asked" if event.last_call else "over", short=event.limit, lost=0)
         case BudgetExtended():
             return account.extend(event.more, id=event.id)
         case _:
@@ -122,20 +135,21 @@ def _grown(state: RunState, event: AgentEvent, account: Account) -> Account:
         case LLMReplied():
             return replace(account, request_tokens=event.usage.prompt_tokens + event.usage.completion_tokens)
         case ContextCompacted():
-            return replace(account, request_tokens=account.fixed_tokens + tokens_of(event.summary_message))
+            return replace(account, request_tokens=account.fixed_tokens + message_tokens(event.summary_message))
         case ToolCallFinished():
             media = 0 if isinstance(event.content, str) else sum(block.type != "text" for block in event.content)
-            more = tokens_of(text_of(event.content)) + media * MEDIA_TOKENS
+            more = message_tokens(text_of(event.content)) + media * MEDIA_TOKENS
         case MessageTaken():
             message = state.inbox.find(event.message)  # whose text is clipped
-            more = tokens_of(message.text) + MEDIA_TOKENS if message.more else -(-message.size // BYTES_PER_TOKEN)
+            size = -(-message.size // BYTES_PER_TOKEN)
+            more = MESSAGE_TOKENS + (tokens_of(message.text) + MEDIA_TOKENS if message.more else size)
         case MemoryRecalled():
-            more = sum(tokens_of(tier.text) for tier in event.tiers)
+            more = sum(message_tokens(tier.text) for tier in event.tiers)
             account = replace(account, fixed_tokens=account.fixed_tokens + more)
         case StateVerified():
-            more = sum(tokens_of(finding.content) for finding in event.findings)
+            more = sum(message_tokens(finding.content) for finding in event.findings)
         case BudgetLow() | BudgetSpent() | BudgetExtended() | ReplyRejected():
-            more = tokens_of(event.notice)
+            more = message_tokens(event.notice)
         case _:
             return account
     return replace(account, request_tokens=account.request_tokens + more)

@@ -3,6 +3,7 @@
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
 from holdfast.log.events import ConstraintLifted, RunForked
+from holdfast.run.evolve_import import brought_from, trust_brought
 from holdfast.run.state import RunState
 from holdfast.run.substates.dormancy import Dormancy
 from holdfast.run.substates.ending import Ending
@@ -17,7 +18,8 @@ def fork_run(state: RunState, event: RunForked) -> RunState:
     thread. Its requesters stay, because they cannot approve where the policy says so.
 
     Its sub-agents stay the original's, too: a fork neither awaits nor cancels them. The fork of a sub-agent's thread is
-    no child of the run that started that one, which has its own; but the policies above still judge it.
+    no child of the run that started that one, which has its own; but the policies above still judge it. So do policies
+    that were given with a fork, in every fork of that one, too: no fork is a way around them.
 
     Raises:
         EventOutOfPlace: The events before are not those that the fork names.
@@ -25,10 +27,32 @@ def fork_run(state: RunState, event: RunForked) -> RunState:
     if event.origin != state.thread or event.point.position != state.events - 1:
         raise EventOutOfPlace(f"it forks {event.point.thread} after event {event.point.position}")
     authority = replace(state.authority, proposed_rule=None, rules=(), delegations=()).add_requester(event.by)
-    fork = Fork(point=event.point, by=event.by, at=state.updated_at, workspace=state.workspace)
+    file = event.imported  # its folder, which is in another place, is none of this one
+    state = replace(state, workspace="", origin=brought_from(state, file)) if file else state
+    trust = trust_brought(state, file) if file else state.context.trust
+    before = state.fork.policies if state.fork else ()
+    policies = {policy.hash: policy for policy in event.policies}
+    fork = Fork(
+        point=event.point,
+        by=event.by,
+        at=state.updated_at,
+        workspace=state.workspace,
+        llm=event.llm,
+        policies=tuple(dict.fromkeys((*before, *policies))),
+    )
     heard, lineage = state.origin.heard(event.by), state.origin.lineage
+    for policy in heard.policies:  # what judges already judges once
+        policies.pop(policy.hash, None)
     deepest = lineage.deepest if lineage else heard.deepest
-    origin = replace(heard, first_run_id=event.first_run_id, starts={}, schedule="", lineage=None, deepest=deepest)
+    origin = replace(
+        heard,
+        first_run_id=event.first_run_id,
+        starts={},
+        schedule="",
+        lineage=None,
+        deepest=deepest,
+        policies=(*heard.policies, *policies.values()),
+    )
     return replace(
         state,
         thread=event.thread,
@@ -39,6 +63,9 @@ def fork_run(state: RunState, event: RunForked) -> RunState:
         subagents=Subagents(),
         calls=replace(state.calls, past=()),
         authority=authority,
+        context=replace(state.context, trust=trust),
+        imported=None,
+        moving=None,
         dormancy=Dormancy(),
         ending=Ending(),
         blocked=None,

@@ -5,7 +5,7 @@ from holdfast.lineage import Lineage
 from holdfast.log.events import AgentLoaded, RunReset, RunStarted
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import Authority, with_reason
-from holdfast.run.substates.calls import Calls, CallState
+from holdfast.run.substates.calls import Calls, CallState, Move
 from holdfast.run.substates.ending import Ending
 from holdfast.run.substates.idle import Idle
 from holdfast.run.substates.repeats import Repeats
@@ -19,10 +19,7 @@ REASON_CHARS = 2_000
 
 def start_run(state: RunState, event: RunStarted) -> RunState:
     """Begin a run. One that continues a closed thread begins where the thread ended; its agent is loaded anew."""
-    before = state.spec
-    # An agent that does not depend on trust did not keep track of it, and the next agent may depend on it.
-    unknown = before is not None and not before.depends_on_trust and bool(before.tools or before.memory.file_tokens)
-    trust: Trust = "web" if unknown else least(state.context.trust, event.trust)
+    trust = least(trust_so_far(state), event.trust)
     # `holdfast.seals.starts` refuses a start that is older than this.
     starts = {name: at for name, at in state.origin.starts.items() if event.at - at < 3 * START_WITHIN}
     if event.start:
@@ -45,7 +42,7 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
         ),
         spec=None,
         steps=state.steps.use_reply(),
-        calls=Calls(current=tuple(_orphaned(state, call) for call in state.calls.current), count=state.calls.count),
+        calls=Calls(current=tuple(orphaned(state, call) for call in state.calls.current), count=state.calls.count),
         authority=asked_by(replace(state.authority, requests=()), event.lineage),
         subagents=state.subagents.reopened(),
         constraints=state.constraints.take_over(event.constraints, number=0, at=event.at),
@@ -58,8 +55,17 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
         pauses=0,
         outcome=None,
         result="",
+        structured=False,
         failure="",
     )
+
+
+def trust_so_far(state: RunState) -> Trust:
+    """Return how far another agent can trust what the LLM has read."""
+    before = state.spec
+    # An agent that does not depend on trust did not keep track of it, and the next agent may depend on it.
+    unknown = before is not None and not before.depends_on_trust and bool(before.tools or before.memory.file_tokens)
+    return "web" if unknown else state.context.trust
 
 
 def without_allowance(lineage: Lineage | None) -> Lineage | None:
@@ -76,9 +82,9 @@ def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
     return authority
 
 
-def _orphaned(state: RunState, call: CallState) -> CallState:
-    """A call of the step during which the thread was closed: an effect that was under way has to be settled."""
-    phase = call.after("orphan")
+def orphaned(state: RunState, call: CallState, *, move: Move = "orphan") -> CallState:
+    """Return a call of the step during which the thread was closed: an effect that was under way has to be settled."""
+    phase = call.after(move)
     if phase == "finished":
         return call
     past = call.past or PastEffect(

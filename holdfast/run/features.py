@@ -36,7 +36,8 @@ LEVELS: Mapping[int, str] = {
     "before its end; the loop guard, which delays repeated calls, tells the LLM, and asks people; why a tool call "
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
-    "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops",
+    "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
+    "the outcome `moved`, and imports",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -101,6 +102,9 @@ LOOP_LOG = 1
 SUBAGENTS = 1
 """The tools `run_agent` and `agent_result`, the lineage of a start, and the signal `subagent_ended`."""
 
+
+MOVES = 1
+"""The signal and update `move`, the outcome `moved`, and starts that import a thread, which carry this level."""
 
 BUDGETS = 1
 """A run may have a budget, of which it keeps an account; the signal and update `extend`."""

@@ -5,11 +5,13 @@
 2. Until an approver lifts that (`lift` with number 0), every call with an effect requires approval, whatever the policy
    allows, and expiry never approves one. So does every sub-agent, whose effects are judged in its own thread. Reads are
    judged by the policy.
+3. A policy that is given with a fork judges its calls beside its agent's: it can forbid and ask, and allows nothing.
 """
 
-from holdfast.authority.policy import Terms, Verdict
+from holdfast.authority.policy import Policy, Terms, Verdict
 from holdfast.log.events import AgentEvent, RunForked, ToolCallFinished
 from holdfast.log.fork_point import ForkPoint
+from holdfast.log.import_point import ImportPoint
 from holdfast.run.features import FORKS
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect
@@ -24,12 +26,24 @@ NOT_CONTINUED = (
 ANSWERED = "the agent had answered there, and nothing follows: give the fork a message, or fork it at an earlier event"
 """Why a fork needs a message."""
 
+MOST_GIVEN = 10
+"""Policies that are given with a fork and with those that it is a fork of, at most: each judges every call."""
+
 WITHIN_REPLY = "the calls of the agent's reply come after that event: fork it at the last of them"
 """Why a fork cannot begin between a reply and the requests of its calls: the LLM could not be sent such a reply."""
 
 
 def forked_events(
-    past: RunState, point: ForkPoint, *, thread: str, first_run_id: str, by: str, level: int
+    past: RunState,
+    point: ForkPoint,
+    *,
+    thread: str,
+    first_run_id: str,
+    by: str,
+    level: int,
+    imported: ImportPoint | None = None,
+    llm: str = "",
+    policies: tuple[Policy, ...] = (),
 ) -> list[AgentEvent]:
     """Return the events with which a fork begins: that it is one, and the end of each call that is open there.
 
@@ -40,6 +54,9 @@ def forked_events(
         first_run_id: Temporal's first execution run id.
         by: Who forks it.
         level: The feature level of the start.
+        imported: The file from which the original's events come; None where it is a thread of this place.
+        llm: The LLM of its agents; empty for their own.
+        policies: Policies that judge its calls beside its agent's.
     """
     forked = RunForked(
         thread=thread,
@@ -47,7 +64,10 @@ def forked_events(
         point=point,
         origin=past.thread,
         by=by,
+        imported=imported,
         features=max(level, FORKS, past.features),
+        llm=llm,
+        policies=policies,
     )
     ended = (
         ToolCallFinished(number=call.number, status="cancelled", content=NOT_CONTINUED)
@@ -70,6 +90,22 @@ def refuse_fork(point: ForkPoint, *, thread: str, position: int, head: str) -> s
         return "a thread cannot be forked from itself: choose another id"
     if (position, head) != (point.position + 1, point.head):
         return f"the events of {point.thread} up to {point.position} are not those that the fork was started for"
+    return ""
+
+
+def refuse_policies(past: RunState, given: tuple[Policy, ...], *, kept: tuple[Policy, ...]) -> str:
+    """Return why a fork may not be given these policies; empty if it may.
+
+    Args:
+        past: The original's state.
+        given: Those that the start gives.
+        kept: That of the original's agent, where it is kept.
+    """
+    before = past.fork.policies if past.fork else ()
+    if len({*before, *(policy.hash for policy in (*kept, *given))}) > MOST_GIVEN:
+        return (
+            f"too many policies were given with forks, one after the other: at most {MOST_GIVEN}; fork an earlier one"
+        )
     return ""
 
 

@@ -29,10 +29,12 @@ from holdfast.run.features import (
     COMPACT_ON_REQUEST,
     CONSTRAINTS,
     DORMANCY,
+    MOVES,
     PAUSE_BY_PERSON,
     REFINE_TASK,
     SUBAGENTS,
 )
+from holdfast.run.moving import on_move
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
@@ -59,6 +61,7 @@ SIGNALS: dict[str, int] = dict.fromkeys(
     "wake": DORMANCY,
     "subagent_ended": SUBAGENTS,
     "extend": BUDGETS,
+    "move": MOVES,
 }
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
@@ -117,6 +120,8 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
                 return on_pause(state, payload, at=at)[2]
             case "resume":
                 return on_resume(state, payload)[2]
+            case "move":
+                return on_move(state, payload)[2]
             case "wake":
                 return on_wake(state, payload, at=at)[2]
             case "subagent_ended":  # only one that is about no open sub-agent comes here

@@ -8,8 +8,10 @@
 5. A call that polls another is judged together with that: the stricter verdict counts.
 6. Where a call repeats itself, the loop guard has the last word (`holdfast.run.repeats`).
 7. In a fork, effects ask first until an approver lifts that (`holdfast.run.forking`).
-8. The policies of the runs above a sub-agent judge its calls, too: the strictest verdict counts.
-9. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
+8. The policies of the runs above a sub-agent judge its calls, too, and those that were given with a fork: the strictest
+   verdict counts.
+9. A call that gives the run's result is allowed, like a reply that ends it (`holdfast.run.results`).
+10. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +26,7 @@ from holdfast.run.repeats import guarded
 from holdfast.run.state import RunState
 from holdfast.run.substates.ending import LEARNING_SECONDS, LEARNING_TOOLS
 from holdfast.tools.numbers import with_floats
+from holdfast.tools.spec import FINAL_RESULT
 from holdfast.trust import Trust, is_tainted
 
 _STRICTNESS: Mapping[VerdictKind, int] = {"allow": 0, "ask": 1, "deny": 2}
@@ -31,6 +34,8 @@ _STRICTNESS: Mapping[VerdictKind, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 def judge_call(state: RunState, call: ToolCall) -> Verdict:
     """Judge a call of a tool that the agent has: `allow`, `ask` (approval required) or `deny`."""
+    if call.name == FINAL_RESULT and state.carries_out_tool(call.name):
+        return Verdict(verdict="allow", rule="the agent's own result")
     verdict = _lift(state, call, policy_verdict(state, call))
     calls = _calls(state, call)
     if approval_required(verdict) and len(calls) > 1:
@@ -111,7 +116,8 @@ def _with_those_above(verdict: Verdict, use: ToolUse, state: RunState) -> Verdic
         above = evaluate(policy, use)
         if _STRICTNESS[above.verdict] > _STRICTNESS[verdict.verdict]:
             assert state.spec is not None
-            rule = f"{above.rule} (of the agent above)"
+            given = state.fork is not None and policy.hash in state.fork.policies
+            rule = f"{above.rule} ({'given with the fork' if given else 'of the agent above'})"
             verdict = above.model_copy(update={"rule": rule, "terms": state.spec.policy.terms})
     return verdict
 

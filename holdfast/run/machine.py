@@ -18,7 +18,8 @@ from typing import Any
 
 from holdfast.budget.tree import tree_cost
 from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent, RunContinued
+from holdfast.log.events import AgentEvent, RunContinued, RunImported
+from holdfast.log.import_point import ImportPoint
 from holdfast.run.actions import STARTS, Actions
 from holdfast.run.archiving import Archiving
 from holdfast.run.call_ends import CallEnds
@@ -33,6 +34,7 @@ from holdfast.run.contracts import (
     AgentRequest,
     ArchiveRequest,
     LLMRequest,
+    LoadedAgent,
     LoadedThread,
     Notice,
     RunInput,
@@ -42,14 +44,18 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_due
+from holdfast.run.evolve import evolve
 from holdfast.run.features import RESULT_NAMES_LLM, require_features
 from holdfast.run.held_inputs import HeldInputs
+from holdfast.run.importing import import_event, on_entered, refuse_import
 from holdfast.run.inputs import MESSAGES, SIGNALS, in_level, on_message, on_signal
 from holdfast.run.lookback import Lookback
+from holdfast.run.moving import on_moved
 from holdfast.run.open_calls import OpenCalls
-from holdfast.run.opening import opening_events, refuse_forked_start, refuse_start
+from holdfast.run.opening import canonical_name, opening_events, refuse_forked_start, refuse_start
 from holdfast.run.recorder import Recorder
 from holdfast.run.refusals import Refusals
+from holdfast.run.requests import agent_request
 from holdfast.run.rollover import HistorySize, Rollover, next_input, unloaded_input
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.run.state import RunState
@@ -108,7 +114,7 @@ class AgentRun:
             self._lookback.begin()  # it may have been reset to here
         elif begin.resume or begin.fork:
             self._recorder.loaded = False
-            self._calls.call(ThreadRequest(previous_run=begin.previous_run, fork=begin.fork), self.state)
+            self._calls.call(_thread_request(begin), self.state)
         else:
             self._start()
         self._proceed()
@@ -202,7 +208,9 @@ class AgentRun:
             return
         if (call := self._calls.close(call_id)) is None or self.over:
             return  # given up, or left to the next Temporal run
-        if isinstance(call, Sleep):
+        if isinstance(result, LoadedAgent) and not self._recorder.loaded:
+            self._enter(call, result)
+        elif isinstance(call, Sleep):
             self._record(*on_time(self.state, at=self._recorder.at))
         else:
             self._ends.on_answer(call, result)
@@ -308,7 +316,46 @@ class AgentRun:
 
     def _on_thread(self, loaded: LoadedThread) -> None:
         self._open(loaded.snapshot)
+        if self._begin.imported and not self._begin.fork:
+            self._arrive(self._begin.imported)
+            return
         self._start()
+        self._begin_inputs()
+
+    def _arrive(self, point: ImportPoint) -> None:
+        """Have the agent of this place loaded, unless the run is closed. Nothing is recorded before: where there is no
+        such agent, the import can be repeated.
+        """
+        position, head = self.log.length, self.log.head
+        refused = refuse_import(point, self.state, thread=self._thread, position=position, head=head)
+        if refused:
+            self.end = End(failure=Failure(START_REFUSED, refused))
+            return
+        if self.state.outcome != "moved" or self.state.spec is None:
+            self._record(self._imported(point))
+            self._begin_inputs()
+            return
+        self._actions.agent = self.state.spec.name
+        imported = evolve(self.state, self._imported(point).model_copy(update={"at": self._recorder.at}))
+        self._calls.call(agent_request(self._begin, imported, agent=self._actions.agent, recorded=True), self.state)
+
+    def _imported(self, point: ImportPoint) -> RunImported:
+        by, level = canonical_name(self._begin.by), self._begin.features
+        ids = {"run_id": self._run_id, "first_run_id": self._first_run_id}
+        return import_event(point, by=by, level=level, **ids)
+
+    def _enter(self, call: Call | Sleep, loaded: LoadedAgent) -> None:
+        """Continue an imported run under the agent of this place."""
+        assert isinstance(call, Call)
+        assert self._begin.imported is not None
+        self._record(self._imported(self._begin.imported))
+        self._ends.on_answer(call, loaded.model_copy(update={"recalled": ()}))
+        self._record(*on_entered(self.state, at=self._recorder.at))
+        self._lookback.begin()
+        self._begin_inputs()
+
+    def _begin_inputs(self) -> None:
+        """Take in what was held until the thread's past was loaded."""
         self._recorder.loaded = True
         for name, payload in self._held.release():
             self._receive(name, payload)
@@ -332,7 +379,10 @@ class AgentRun:
     def _advance(self) -> bool:
         """Take one action; return False where nothing follows until something arrives."""
         calls, rollover = self._calls, self._rollover
-        calls.give_up_polls(but=[wait.number for wait in self.state.dormancy.waits])
+        moving = self.state.moving and not self.state.outcome
+        calls.give_up_polls(but=[wait.number for wait in self.state.dormancy.waits if not moving])
+        if moving:
+            calls.give_up_llm()
         if self._stopping and not self.state.outcome:
             if calls.under_way(ToolRequest) or self._subagents.end_all():
                 return False
@@ -348,6 +398,8 @@ class AgentRun:
             if not calls.under_way(ArchiveRequest):
                 self._archiving.write()
             return False
+        if moving and not self.state.outcome and not calls.under_way(ToolRequest):
+            self._record(on_moved(self.state))
         if self.state.outcome:
             self._close()
             return False
@@ -371,14 +423,16 @@ class AgentRun:
         if self._subagents.announces():
             return
         state = self.state
-        if state.outcome == "completed":
+        if state.outcome in ("completed", "moved"):
             llm = state.spec.llm if state.spec and state.features >= RESULT_NAMES_LLM else ""
             result = RunResult(
                 result=state.result,
+                structured=state.structured,
                 steps=state.steps.count,
                 usage=state.usage,
                 llm=llm,
                 refinements=len(state.refinements),
+                moved=state.outcome == "moved",
             )
             if state.origin.lineage:
                 handed = state.constraints.to_hand_over(state.updated_at, up=True)
@@ -388,3 +442,8 @@ class AgentRun:
             self.end = End(result=result)
         else:
             self.end = End(failure=Failure(state.failure, state.result, cancelled=state.outcome == "cancelled"))
+
+
+def _thread_request(begin: RunInput) -> ThreadRequest:
+    imported = begin.fork is not None and begin.imported is not None
+    return ThreadRequest(previous_run=begin.previous_run, fork=begin.fork, imported=imported)

@@ -119,6 +119,11 @@ class OpenCalls:
             if isinstance(call.request, LLMRequest) and not call.request.compacting:
                 self.give_up(call.id)
 
+    def give_up_llm(self) -> None:
+        """Give up the LLM call under way, of any kind."""
+        for call in self.under_way(LLMRequest):
+            self.give_up(call.id)
+
     def give_up_polls(self, *, but: Collection[int]) -> None:
         """Give up the polls of all calls but these."""
         for call in self.under_way(ToolRequest):

@@ -1,5 +1,6 @@
 """How a run of a thread opens: the events that come before everything else. Pure functions."""
 
+from holdfast.authority.policy import Policy
 from holdfast.base.names import person_name
 from holdfast.llm.messages import AssistantMessage, ToolMessage, decode
 from holdfast.log.event_log import EventLog
@@ -7,7 +8,7 @@ from holdfast.log.events import RunStarted, UserMessageReceived
 from holdfast.run.consequences import Events, on_reopen
 from holdfast.run.contracts import RunInput
 from holdfast.run.features import LOOP_BUDGETS, SCHEDULED, SUBAGENTS
-from holdfast.run.forking import ANSWERED, WITHIN_REPLY, forked_events, refuse_fork
+from holdfast.run.forking import ANSWERED, WITHIN_REPLY, forked_events, refuse_fork, refuse_policies
 from holdfast.run.state import RunState
 from holdfast.transcript.transcript import Transcript
 
@@ -16,6 +17,8 @@ def refuse_start(begin: RunInput, past: RunState) -> str:
     """Return why this start may not open another run of the thread; empty if it may: each counts once."""
     if begin.start and begin.start in past.origin.starts:
         return f"the start {begin.start} has begun a run of this thread before; say something to the thread instead"
+    if past.outcome == "moved" and not begin.fork:
+        return "the thread was moved to another place, and continues there: import its file to continue it here"
     return ""
 
 
@@ -50,10 +53,20 @@ def opening_events(
         started = started.model_copy(update=handed)
     if begin.hands_in and begin.features >= LOOP_BUDGETS:
         started = started.model_copy(update={"allowance": begin.budget})
-    task = UserMessageReceived(content=begin.task, by=_canonical_name(begin.by), task=True)
+    task = UserMessageReceived(content=begin.task, by=canonical_name(begin.by), task=True)
     if begin.fork is None:
         return [*on_reopen(past), started, task]
-    forked = forked_events(past, begin.fork, thread=thread, first_run_id=first_run_id, by=task.by, level=begin.features)
+    forked = forked_events(
+        past,
+        begin.fork,
+        thread=thread,
+        first_run_id=first_run_id,
+        by=task.by,
+        level=begin.features,
+        imported=begin.imported,
+        llm=begin.llm,
+        policies=(*_kept(begin, past), *begin.policies),
+    )
     started = started.model_copy(update={"depth": past.origin.depth})
     return [*forked, started, *([task] if begin.task else [])]
 
@@ -72,6 +85,10 @@ def refuse_forked_start(begin: RunInput, past: RunState, transcript: Transcript,
         return ""
     if refused := refuse_fork(begin.fork, thread=thread, position=log.length, head=log.head):
         return refused
+    if begin.keeps_policy and past.spec is None:  # a run's first events: a fork with another agent would have no rule
+        return "no agent is loaded at that event, so its policy cannot judge the fork: fork at a later event"
+    if refused := refuse_policies(past, begin.policies, kept=_kept(begin, past)):
+        return refused
     messages = [decode(line) for line in transcript.messages]
     place = next((n for n, each in enumerate(reversed(messages)) if isinstance(each, AssistantMessage)), None)
     if place is None:
@@ -83,8 +100,13 @@ def refuse_forked_start(begin: RunInput, past: RunState, transcript: Transcript,
     return ANSWERED if not (calls or place or begin.task or past.inbox.waiting) else ""
 
 
-def _canonical_name(by: str) -> str:
-    """The one spelling of who gives the task; as it was given, where the run will fail for it."""
+def _kept(begin: RunInput, past: RunState) -> tuple[Policy, ...]:
+    """The policy of the original's agent, where the start says that it judges the fork's calls, too."""
+    return (past.spec.policy,) if begin.keeps_policy and past.spec else ()
+
+
+def canonical_name(by: str) -> str:
+    """Return the one spelling of who starts the run; as it was given, where the run will fail for it."""
     try:
         return person_name(by)
     except ValueError:

@@ -66,7 +66,9 @@ def run_view(state: RunState) -> dict[str, Any]:
 def doing(state: RunState) -> str:
     """Return what the run does or waits for: `calls the LLM for step 5`, `waits for a decision on request 3`."""
     if state.outcome:
-        return "was cancelled" if state.outcome == "cancelled" else f"has {state.outcome}"
+        return f"was {state.outcome}" if state.outcome in ("cancelled", "moved") else f"has {state.outcome}"
+    if state.moving:
+        return "is being moved to another place"
     action = _next(state)
     match action:
         case LoadAgent():

@@ -30,6 +30,7 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         forked=ForkedFolder(workspace=fork.workspace, at=fork.at) if fork and fork.workspace else None,
         after=state.calls.count,
         budget=begin.budget,
+        llm=state.fork.llm if state.fork else "",
     )
 
 
@@ -62,7 +63,7 @@ def tool_request(
         call=call,
         key=state.effect_key(number, call),
         number=past.number if past else number,
-        first_run_id=past.first_run_id if past else "",
+        first_run_id=past.first_run_id if past else state.origin.first_run_id if state.imported else "",
         epoch=epoch,
         workspace=state.workspace,
         clip=state.spec.limits.tool_result_chars,

@@ -6,8 +6,10 @@ from holdfast.authority.refinements import REFINE_TOOL
 from holdfast.log.events import AgentEvent
 from holdfast.run.dormancy import on_sleep
 from holdfast.run.refining import on_refine_call
+from holdfast.run.results import on_result
 from holdfast.run.state import RunState
 from holdfast.run.subagents import on_subagent_call
+from holdfast.tools.spec import FINAL_RESULT
 from holdfast.tools.subagents import SUBAGENT_TOOLS
 
 
@@ -19,6 +21,8 @@ def on_runtime_call(state: RunState, number: int, *, at: datetime) -> list[Agent
         number: The call's number.
         at: Now.
     """
+    if state.calls.get(number).call.name == FINAL_RESULT:
+        return on_result(state, number)
     if state.calls.get(number).call.name == REFINE_TOOL:
         return on_refine_call(state, number)
     if state.calls.get(number).call.name in SUBAGENT_TOOLS:

@@ -28,6 +28,7 @@ from holdfast.run.substates.fork import Fork
 from holdfast.run.substates.freshness import Freshness
 from holdfast.run.substates.idle import Idle
 from holdfast.run.substates.inbox import Inbox
+from holdfast.run.substates.moves import Import, Move
 from holdfast.run.substates.origin import RunOrigin
 from holdfast.run.substates.pause import Pause
 from holdfast.run.substates.refinements import TaskRefinement
@@ -47,6 +48,7 @@ Status = Literal[
     "completed",
     "failed",
     "cancelled",
+    "moved",
 ]
 """`paused`: a person has paused the run, or the loop. `dormant`: all that the run waits for are wake triggers of the
 agent's own; or a paused loop of feature level 0."""
@@ -85,6 +87,10 @@ class RunState:
     """The feature level: which release's behaviour the run has (`holdfast.run.features`)."""
     fork: Fork | None = None
     """Where the thread was forked from; None if it was not."""
+    imported: Import | None = None
+    """How the thread came to this place; None if it began here."""
+    moving: Move | None = None
+    """The run is being moved to another place: nothing starts any more."""
     steps: Steps = field(default_factory=Steps)
     calls: Calls = field(default_factory=Calls)
     authority: Authority = field(default_factory=Authority)
@@ -107,6 +113,8 @@ class RunState:
     """Pauses, and changes of a pause, since the LLM's last reply."""
     outcome: RunOutcome | None = None
     result: str = ""
+    structured: bool = False
+    """The result is a value of the agent's result type, as canonical JSON."""
     failure: str = ""
     """A short name of why the run failed."""
     events: int = 0
@@ -247,6 +255,8 @@ class RunState:
 
     def pending_view(self) -> list[dict[str, Any]]:
         """Return the open requests as `pending` presents them: those of a sub-agent with the path from the root."""
+        if self.outcome == "moved":
+            return []  # they are open in another place
         path = {"path": [*self.origin.lineage.path, self.thread]} if self.origin.lineage else {}
         return [{**request.view(), **path} for request in self.authority.requests]
 
@@ -263,6 +273,7 @@ class RunState:
             "workspace": self.workspace,
             "schedule": self.origin.schedule,
             "fork": self.fork.view() if self.fork else None,
+            "imported": self.imported.view() if self.imported else None,
             "lineage": self.origin.lineage.view() if self.origin.lineage else None,
             "subagents": self.subagents.view(),
             "pending": self.pending_view(),
@@ -279,6 +290,7 @@ class RunState:
             "usage": self.usage.model_dump(),
             "budget": self.account.view(),
             "result": self.result if self.outcome or self.idle.awaiting or self.handed_in else None,
+            "structured": self.structured and (self.outcome is not None or self.idle.awaiting),
             "updated_at": self.updated_at.isoformat(),
         }
 

@@ -8,8 +8,17 @@ from holdfast.run.decisions import Events, on_due
 from holdfast.run.dormancy import on_wake
 from holdfast.run.evolve import evolve
 from holdfast.run.extending import on_extension
-from holdfast.run.features import BUDGETS, COMPACT_ON_REQUEST, CONSTRAINTS, DORMANCY, PAUSE_BY_PERSON, REFINE_TASK
+from holdfast.run.features import (
+    BUDGETS,
+    COMPACT_ON_REQUEST,
+    CONSTRAINTS,
+    DORMANCY,
+    MOVES,
+    PAUSE_BY_PERSON,
+    REFINE_TASK,
+)
 from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload
+from holdfast.run.moving import on_move
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refining import on_refinement
 from holdfast.run.refusals import is_refused
@@ -23,6 +32,7 @@ UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", 
     "refine": REFINE_TASK,
     "wake": DORMANCY,
     "extend": BUDGETS,
+    "move": MOVES,
 }
 """The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
 
@@ -65,6 +75,8 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
         return UpdateOutcome(*on_pause(state, payload, at=at))
     if name == "resume":
         return UpdateOutcome(*on_resume(state, payload))
+    if name == "move":
+        return UpdateOutcome(*on_move(state, payload))
     if name == "wake":
         return UpdateOutcome(*on_wake(state, payload, at=at))
     if name != "decide":

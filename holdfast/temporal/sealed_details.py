@@ -15,7 +15,7 @@ from temporalio.converter import PayloadConverter
 from temporalio.exceptions import FailureError
 
 from holdfast.run.commands import Failure
-from holdfast.run.contracts import LLMRefused
+from holdfast.run.contracts import LLMFailed
 from holdfast.seals.orders import Answer
 from holdfast.temporal.converter import SEAL
 
@@ -49,10 +49,10 @@ def from_details(kind: type[AnswerT], details: Sequence[Any], by: PayloadConvert
 
 
 def failure_of(error: FailureError, by: PayloadConverter) -> Failure:
-    """Return the failure that an activity's error stands for, with the sealed refusal in its details.
+    """Return the failure that an activity's error stands for, with the sealed proof in its details.
 
     Raises:
-        SealKeyUnknown: The refusal is sealed with a key that this process does not have.
+        SealKeyUnknown: The proof is sealed with a key that this process does not have.
     """
     failure = Failure.of(error)
-    return replace(failure, refused=from_details(LLMRefused, failure.details, by))
+    return replace(failure, proof=from_details(LLMFailed, failure.details, by))

@@ -38,16 +38,13 @@ async def scripted_worker(
         secrets: Those that tools and resources declare; None to read them from the environment.
         options: More arguments of `holdfast.worker.build_worker`: its stores, for one.
     """
-    import openai  # of the extra `worker`, which a catalog's own tests may lack
-
     from holdfast.runtime.worker.graceful import running
     from holdfast.runtime.worker.resources import open_resources
 
     worker: Any = import_module("holdfast.worker")  # a test tool is below it, so it does not import it
     secrets = read_secrets(catalog.secret_users, os.environ) if secrets is None else secrets
     with ScriptedLLM(script) as llm:
-        endpoint = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0)
-        async with endpoint, open_resources(catalog, secrets) as resources:
+        async with llm.client() as endpoint, open_resources(catalog, secrets) as resources:
             built = worker.build_worker(
                 client,
                 task_queue=task_queue,

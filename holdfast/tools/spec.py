@@ -6,6 +6,9 @@ from holdfast.base.models import Frozen
 from holdfast.tools.effects import Effect
 from holdfast.trust import Trust
 
+FINAL_RESULT = "final_result"
+"""The tool with which an agent gives a result that has a type (`Agent(result=…)`)."""
+
 
 class ToolSpec(Frozen):
     """A tool as the LLM sees it and the policy judges it."""

@@ -15,7 +15,7 @@ from base64 import urlsafe_b64encode
 from typing import assert_never
 
 from holdfast.base.digests import GENESIS, chain, digest
-from holdfast.base.lines import Lines, page
+from holdfast.base.lines import Lines, Pages, page
 from holdfast.base.models import Frozen
 from holdfast.llm.blocks import Content, more_than_text, with_heading
 from holdfast.llm.messages import AnyMessage, ToolMessage, UserMessage, encode
@@ -172,6 +172,8 @@ class Transcript:
             case events.RunReset():
                 if event.effects:
                     self._note(event, reset_notice(event), at_once=not event.asking)
+            case events.RunImported():
+                self._note(event, IMPORTED)
             case events.LLMReplied():
                 # The run may take a waiting message before the next reply.
                 shown = {"shown": self.length, "shown_head": self.head, "reply": self._oldest(event.position)}
@@ -206,6 +208,7 @@ class Transcript:
                 events.RunStarted()
                 | events.RunContinued()
                 | events.RunForked()
+                | events.MoveRequested()
                 | events.RunBlocked()
                 | events.RunUnblocked()
                 | events.RunPaused()
@@ -215,6 +218,7 @@ class Transcript:
                 | events.MessageAwaited()
                 | events.LearningSkipped()
                 | events.ContextExceeded()
+                | events.LLMCallLost()
                 | events.BudgetReserved()
                 | events.CompactionRequested()
                 | events.ConstraintLifted()
@@ -257,6 +261,10 @@ class Transcript:
     def page(self, start: int) -> bytes:
         """Return a page of messages from `start` on, one JSON text per line; empty if there are none."""
         return page(self._kept.since(start - self.first))
+
+    def pages(self) -> Pages:
+        """Return the function `page` of the transcript as it stands."""
+        return self._kept.pages(self.first)
 
     def _compact(self, event: events.ContextCompacted) -> None:
         self._open, self._early = {}, {}
@@ -341,6 +349,13 @@ def refinement_text(*, number: int, kind: str, by: str, text: str) -> str:
     """
     words = "\n".join(f"> {line}" for line in text.splitlines())
     return f"[Refinement {number} of the task, by {json.dumps(by)}] {_REFINED[kind]}\n\n{words}"
+
+
+IMPORTED = (
+    "[This run was moved to another place, and continues there. Its workspace is another folder: files that you have "
+    "written before may be missing. Tools and what they may do can differ. Look before you rely on anything.]"
+)
+"""What the LLM reads after an import."""
 
 
 def reset_notice(event: events.RunReset) -> str:

@@ -32,7 +32,7 @@ PURE = {
     "run": "agents authority base budget errors lineage llm log memory seals tools transcript trust version",
     "loop": "base budget llm log run seals",
     "schedule": "base budget llm run seals",
-    "audit": "authority budget llm log run tools",
+    "audit": "authority budget llm log run tools transcript trust",
     "temporal": "base errors log loop run seals",
     "portable": "agents base errors llm log transcript",
     "evaluation": "agents authority base budget errors llm log memory run tools trust",
@@ -63,7 +63,7 @@ RUNTIME = {
         "client composition config devstack encryption hardening keeping programs reading stores takeover telemetry"
     ),
     "audit": "anchors client programs reading",
-    "portable": "audit client reading",
+    "portable": "audit client reading stores",
     "api": "client composition config encryption portable programs reading",
     "evaluating": "api client devstack in_memory llm portable reading worker",
     "gateway": "api client composition config encryption portable programs reading",

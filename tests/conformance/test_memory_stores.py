@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
-import openai
 import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool
@@ -21,7 +20,7 @@ from holdfast.testing.memory_conformance import a_memory, a_scope, keep, recalle
 async def embeddings() -> AsyncIterator[Embeddings]:
     """The scripted LLM's embedding endpoint."""
     with ScriptedLLM() as llm:
-        async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url) as client:
+        async with llm.client() as client:
             yield Embeddings(client, "scripted", 64)
 
 

@@ -9,6 +9,7 @@ from tests.docs.pages import DOCS, files
 
 TESTS = {
     ("resources.md", "test_shop.py"): {"test_an_order_is_shipped"},
+    ("get-a-structured-result.md", "test_reports.py"): {"test_the_result_is_a_report"},
     ("middleware.md", "test_desk.py"): {"test_a_card_number_never_gets_in", "test_the_office_is_closed"},
     ("test-your-agent.md", "test_support.py"): {
         "test_a_refund_needs_approval",

@@ -83,15 +83,16 @@ async def test_a_backup_is_of_one_moment_and_the_next_one_adds_what_is_new(stack
     """What is written during a backup is in the next one, wholly; an interrupted one leaves the one before."""
     async with new_pool(stack.database_url) as (url, pool), new_pool(stack.database_url) as (_, other):
         await add_thread(pool, "a")
+        added: list[asyncio.Task[list[bytes]]] = []
 
         def write(line: str) -> None:
             if "events" in line:
-                asyncio.get_running_loop().create_task(add_thread(pool, "b"))
+                added.append(asyncio.create_task(add_thread(pool, "b")))
                 with psycopg.connect(url) as connection:
                     connection.execute("DELETE FROM holdfast.effects")
 
         await back_up(url, tmp_path / "b", artifacts=None, report=write)
-        await eventually(partial(PostgresThreads(pool).length, "b"), bool)
+        await asyncio.gather(*added)  # all of it: its events come before its artifact, effect and memories
         content = Source(tmp_path / "b").check()
         assert content.threads == {"a"}
         assert Source(tmp_path / "b").manifest.counts["effects"] == 1

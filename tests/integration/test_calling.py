@@ -1,15 +1,20 @@
-"""An activity that queries the run that called it."""
+"""An activity that needs what the run that called it has: handed over, or by query."""
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.client import Client, RPCError
+from temporalio.client import Client, RPCError, WorkflowHandle
 from temporalio.testing import ActivityEnvironment
 
+from holdfast import Agent, Catalog, Policy, ask, tool
 from holdfast.activities import calling_run
 from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.handover import HandOver
+from holdfast.testing import call, say, steps
+from tests.rig import StartRig, check_thread, status_of
 
 
 async def test_an_activity_does_not_wait_for_a_query_that_no_worker_answers(
@@ -28,3 +33,47 @@ async def test_an_activity_does_not_wait_for_a_query_that_no_worker_answers(
     with pytest.raises(RPCError, match=r"(?i)deadline|timeout|timed out"):
         await environment.run(ask)
     await run.terminate()
+
+
+@tool(effect="unsafe")
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(ask("pay"),)))], tools=[pay])
+
+
+async def queried(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let a run wait for a decision, go on and end; return the queries that its activities made."""
+    made: list[str] = []
+    query = WorkflowHandle.query
+
+    async def counted(handle: Any, name: Any, *args: Any, **options: Any) -> Any:
+        made.append(name)
+        return await query(handle, name, *args, **options)
+
+    async with rig(CATALOG, steps([call("pay", amount=1), say("Done.")])) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        with monkeypatch.context() as patch:
+            patch.setattr(WorkflowHandle, "query", counted)
+            await run.signal("deny", {"request": "1", "by": "dana"})
+            assert (await run.result())["result"] == "Done."
+        await check_thread(r.client, run)
+    return made
+
+
+async def test_an_activity_in_the_process_of_its_run_queries_nothing(
+    rig: StartRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run hands over its transcript and the lines for the record, also where it has waited for a person."""
+    assert await queried(rig, monkeypatch) == []
+
+
+async def test_an_activity_that_was_handed_nothing_queries_the_run(
+    rig: StartRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does every activity in another process than its run."""
+    monkeypatch.setattr(HandOver, "take", lambda given, request, caller: {})
+    assert {"transcript", "log"} <= set(await queried(rig, monkeypatch))

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import openai
 import psycopg
 import pytest
 from temporalio import workflow
@@ -29,10 +28,13 @@ from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
 from holdfast import Agent, Catalog, ImageBlock, Limits, TextBlock, errors, tool
+from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import HoldfastError, Refused, TaskInvalid, ThreadIdInvalid
 from holdfast.llm.content import MAX_TEXT_BYTES
+from holdfast.log.node_seals import make_seal
 from holdfast.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.anchors.folder import FolderAnchor
 from holdfast.runtime.cli import exits
 from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.cli.keys import Answer, Keys, Message
@@ -52,6 +54,7 @@ from holdfast.testing.scripted_worker import LEAVE
 from holdfast.worker import build_worker
 from tests.integration.forked import run
 from tests.rig import PATIENCE, environ_of
+from tests.security.test_hostile_backup import edit
 
 REPOSITORY = Path(__file__).parents[2]
 STARTER = REPOSITORY / "starter.py"
@@ -234,7 +237,7 @@ def serving(stack: Stack, folder: Path, *, task_queue: str = "holdfast") -> Iter
         with ScriptedLLM(script) as llm:
             async with (
                 open_pool(stack.database_url, size=4) as pool,
-                openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0) as endpoint,
+                llm.client() as endpoint,
                 build_worker(
                     client,
                     task_queue=task_queue,
@@ -788,9 +791,33 @@ def test_a_thread_is_backed_up_and_forgotten(shell: Shell, stack: Stack, tmp_pat
     assert not (tmp_path / "private.holdfast").exists()
     assert (verified.code, verified.json["unchecked"][0]["what"]) == (0, "content")
     assert all((each.code, "was forgotten on" in each.err) == (3, True) for each in answers)
+    edit("events", position=1)(tmp_path / "b")
+    refused, restored = (
+        shell("restore", str(tmp_path / "b"), "--into-existing", "--json", *more, **database)
+        for more in ((), ("--without-damaged",))
+    )
+    assert (refused.code, "--without-damaged" in refused.err) == (1, True)
+    assert (restored.code, len(restored.json["damaged"])) == (1, 1)
+    assert "is damaged in the backup, and its log was left out" in restored.err
     (tmp_path / "b" / "manifest.json").write_text('{"parts": [{"kind": "\\u001b[2J"}], "\\u001b[31m": 1}')
     damaged = shell("restore", str(tmp_path / "b"), **database)
     assert (damaged.code, "is not that of a backup" in damaged.err, "\x1b" in damaged.err) == (1, True, False)
+
+
+def test_a_fork_is_given_an_llm_and_a_policy(shell: Shell, tmp_path: Path) -> None:
+    """`fork --llm --policy` starts it with both, `show` names them, `diff` compares it; a bad file starts nothing."""
+    strict, bad = tmp_path / "strict.yaml", tmp_path / "bad.yaml"
+    strict.write_text("rules:\n  - deny: publish\n    reason: not in a fork\n  - allow: '*'\n")
+    bad.write_text("rules: &rules\n  - deny: publish\nterms: *rules\n")
+    assert shell("start", "quick", "--thread", "plain", "--wait").code == 0
+    fork = ("fork", "plain", "--say", "two", "--llm", "other", "--policy")
+    refused, made = shell.all((*fork, str(bad), "--id", "never"), (*fork, str(strict), "--id", "plain-b", "--json"))
+    assert (refused.code, "bad.yaml:" in refused.err, shell("show", "never").code) == (2, True, 3)
+    assert (made.code, made.json["thread"]) == (0, "plain-b")
+    state = shell.until("completed", "plain-b")
+    assert (state["fork"]["llm"], len(state["fork"]["policies"])) == ("other", 1)
+    told = shell("diff", "plain", "plain-b")
+    assert (told.code, "The same up to event" in told.out) == (0, True)
 
 
 def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, stack: Stack, tmp_path: Path) -> None:
@@ -802,19 +829,22 @@ def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, s
     assert shell("start", "quick", "--thread", "carried", "--wait").code == 0
     done = shell("export", "carried", "-o", str(made), "--key", str(key), "--json", **database)
     assert (done.code, done.json["file"], done.json["signed"], done.json["left_out"]) == (0, str(made), True, [])
-    again, unknown, nameless, words, shared = shell.all(
+    again, unknown, nameless, words, shared, alone = shell.all(
         ("export", "carried", "-o", str(made)),
         ("export", "nobody-knows", "-o", str(tmp_path / "none.holdfast")),
         ("export", "carried"),
         ("export", "carried", "--format", "openai"),
         ("export", "carried", "-o", str(tmp_path / "shared.holdfast"), "--redact"),
+        ("export", "carried", "-o", str(tmp_path / "alone.holdfast"), "--no-subagents", "--key", str(key)),
         **database,
     )
     assert (again.code, "is not overwritten" in again.err) == (2, True)
     assert (unknown.code, nameless.code, "-o FILE.holdfast" in nameless.err) == (3, 2, True)
     assert (words.code, words.json["messages"][-1]["content"]) == (0, "Done.")
     assert (shared.code, "It is not signed" in shared.err) == (0, True)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.key", "b.key", "quick.holdfast", "shared.holdfast"]
+    assert (alone.code, (tmp_path / "alone.holdfast").read_bytes()) == (0, made.read_bytes())
+    names = sorted(each.name for each in tmp_path.iterdir())
+    assert names == ["a.key", "alone.holdfast", "b.key", "quick.holdfast", "shared.holdfast"]
 
     content = made.read_bytes()
     altered.write_bytes(content.replace(b'"Done."', b'"Gone."'))
@@ -835,6 +865,45 @@ def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, s
     assert (missing.code, no_key.code) == (3, 2)
     assert (redacted.code, redacted.json["redacted"]) == (0, True)
     assert {"signature", "bodies", "artifacts", "ledger"} <= {each["what"] for each in redacted.json["unchecked"]}
+
+
+def test_seals_travel_in_a_file_and_outlive_their_thread(
+    shell: Shell, nowhere: Shell, stack: Stack, tmp_path: Path
+) -> None:
+    """`export` takes seals that fit, `verify FILE --nodes` counts them; an altered thread is pruned without one."""
+    folder, key = tmp_path / "anchors", encode_key(bytes(32))
+    folder.mkdir()
+    sealing = {"HOLDFAST_ANCHORS": str(folder), "HOLDFAST_NODE_KEY": str(tmp_path / "node.key")}
+    database = {"DATABASE_URL": stack.database_url}
+    assert shell("start", "quick", "--thread", "sealed", "--wait").code == 0
+    last = shell("log", "sealed", "--json").lines[-1]
+    # A namespace that every server has, without threads of Holdfast.
+    elsewhere = "temporal-system"
+    for namespace in ("default", elsewhere):
+        seal = make_seal(
+            key,
+            namespace=namespace,
+            thread="sealed",
+            events=last["position"] + 1,
+            head=last["digest"],
+            at=datetime.now(UTC),
+        )
+        asyncio.run(FolderAnchor(folder).put(seal))
+    made = shell("export", "sealed", "-o", str(tmp_path / "s.holdfast"), "--json", **database, **sealing)
+    assert (made.code, made.json["seals"], "It has 1 seal" in made.err) == (0, 1, True)
+    good, other = nowhere.all(
+        ("verify", str(tmp_path / "s.holdfast"), "--nodes", public_key(key), "--json"),
+        ("verify", str(tmp_path / "s.holdfast"), "--nodes", public_key(encode_key(b"x" * 32)), "--json"),
+    )
+    assert (good.code, good.json["seals"], other.json["seals"]) == (0, 1, 0)
+
+    with psycopg.connect(stack.database_url, autocommit=True) as connection:
+        of_it = "thread = (SELECT id FROM holdfast.threads WHERE thread = 'sealed')"
+        connection.execute(f"UPDATE holdfast.events SET at = at - %s WHERE {of_it}", [4_000 * 86_400 * 1_000_000])
+    gone = {"TEMPORAL_NAMESPACE": elsewhere, **database, **sealing}
+    assert shell("prune", "--older-than", "10y", "--yes", **gone).code == 0
+    removed = shell("verify", "sealed", "--json", **gone)
+    assert (removed.code, "has no events of this thread" in removed.json["reason"]) == (1, True)
 
 
 def test_a_call_with_unknown_outcome_is_reconciled(shell: Shell) -> None:
@@ -941,8 +1010,8 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     expected = (
         "init start say refine retry pause resume compact cancel fork restart diff extend wake publish approve deny "
         "respond reconcile delegate-authority revoke lift keygen show list log transcript artifact prompt pending "
-        "watch verify export eval loop remember recall forget trust backup restore forget-thread replay prune migrate "
-        "doctor skip schedule policy"
+        "watch verify export move import eval loop remember recall forget trust backup restore forget-thread replay "
+        "prune migrate doctor skip schedule policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands: list[tuple[str, ...]] = [(verb,) for verb in verbs if verb not in ("policy", "schedule")]

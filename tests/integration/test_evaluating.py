@@ -54,13 +54,14 @@ def ship(number: int) -> Cannot:
 
 POLICY = Policy(rules=(ask("refund"), allow()))
 SUPPORT = Agent(name="support", instructions="You refund invoices.", policy=POLICY)
+COUNTER = Agent(name="counter", instructions="You count.", result=list[int], policy=Policy(rules=(deny("*"),)))
 LEAD = Agent(name="lead", instructions="You have others work.", subagents=("support",), policy=POLICY, dormancy=True)
 
 
 def catalog(policy: Policy = POLICY, **changes: Any) -> Catalog:
     """The catalog, with another policy or instructions."""
     support = SUPPORT.model_copy(update={"policy": policy, **changes})
-    return Catalog(agents=[support, LEAD], tools=[invoice, refund, ship])
+    return Catalog(agents=[support, LEAD, COUNTER], tools=[invoice, refund, ship])
 
 
 CATALOG = catalog()
@@ -134,6 +135,10 @@ async def _cancelled(run: ScriptedRun) -> None:
         await run.result(until="end")
 
 
+async def _counted(run: ScriptedRun) -> None:
+    assert (await run.task("Count.", agent="counter")).structured
+
+
 async def _lead(run: ScriptedRun) -> None:
     await run.task("Have it looked up.", agent="lead", until="end")  # not while it sleeps
 
@@ -148,6 +153,7 @@ def _leads(conversation: Conversation) -> Reply:
 MISTAKES = [call("nothing"), call("refund", number="x"), cut_off("I…")]
 CASES: dict[str, tuple[Any, Runs]] = {
     "decided": (THREE, _decided),
+    "structured": ([say("Three."), call("final_result", result=["x"]), call("final_result", result=[3])], _counted),
     "conversation": ([say("Hello."), say("Again.")], _conversation),
     "waiting": ([say("Hello."), say("Again.")], _waiting),
     "asking": (REFUND, _asking),

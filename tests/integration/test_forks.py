@@ -1,5 +1,6 @@
 """Forks of threads: what they have of the original, what they may do, and what a killed start leaves."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -8,8 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Agent, Catalog, Limits, Policy, allow, ask, tool
+from holdfast import Agent, Catalog, Limits, Policy, allow, ask, deny, tool
 from holdfast.errors import PositionInvalid, TaskInvalid, ThreadExists
+from holdfast.log.events import VerdictGiven
 from holdfast.run.comparing import compare
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.decisions import lift
@@ -157,6 +159,38 @@ async def test_a_fork_of_a_time_without_a_folder_has_an_empty_one(rig: StartRig)
         _, run = await forked(started, thread, at=loaded - 1)
         state = await status_of(run, "waiting_approval")
         assert not list(Path(state["workspace"]).iterdir())
+
+
+async def test_a_fork_has_another_llm_and_a_stricter_policy(rig: StartRig) -> None:
+    """Its LLM is sent the same messages under the other name; the policy judges beside the agent's; both are shown.
+
+    The same start finds the same fork; with another LLM or policy, it is another fork.
+    """
+    strict = Policy(rules=(deny("mail", reason="not in a fork"), allow()))
+    async with rig(catalog(), work) as started:
+        thread = await original(started)
+        at, count = await position_of(started, thread, "tool_call_finished"), len(MADE)
+        how: dict[str, Any] = {"at": at, "id": f"{thread}-b", "llm": "other-llm", "policies": (strict,)}
+        done, run = await forked(started, thread, **how)
+        await status_of(run, "completed")
+        asked = [json.loads(request.body) for request in started.llm.requests]
+        first = next(n for n, body in enumerate(asked) if body["model"] == "other-llm")
+        before = next(body for body in asked if len(body["messages"]) == len(asked[first]["messages"]))
+        assert asked[first]["messages"] == before["messages"]
+        assert {body["model"] for body in asked[first:]} == {"other-llm"}
+        state = await threads_of(started).state(done.thread)
+        assert (state["fork"]["llm"], state["fork"]["policies"]) == ("other-llm", [strict.hash])
+        events = await threads_of(started).recorded_events(done.thread)
+        denied = next(event for event in events if isinstance(event, VerdictGiven) and event.verdict == "deny")
+        assert (denied.rule, MADE[count:]) == ("deny mail (given with the fork)", [])
+        assert (await verify(threads_of(started), done.thread)).ok
+        assert (await forked(started, thread, **how))[0].new is False
+        for other in ({"llm": "third"}, {"llm": ""}, {"policies": ()}, {"policies": (strict, strict)}):
+            with pytest.raises(ThreadExists):
+                await forked(started, thread, **{**how, **other})
+        for wrong in ("two\nlines", "x" * 300, " "):
+            with pytest.raises(TaskInvalid, match="the name of an LLM"):
+                await forked(started, thread, at=at, llm=wrong)
 
 
 async def test_the_same_fork_happens_once(rig: StartRig) -> None:

@@ -1,6 +1,7 @@
 """The record in SQL, and migrations: the queries and grants of the documentation, on a database with real runs."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from holdfast.base.canonical import canonical
 from holdfast.log.event_log import event_line
 from holdfast.run.commands import Call
 from holdfast.run.contracts import ToolOutcome, ToolRequest
-from holdfast.runtime.stores.event_rows import TEXT_CHARS, fit
+from holdfast.runtime.stores.event_rows import TEXT_CHARS, Carried, fit, rows_of
 from holdfast.runtime.stores.pool import migrate, open_database, open_pool, schema_of
 from holdfast.runtime.stores.threads import PostgresThreads, fill_rows
 from tests.unit.runs import calls, loaded_thread, says
@@ -119,6 +120,34 @@ async def test_rows_follow_the_record_through_retries_resets_and_older_releases(
             assert await rows.fetchall() == [("pay", 2, "accepted"), ("pay", 3, "accepted")]
         aside = await threads.set_aside("t", 5, [canonical({"type": "other"})])
         assert await positions() == {"t": list(range(5)), aside: list(range(len(lines)))}
+
+
+@pytest.mark.parametrize("recorded", ["the same", "other", "none"])
+async def test_a_fork_has_the_rows_that_its_lines_give(url: str, recorded: str) -> None:
+    """Copied inside the database, or from its lines where its original has taken another course or is not there."""
+    original = loaded_thread()
+    original.reply(calls("look", "pay"))
+    original.finish(1, "seen")
+    other = loaded_thread()
+    other.reply(says("nothing to do, at some length"))
+    fork = original.fork(task="again")
+    lines = [event_line(event) for event in fork.log]
+    await migrate(url)
+    async with open_pool(url, size=2) as pool:
+        store = PostgresThreads(pool)
+        if recorded != "none":
+            log = original.log if recorded == "the same" else [*other.log, *other.log]
+            await store.append("t", 0, [event_line(event) for event in log])
+        await store.append("u", 0, lines)
+        async with pool.connection() as connection:
+            found = await connection.execute(
+                "SELECT position, at, type, step, agent, call, tool, request, status, actor, body "
+                "FROM holdfast.event_rows WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = 'u') "
+                "ORDER BY position"
+            )
+            rows = await found.fetchall()
+    expected = rows_of([json.loads(line) for line in lines], Carried())
+    assert rows == [(*row[:-1], row[-1].obj) for row in expected]
 
 
 @pytest.mark.parametrize(

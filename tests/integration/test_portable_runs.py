@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
+from holdfast import Agent, Cannot, Catalog, Limits, Policy, allow, ask, tool
 from holdfast.authority.policy import Approver
 from holdfast.base import constraint_names
 from holdfast.log.event_log import EventLog
 from holdfast.log.events import AgentEvent, RunStarted, VerdictGiven
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.portable import derived
-from holdfast.portable.members import CONTEXT, INTENT, KEYS, LOG, POLICIES
+from holdfast.portable.manifest import Exported
+from holdfast.portable.members import CONTEXT, INTENT, KEYS, LOG, POLICIES, child_member, is_log, path_of
 from holdfast.runtime.client.forks import fork
 from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.composition.stores import Stores
 from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.keeping.forget import forget_thread
 from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.verify import FileVerification, verify_file
 from holdfast.runtime.reading.record import Evidence
@@ -25,7 +28,7 @@ from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.testing import Conversation, Reply, call, say
+from holdfast.testing import Conversation, Reply, call, say, together
 from tests.portable_files import ALICE, SIGNER, Parts, log_of, parts_of, rebuilt
 from tests.rig import Rig, StartRig, eventually, status_of
 
@@ -69,13 +72,19 @@ def refunding(conversation: Conversation) -> Reply:
     return say("done") if conversation.replies else call("refund", order=1)
 
 
-async def exported(rig: Rig, stack: Stack, thread: str, path: Path) -> Parts:
+async def exported(rig: Rig, stack: Stack, thread: str, path: Path, **options: Any) -> Parts:
     """Export a thread to a new file; return its members."""
+    await export(rig, stack, thread, path, **options)
+    return parts_of(path.read_bytes())
+
+
+async def export(rig: Rig, stack: Stack, thread: str, path: Path, **options: Any) -> Exported:
+    """Export a thread to a new file; return what was exported."""
     async with open_pool(stack.database_url, size=2) as pool:
         record = PostgresThreads(pool)
         evidence = Evidence(partial(effects_of, pool), record.asides, PostgresArtifacts(pool))
-        await export_thread(Threads(rig.client, record=record), thread, path, evidence=evidence, private=ALICE)
-    return parts_of(path.read_bytes())
+        threads = Threads(rig.client, record=record)
+        return await export_thread(threads, thread, path, evidence=evidence, private=ALICE, **options)
 
 
 async def forged(parts: Parts, events: Sequence[AgentEvent], path: Path) -> FileVerification:
@@ -105,7 +114,9 @@ async def test_a_sub_agents_file_has_the_policies_that_judged_it(rig: StartRig, 
         await run.result()
         parent_parts = await exported(r, stack, run.id, parent := tmp_path / "parent.holdfast")
         parts = await exported(r, stack, child.id, path := tmp_path / "child.holdfast")
-    assert open_questions(await verify_file(parent, signer=SIGNER)) == {"history", "keys", "subagents"}
+    whole = await verify_file(parent, signer=SIGNER)
+    assert (open_questions(whole), whole.subagents) == ({"history", "keys"}, 1)
+    assert dict(parent_parts)[child_member(LOG, child.id.rpartition(".")[2])] == dict(parts)[LOG]
     assert open_questions(await verify_file(path, signer=SIGNER)) == {"history", "keys", "parent"}
     assert "policy" in open_questions(await verify_file(path, signer=SIGNER, trusted=OWN)), "another one judged it, too"
 
@@ -125,6 +136,78 @@ async def test_a_sub_agents_file_has_the_policies_that_judged_it(rig: StartRig, 
     bare = [event.model_copy(update={"policies": ()}) if isinstance(event, RunStarted) else event for event in events]
     found = await forged(parts, bare, tmp_path / "forged.holdfast")
     assert (found.ok, found.where, found.position) == (False, LOG, verdict)
+
+
+async def test_a_tree_is_exported_whole(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
+    """With sub-agents of sub-agents, while it is open, and after its end; their long answers are clipped.
+
+    Artifacts are shared, each log has its ledger. A sub-agent that was forgotten is named, and the rest is there.
+    """
+    async with rig(tree_catalog(), tree_script) as r:
+        run = await r.start("3")
+        await eventually(lambda: run.query("state"), lambda state: state["subagents"])
+        early = await export(r, stack, run.id, began := tmp_path / "began.holdfast", note=lambda _: None)
+        await run.result()
+        made = await export(r, stack, run.id, path := tmp_path / "whole.holdfast")
+        alone = await export(r, stack, run.id, bare := tmp_path / "alone.holdfast", subagents=False)
+        redacted = await export(r, stack, run.id, shared := tmp_path / "redacted.holdfast", redact=True)
+        async with open_pool(stack.database_url, size=2) as pool:
+            record, artifacts = PostgresThreads(pool), PostgresArtifacts(pool)
+            threads = Threads(r.client, task_queue=r.task_queue, record=record)
+            deepest = max(names_of(path), key=len)
+            forgotten = f"{run.id}.{path_of(deepest)}"
+            stores = Stores(record, artifacts, None)
+            await forget_thread(threads, pool, stores, forgotten, by="ann", reason="asked to")
+        less = await export(r, stack, run.id, lacking := tmp_path / "lacking.holdfast")
+    assert open_questions(await verify_file(began, signer=SIGNER)) >= {"history", "keys", "end"}
+    assert early.subagents <= made.subagents
+    assert (made.subagents, made.left_out, made.unread) == (14, (), {})
+    found = await verify_file(path, signer=SIGNER)
+    assert (open_questions(found), found.subagents) == ({"history", "keys"}, 14)
+    assert sum(name.startswith("memory/artifacts/") for name, _ in parts_of(path.read_bytes())) == 1
+    assert (alone.subagents, alone.left_out) == (0, ("subagents",))
+    assert "subagents" in open_questions(await verify_file(bare, signer=SIGNER))
+    assert (redacted.subagents, (await verify_file(shared, signer=SIGNER)).ok) == (14, True)
+    assert b"Agent helper" not in shared.read_bytes()
+    assert (less.subagents, less.left_out, list(less.unread)) == (13, ("subagents",), [forgotten])
+    assert forgotten in str((await verify_file(lacking, signer=SIGNER)).unchecked)
+
+
+def names_of(path: Path) -> list[str]:
+    """Return the names of the sub-agents' logs in a file."""
+    return [name for name, _ in parts_of(path.read_bytes()) if path_of(name) and is_log(name)]
+
+
+@tool(effect="read")
+def dump() -> str:
+    """Return more than fits the log."""
+    return "0123456789" * 5_000
+
+
+def tree_catalog() -> Catalog:
+    """Return an agent that runs others of its kind."""
+    limits = Limits(max_depth=3, tool_result_chars=300)
+    agent = Agent(
+        name="helper",
+        instructions="Help.",
+        description="helps",
+        tools=("dump", "refund"),
+        subagents=("helper",),
+        limits=limits,
+        policy=OWN,
+    )
+    return Catalog(agents=[agent], tools=[dump, refund])
+
+
+def tree_script(conversation: Conversation) -> Reply:
+    """Run two helpers, until the levels of the task are used up; answer at length."""
+    levels = int(conversation.messages[1]["content"])
+    if conversation.replies:
+        return say("an answer that is longer than what its reader reads " * 20)
+    if not levels:
+        return together(call("dump"), call("refund", order=1))
+    below = {"agent": "helper", "task": str(levels - 1)}
+    return together(call("run_agent", **below), call("run_agent", **below), call("refund", order=2))
 
 
 def test_constraints_that_were_handed_over_have_their_numbers_of_the_log() -> None:

@@ -18,8 +18,10 @@ from holdfast.runtime.client.decisions import send_signal
 from holdfast.runtime.client.publishing import LONG, MOST, SHORT, Publication, next_size, publish
 from holdfast.runtime.client.searching import search
 from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.gateway import publishing as of_gateway
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
+from holdfast.runtime.gateway.limits import ANSWER_SECONDS
 from holdfast.testing import Conversation, Reply, call, say
 from tests.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of
 from tests.serving import served, sha256
@@ -164,7 +166,6 @@ async def test_signals_follow_each_other_as_fast_as_workers_take_them(
     monkeypatch.setattr(publishing, "FIRST", 1)
     monkeypatch.setattr(publishing, "MOST", 1)
     monkeypatch.setattr(publishing, "TAKEN_WITHIN", PATIENCE)
-    monkeypatch.setattr(publishing, "PACED_SECONDS", PATIENCE)
 
     async def watched(runs: Any, thread: str, *rest: Any) -> Any:
         for earlier in before:
@@ -182,10 +183,36 @@ async def test_signals_follow_each_other_as_fast_as_workers_take_them(
         assert tuple(before) == published.sent == ids(waiting)
 
 
+async def test_slow_workers_are_waited_for_as_long_as_they_take_any(
+    rig: StartRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the last signal waits for too long, but the first one of its group does not, fewer follow."""
+    event, waited, sent = a_name(), list[str](), list[str]()
+
+    async def slow(threads: Threads, thread: str) -> float:
+        for each in sent:
+            await status_of(r.client.get_workflow_handle(each), "completed")
+        waited.append(thread)
+        return publishing.TAKEN_WITHIN
+
+    async def noted(runs: Any, thread: str, *rest: Any) -> Any:
+        sent.append(thread)
+        return await send_signal(runs, thread, *rest)
+
+    monkeypatch.setattr(publishing, "FIRST", 2)
+    monkeypatch.setattr(publishing, "seconds_until_taken", slow)
+    monkeypatch.setattr(publishing, "send_signal", noted)
+    async with rig(SLEEPER, waits) as r:
+        waiting = ids(await asleep(r, event, 5))
+        published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
+        assert published.sent == waiting
+        assert waited == [waiting[1], waiting[2], waiting[3]]  # of a group of two, then of one each
+
+
 async def test_a_long_publication_does_not_wait_for_workers_to_its_end(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After its time, the rest is sent as it would be without a worker."""
+    """After its time, the rest is sent as it would be without a worker; over HTTP, that time is shorter."""
     event, waited = a_name(), list[str]()
 
     async def at_once(threads: Threads, thread: str) -> float:
@@ -193,13 +220,17 @@ async def test_a_long_publication_does_not_wait_for_workers_to_its_end(
         return 0.0
 
     monkeypatch.setattr(publishing, "FIRST", 1)
-    monkeypatch.setattr(publishing, "PACED_SECONDS", 0.0)
+    monkeypatch.setattr(of_gateway, "PACED_SECONDS", 0.0)
     monkeypatch.setattr(publishing, "seconds_until_taken", at_once)
-    async with rig(SLEEPER, waits) as r:
+    async with rig(SLEEPER, waits) as r, gateway(r) as http:
         waiting = await asleep(r, event, 3)
-        published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
-    assert published.sent == ids(waiting)
-    assert len(waited) == 1
+        published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci", paced_seconds=0.0)
+        assert published.sent == ids(waiting)
+        assert len(waited) == 1
+        waiting = await asleep(r, event, 3)
+        answer = await http.post(f"/events/{event}", headers=bearer("ci"))
+        assert answer.json()["sent"] == list(ids(waiting))
+        assert len(waited) == 2
 
 
 async def test_where_no_worker_runs_the_signals_are_sent_all_the_same(
@@ -225,6 +256,11 @@ async def test_where_no_worker_runs_the_signals_are_sent_all_the_same(
     async with rig(SLEEPER, waits, task_queue=r.task_queue):
         for run in waiting:
             await status_of(run, "completed")
+
+
+def test_a_publication_over_http_is_answered_in_time() -> None:
+    """The rest that is sent at once has as long as what was sent as fast as workers took it."""
+    assert of_gateway.PACED_SECONDS <= ANSWER_SECONDS / 2
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ ID = re.compile(r"m-[a-z0-9]{7}")
 async def embeddings() -> AsyncIterator[Embeddings]:
     """The scripted LLM's embedding endpoint."""
     with ScriptedLLM() as llm:
-        async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url) as client:
+        async with llm.client() as client:
             yield Embeddings(client, "scripted", DIMENSIONS)
 
 
@@ -201,7 +201,7 @@ async def test_a_new_model_replaces_the_vectors_gradually(pool: AsyncConnectionP
 async def test_what_the_endpoint_refuses(embeddings: Embeddings) -> None:
     """Its error is reported; a long text is cut before it is sent."""
     with ScriptedLLM() as llm:
-        async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url) as client:
+        async with llm.client() as client:
             small = Embeddings(client, "scripted", 5_000)
             with pytest.raises(EmbeddingsUnavailable, match="400"):
                 await small.embed(["text"])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import openai
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from psycopg_pool import AsyncConnectionPool
@@ -173,7 +172,7 @@ async def elsewhere(stack: Stack) -> Stack:
 async def working(stack: Stack, pool: AsyncConnectionPool, folder: Path) -> AsyncIterator[Site]:
     """Run a worker in another namespace."""
     with ScriptedLLM(script) as llm:
-        async with openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0) as endpoint:
+        async with llm.client() as endpoint:
             client = await connect_stack(stack)
             worker = build_worker(
                 client,

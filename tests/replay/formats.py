@@ -18,7 +18,7 @@ from holdfast.loop.activities import LOOP_ACTIVITIES
 from holdfast.loop.state import LoopInput, LoopResult
 from holdfast.run import contracts
 from holdfast.run.activities import ACTIVITIES, Activity
-from holdfast.run.contracts import Failures, LLMRefused, RunInput, RunResult
+from holdfast.run.contracts import Failures, LLMFailed, RunInput, RunResult
 from holdfast.run.features import LEVELS
 from holdfast.run.inputs import SIGNALS
 from holdfast.run.updates import UPDATES
@@ -50,7 +50,7 @@ def formats() -> Formats:
     """Return all formats of the code at hand, as JSON."""
     begins = [each for pair in INPUTS.values() for each in pair]
     exchanged = [each for call in CALLS for each in (call.request, call.answer)]
-    models = fields_of([*begins, *exchanged, *EVENT_CLASSES, Failures, LLMRefused, *STATEMENTS])
+    models = fields_of([*begins, *exchanged, *EVENT_CLASSES, Failures, LLMFailed, *STATEMENTS])
     return {
         "feature levels": {str(level): text for level, text in LEVELS.items()},
         "events": {

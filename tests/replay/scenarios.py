@@ -30,8 +30,9 @@ from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import Decision
 from holdfast.lineage import Lineage
 from holdfast.log.fork_point import ForkPoint
+from holdfast.log.import_point import ImportPoint
 from holdfast.run.compaction import INSTRUCTION
-from holdfast.run.features import FORKS
+from holdfast.run.features import FORKS, MOVES
 from holdfast.run.refusals import RECORDED
 from holdfast.run.rollover import SIGNAL_LIMIT
 from holdfast.runtime.memory.tools import memory_tools
@@ -48,7 +49,7 @@ from holdfast.testing import (
     steps,
     together,
 )
-from tests.rig import Rig, answer_of, events_of, eventually, reset, status_of, tasks_of
+from tests.rig import Rig, answer_of, events_of, eventually, lose_attempt, reset, status_of, tasks_of
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -170,6 +171,9 @@ CATALOG = Catalog(
             policy=Policy(rules=(allow(),)),
             subagents=("saver",),
             budget=Budget(steps=6),
+        ),
+        Agent(
+            name="reporter", instructions="Report.", tools=("look",), policy=Policy(rules=(allow(),)), result=list[int]
         ),
         Agent(
             name="saver",
@@ -306,6 +310,18 @@ async def reopened(run: Handle, rig: Rig) -> None:
     await again.result()
 
 
+async def forked_strictly(run: Handle, rig: Rig) -> Handle:
+    """Fork a thread as `forked` does, with another LLM and under a further policy, which denies."""
+    await status_of(run, "waiting_approval")
+    await eventually(lambda: rig.threads.length(run.id), bool)
+    lines = await rig.threads.read(run.id)
+    point = ForkPoint(thread=run.id, position=len(lines) - 1, head=json.loads(lines[-1])["digest"])
+    given = {"llm": "other", "policies": (Policy(rules=(deny("pay"), allow())),)}
+    fork = await rig.start("and pay 2", thread="forked_strictly", fork=point, features=FORKS, by="alice", **given)
+    await fork.result()
+    return fork
+
+
 async def forked(run: Handle, rig: Rig) -> Handle:
     """Fork a thread while a request is open, lift what makes effects ask, and return the fork."""
     await status_of(run, "waiting_approval")
@@ -318,6 +334,22 @@ async def forked(run: Handle, rig: Rig) -> Handle:
     await fork.signal("approve", {"request": "2", "by": "alice"})
     await fork.result()
     return fork
+
+
+async def moved(run: Handle, rig: Rig) -> None:
+    """Move a run away while a request is open, import it again in the same place, and move it while it waits."""
+    await status_of(run, "waiting_approval")
+    await run.signal("move", {"by": "alice", "reason": "to and fro"})
+    await run.result()
+    lines = await rig.threads.read(run.id)
+    head = json.loads(lines[-1])["digest"]
+    point = ImportPoint(position=len(lines) - 1, head=head, manifest=64 * "0", signer="key")
+    again = await rig.start("", thread=run.id, resume=True, imported=point, features=MOVES, by="alice", workspace=None)
+    await status_of(again, "waiting_approval")
+    await again.signal("approve", {"request": "1", "by": "alice"})
+    await status_of(again, "waiting_message")
+    await again.execute_update("move", {"by": "alice"})
+    await again.result()
 
 
 async def undone(run: Handle, rig: Rig) -> None:
@@ -467,6 +499,22 @@ async def budgeted(run: Handle, rig: Rig) -> None:
     await run.result()
 
 
+async def lost(run: Handle, rig: Rig) -> None:
+    """Lose an attempt whose request the LLM has received, and have it reply to the next one."""
+
+    async def sent() -> list[str]:
+        return [each.activity_id for each in (await run.describe()).raw_description.pending_activities]
+
+    async def received() -> int:
+        return len(rig.llm.requests)
+
+    await eventually(received, bool)
+    (activity,) = await sent()
+    rig.llm.script = lambda _: say("done")
+    await lose_attempt(rig.client, run, activity)
+    await run.result()
+
+
 def sleepy(conversation: Conversation) -> Reply:
     """Sleep badly and well, wait for events that were sent before and after, and be woken by a message and a person."""
     bad, nap = call("sleep_until", until="tomorrow"), call("sleep_until", until="2s")
@@ -594,6 +642,14 @@ SCENARIOS: dict[str, Scenario] = {
         budgeted,
         {"agent": "saver"},
     ),
+    "structured": (
+        steps(
+            [say("three"), call("final_result", result=["x"]), call("look", at="a"), call("final_result", result=[3])]
+        ),
+        plain,
+        {"agent": "reporter"},
+    ),
+    "lost_call": (lambda _: hang(), lost, {"agent": "saver"}),
     "pictured": (steps([call("look", at="a picture"), say("done")]), plain, {}),
     "polled": (polling, polled, {"agent": "poller"}),
     "overflowed": (too_long, plain, {}),
@@ -631,10 +687,16 @@ SCENARIOS: dict[str, Scenario] = {
     "flooded": (steps([call("pay", amount=1), say("done")]), flooded, {}),
     "reset": (steps([call("pay", amount=1), say("done")]), was_reset, {}),
     "scheduled": (steps([call("look", at="a"), say("done")]), plain, {"schedule": "nightly", "features": 1}),
+    "moved": (steps([call("pay", amount=1), say("done")]), moved, {"idle_limit": 60}),
     "forked": (
         steps([call("pay", amount=1), call("pay", amount=2), say("done")]),
         forked,
         {"thread": "forked_from"},
+    ),
+    "forked_strictly": (
+        steps([call("pay", amount=1), call("pay", amount=2), say("done")]),
+        forked_strictly,
+        {"thread": "forked_strictly_from"},
     ),
     "by_signal": (
         steps([together(call("pay", amount=1), call("pay", amount=2), call("stall")), say("done")]),

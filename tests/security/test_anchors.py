@@ -5,8 +5,9 @@ Real runs on the real server. The record is verified in a namespace where Tempor
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,27 +23,32 @@ from holdfast.log.event_log import EventLog, event_line
 from holdfast.log.events import AgentEvent, UserMessageReceived
 from holdfast.log.node_seals import NodeSeal, make_seal, read_seal
 from holdfast.log.stored_lines import read_lines, run_events
-from holdfast.runtime.anchors.folder import FolderAnchor
-from holdfast.runtime.anchors.folder import read_lines as anchored_lines
+from holdfast.runtime.anchors.folder import AnchoredLines, FolderAnchor
 from holdfast.runtime.anchors.sealer import Sealer
 from holdfast.runtime.anchors.webhook import WebhookAnchor
 from holdfast.runtime.audit.anchors import Anchors
+from holdfast.runtime.audit.loops import verify_loop
 from holdfast.runtime.audit.verify import Verification, verify
 from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.client.prune import prune as prune_threads
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.config.webhooks import Receiver as To
 from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.verify import verify_file
-from holdfast.runtime.reading.record import Evidence
+from holdfast.runtime.reading.record import Evidence, OpenRecord
+from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.forget import find_tombstone, forget
 from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.prune import prunable, prune
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, eventually, reset, task_of
+from tests.rig import PATIENCE, StartRig, eventually, reset, task_of
 from tests.serving import Receiver, served
+from tests.workflow.test_agent_loop import TASKS, diligent
+from tests.workflow.test_agent_loop import catalog as loop_catalog
 
 KEY, STRANGER = (encode_key(bytes([n]) * 32) for n in (21, 22))
 NODE = public_key(KEY)
@@ -79,15 +85,16 @@ class Auditor:
             PostgresArtifacts(self.pool),
             partial(find_tombstone, self.pool),
         )
-        anchors = Anchors([self.folder], frozenset(nodes) if nodes else None)
+        anchors = Anchors([self.folder], dict.fromkeys(nodes) if nodes else None)
         return await verify(self.threads, thread, evidence=evidence, anchors=anchors)
 
     async def sealed(self, thread: str, events: int = 1) -> list[NodeSeal]:
         """Wait until so many events of a thread are sealed, and return its seals."""
 
         async def seals() -> list[NodeSeal]:
-            lines = await asyncio.to_thread(anchored_lines, [self.folder], thread)
-            return [seal for line in lines if (seal := read_seal(line))]
+            return await asyncio.to_thread(
+                lambda: [seal for line in AnchoredLines([self.folder], thread) if (seal := read_seal(line))]
+            )
 
         found: list[NodeSeal] = await eventually(seals, lambda seals: any(seal.events >= events for seal in seals))
         return found
@@ -124,6 +131,17 @@ class Auditor:
                 [thread],
             )
 
+    async def drop(self, thread: str, which: Callable[[NodeSeal], bool]) -> None:
+        """Remove seals of a thread from the anchor, as its owner can."""
+
+        def rewrite() -> None:
+            for file in self.folder.glob("*/*.jsonl"):
+                seals = [seal for line in file.read_bytes().splitlines() if (seal := read_seal(line))]
+                kept = [seal for seal in seals if seal.thread != thread or not which(seal)]
+                file.write_bytes(b"".join(seal.line() + b"\n" for seal in kept))
+
+        await asyncio.to_thread(rewrite)
+
 
 @pytest.fixture
 async def auditor(stack: Stack, tmp_path: Path) -> AsyncIterator[Auditor]:
@@ -136,9 +154,17 @@ async def auditor(stack: Stack, tmp_path: Path) -> AsyncIterator[Auditor]:
         yield Auditor(pool, Threads(client, record=PostgresThreads(pool)), folder)
 
 
-def sealer_to(*anchors: Any, key: str = KEY) -> Sealer:
+def sealer_to(*anchors: Any, key: str = KEY, namespace: str = ELSEWHERE) -> Sealer:
     """Return a sealer of the node."""
-    return Sealer(key, anchors, namespace=ELSEWHERE)
+    return Sealer(key, anchors, namespace=namespace)
+
+
+def rewritten(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
+    """Return the log with another task."""
+    return [
+        event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
+        for event in events
+    ]
 
 
 def truncated(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
@@ -162,11 +188,7 @@ async def test_a_record_that_was_rewritten_truncated_or_removed_is_found(rig: St
     assert not {"anchors", "nodes"} & unchecked(good).keys()
     assert NODE in unchecked(await auditor.verify(thread))["nodes"]
 
-    rewritten = [
-        event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
-        for event in events
-    ]
-    for forged in (rewritten, truncated(events)):
+    for forged in (rewritten(events), truncated(events)):
         await auditor.write(thread, forged)
         alone = await verify(auditor.threads, thread)
         assert (alone.ok, alone.reason, "anchors" in unchecked(alone)) == (True, "", True)
@@ -271,29 +293,107 @@ async def test_a_reset_accuses_no_honest_log(rig: StartRig, auditor: Auditor) ->
 
         await eventually(heads, lambda heads: head in heads and before[-1].digest in heads)
     found = await auditor.verify(run.id, NODE)
-    assert (found.ok, f"{run.id}~reset-1" in unchecked(found)["anchors"]) == (True, True)
+    assert (found.ok, found.seals > 0, "anchors" in unchecked(found)) == (True, True, False)
     aside = await auditor.verify(f"{run.id}~reset-1", NODE)
     assert (aside.ok, f"verify {run.id}" in unchecked(aside)["anchors"]) == (True, True)
     await auditor.remove(f"{run.id}~reset-1")
+    assert (await auditor.verify(run.id, NODE)).ok
+    await auditor.drop(run.id, lambda seal: seal.gone == "reset")
     lost = await auditor.verify(run.id, NODE)
-    assert (lost.ok, "a branch that is not here" in unchecked(lost)["anchors"]) == (True, True)
+    assert (lost.ok, before[-1].digest in lost.reason) == (False, True)
 
 
-async def test_a_reset_that_was_made_up_covers_no_rewriting(rig: StartRig, auditor: Auditor) -> None:
-    """Who rewrites a log and sets the honest one aside is not believed in silence: no seal covers what was written."""
+async def test_temporals_history_accounts_for_a_reset_that_no_node_sealed(rig: StartRig, auditor: Auditor) -> None:
+    """Where Temporal has the whole log as the record has it, a seal of another branch is named, and no fault."""
+    folder = FolderAnchor(auditor.folder)
+    async with sealer_to(folder, namespace="default") as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        run = await r.start()
+        events = await auditor.finished(run)
+        (seal, *_) = await auditor.sealed(run.id, len(events))
+        await folder.put(make_seal(KEY, namespace="default", thread=run.id, events=9_999, head="f" * 64, at=seal.at))
+        here = Auditor(auditor.pool, Threads(r.client, record=PostgresThreads(auditor.pool)), auditor.folder)
+        found = await here.verify(run.id, NODE)
+    assert (found.ok, "no node has sealed that" in unchecked(found)["anchors"]) == (True, True)
+
+
+async def test_a_reset_that_was_made_up_accounts_for_nothing(rig: StartRig, auditor: Auditor) -> None:
+    """Who rewrites a log and sets the honest one aside is found: only a node's seal says that there was a reset."""
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         run = await r.start()
         events = await auditor.finished(run)
-    forged = [
-        event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
-        for event in events
-    ]
+    await auditor.write(run.id, rewritten(events))
     await PostgresThreads(auditor.pool).append(f"{run.id}~reset-1", 0, [event_line(event) for event in events])
-    await auditor.write(run.id, forged)
     found = await auditor.verify(run.id, NODE)
-    words = [one.why for one in found.unchecked if one.what == "anchors"]
-    assert any("if nobody has reset the run, the log was rewritten" in why for why in words)
-    assert any("no seal covers the events from 0 on" in why for why in words)
+    assert (found.ok, found.where, f"{run.id}~reset-1, as if a reset" in found.reason) == (False, "record", True)
+    gone = make_seal(
+        STRANGER, namespace=ELSEWHERE, thread=run.id, events=99, head="e" * 64, at=events[-1].at, gone="reset"
+    )
+    await FolderAnchor(auditor.folder).put(gone)
+    for nodes in ([NODE], []):  # without a node's key, and even where all nodes are trusted
+        assert not (await auditor.verify(run.id, *nodes)).ok
+
+
+async def test_a_rewritten_thread_is_found_after_it_was_continued(rig: StartRig, auditor: Auditor) -> None:
+    """A worker that continues a closed thread seals what the record has by then; earlier seals still accuse it."""
+    script = steps([call("look"), say("done"), say("and then nothing")])
+    async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, script, seal=sealer.seal) as r:
+        run = await r.start()
+        events = await auditor.finished(run)
+        await auditor.write(run.id, rewritten(events))
+        again = await r.start("and then?", thread=run.id, resume=True)
+        later = await auditor.finished(again)
+        await auditor.sealed(run.id, len(later))
+    found = await auditor.verify(run.id, NODE)
+    assert (len(later) > len(events), found.ok, "rewritten or truncated" in found.reason) == (True, False, True)
+
+
+async def test_a_pruned_thread_is_no_removed_one(rig: StartRig, auditor: Auditor) -> None:
+    """A node seals that it prunes a thread; one that is gone without such a seal, or came back and went, is a fault."""
+    store = PostgresThreads(auditor.pool)
+    async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
+        runs = [await r.start(), await r.start()]
+        logs = [await auditor.finished(run) for run in runs]
+        pruned, removed = (run.id for run in runs)
+        record = OpenRecord(store, partial(prunable, auditor.pool), partial(prune, auditor.pool))
+        ended = [one for one in await record.prunable(timedelta()) if one.thread == pruned]
+        open_runs = Runs(r.client, answer_within=PATIENCE)
+        done = [each async for each in prune_threads(open_runs, record, ended, seal=sealer.seal)]
+        assert [gone for _, gone in done] == [True]
+        await auditor.remove(removed)
+        await auditor.sealed(pruned, len(logs[0]))
+        found, gone = await auditor.verify(pruned, NODE), await auditor.verify(removed, NODE)
+        assert (found.ok, "to be pruned" in unchecked(found)["record"]) == (True, True)
+        assert (gone.ok, "has no events of this thread" in gone.reason) == (False, True)
+        # The id is free again: the old seals accuse nobody, and a new log that goes without a seal is missed.
+        await store.append(pruned, 0, [event_line(event) for event in logs[1]])
+        await sealer.seal(pruned, len(logs[1]), logs[1][-1].digest)
+    used_again = await auditor.verify(pruned, NODE)
+    assert "rewritten" not in used_again.reason
+    await auditor.remove(pruned)
+    assert not (await auditor.verify(pruned, NODE)).ok
+
+
+async def test_a_loops_own_log_is_sealed(rig: StartRig, auditor: Auditor) -> None:
+    """A loop is found rewritten or cut off like a thread."""
+    folder = FolderAnchor(auditor.folder)
+    async with sealer_to(folder) as sealer, rig(loop_catalog(), diligent, seal=sealer.seal) as r:
+        (r.workspace / "TASKS.md").write_text(TASKS)
+        loop = await r.start_loop()
+        await loop.result()
+
+        async def length() -> int:
+            return await PostgresThreads(auditor.pool).length(loop.id)
+
+        count = await eventually(length, bool)
+        await auditor.sealed(loop.id, count)
+    anchors = Anchors([auditor.folder], {NODE: None})
+    good = await verify_loop(auditor.threads, loop.id, anchors=anchors)
+    assert (good.ok, good.seals > 0) == (True, True)
+    lines = await PostgresThreads(auditor.pool).read(loop.id)
+    await auditor.remove(loop.id)
+    await PostgresThreads(auditor.pool).append(loop.id, 0, lines[:-1])
+    cut = await verify_loop(auditor.threads, loop.id, anchors=anchors)
+    assert (cut.ok, "rewritten or truncated" in cut.reason) == (False, True)
 
 
 async def test_two_workers_seal_the_same_threads(rig: StartRig, auditor: Auditor) -> None:
@@ -331,24 +431,28 @@ async def test_a_file_is_compared_with_seals(rig: StartRig, auditor: Auditor, tm
     async with sealer_to(FolderAnchor(auditor.folder)) as sealer, rig(CATALOG, SCRIPT, seal=sealer.seal) as r:
         run = await r.start()
         events = await auditor.finished(run)
-    anchors = Anchors([auditor.folder], frozenset({NODE}))
+    anchors = Anchors([auditor.folder], {NODE: None})
 
-    async def exported(name: str) -> Path:
+    async def exported(name: str, sealed: Anchors | None = None) -> Path:
         path = tmp_path / f"{name}.holdfast"
         evidence = Evidence(partial(effects_of, auditor.pool), PostgresThreads(auditor.pool).asides, None)
-        await export_thread(auditor.threads, run.id, path, evidence=evidence, private=None)
+        await export_thread(auditor.threads, run.id, path, evidence=evidence, anchors=sealed)
         return path
 
     good = await verify_file(await exported("good"), anchors=anchors)
     assert (good.ok, good.seals > 0, "anchors" in unchecked(good)) == (True, True, False)
     assert "anchors" in unchecked(await verify_file(tmp_path / "good.holdfast"))
+    own, alone = await exported("sealed", anchors), Anchors((), {NODE: None})
+    offline = await verify_file(own, anchors=alone)
+    assert (offline.ok, offline.seals == good.seals > 0, "nodes" in unchecked(offline)) == (True, True, False)
+    assert (await verify_file(own, anchors=anchors)).ok
+    # A log that its exporter has forged has no seals: those of its thread do not fit.
+    await auditor.write(run.id, rewritten(events))
+    without = await verify_file(await exported("without", anchors), anchors=alone)
+    assert (without.ok, without.seals) == (True, 0)
     await auditor.write(run.id, truncated(events))
     early = await verify_file(await exported("early"), anchors=anchors)
     assert (early.ok, any("cut off" in one.why for one in early.unchecked)) == (True, True)
-    task = [
-        event.model_copy(update={"content": "pay Mallory"}) if isinstance(event, UserMessageReceived) else event
-        for event in events
-    ]
-    await auditor.write(run.id, task)
+    await auditor.write(run.id, rewritten(events))
     forged = await verify_file(await exported("forged"), anchors=anchors)
     assert (forged.ok, NODE in forged.reason) == (False, True)

@@ -10,7 +10,7 @@ from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Budget, Catalog
-from holdfast.log.events import BudgetReserved
+from holdfast.log.events import BudgetReserved, LLMCallLost
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.testing import disconnect, hang, say
 from holdfast.testing import fail as failing
@@ -83,7 +83,7 @@ async def test_the_proof_of_one_call_does_not_refuse_another(rig: StartRig, clie
 @pytest.mark.parametrize("words", ["wrong key", "wrong key hunter22"])
 async def test_an_honest_refusal_costs_nothing(rig: StartRig, client: Client, words: str) -> None:
     """Only what was sent before it counts, even where the provider repeats a secret, which is redacted."""
-    replies = [say("done"), failing(401, words), disconnect()]
+    replies = [say("done"), failing(401, words), failing(503, "busy"), disconnect()]
     secrets = Secrets({}, more=[("KEY", "hunter22")])
     async with rig(CATALOG, lambda _: replies.pop(), secrets=secrets) as r:
         run = await r.start()
@@ -91,8 +91,8 @@ async def test_an_honest_refusal_costs_nothing(rig: StartRig, client: Client, wo
         assert state["blocked"]["cause"] == LLM_REJECTED
         assert "hunter22" not in state["blocked"]["message"]
         assert state["blocked"]["after"].startswith("after 1 failed attempt")
-        (reserved,) = [event for event in await events_of(run) if isinstance(event, BudgetReserved)]
-        assert 0 < await spent(run) < reserved.tokens  # the request that was sent before, without a reply
+        (lost,) = [event for event in await events_of(run) if isinstance(event, LLMCallLost)]
+        assert await spent(run) == lost.attempts * lost.request_tokens > 0  # what was sent before, without a reply
         await run.signal("retry", {"by": "alice"})
         await run.result()
         await check_thread(client, run)

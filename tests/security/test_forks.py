@@ -11,17 +11,22 @@ import pytest
 
 from holdfast.audit.audit import Audit, Fault
 from holdfast.audit.forks import first_thread
-from holdfast.authority.policy import Approver, Policy, Terms, allow, ask
+from holdfast.authority.policy import Approver, Policy, Terms, allow, ask, deny
 from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent, RunForked, RunStarted, ToolCallStarted
+from holdfast.log.events import AgentEvent, RunForked, RunStarted, ToolCallStarted, VerdictGiven
 from holdfast.log.fork_point import ForkPoint
+from holdfast.run.children import StartChildren
+from holdfast.run.commands import Call
 from holdfast.run.contracts import START_REFUSED, LoadedThread, RunInput, ThreadRequest
 from holdfast.run.features import FORKS
+from holdfast.run.forking import MOST_GIVEN
 from holdfast.run.snapshot import snapshot_of
 from holdfast.runtime.memory.git import GitFailed
 from holdfast.runtime.memory.worktree import folder_name, make_forked_folder
 from holdfast.seals.starts import refusal
+from tests.unit.plays import SUBAGENT_TOOLS
 from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
+from tests.unit.test_subagents import asks
 
 FREE = agent_spec(policy=Policy(rules=(allow(),)))
 HASTY = agent_spec(policy=Policy(rules=(ask("pay", terms=Terms(expires_after=60, on_expiry="approve")), allow())))
@@ -160,6 +165,136 @@ def test_a_rewritten_fork_does_not_pass(forge: Callable[[list[AgentEvent]], list
 
 
 HOSTILE = ("../../etc", "a/b", "a_b", "a b", "..", ".git", "-x", "x" * 200, "é", "a\u202eb", "x.lock")
+
+
+def verdicts(thread: Thread) -> list[tuple[str, str]]:
+    """Return the verdicts that were given in the fork itself, with their rules."""
+    own = next(event.position for event in thread.log if isinstance(event, RunForked) and event.thread == thread.name)
+    return [(e.verdict, e.rule) for e in thread.log if isinstance(e, VerdictGiven) and e.position > own]
+
+
+def strict_fork(thread: Thread, policy: Policy, **more: Any) -> Thread:
+    """Fork a thread under a further policy, lift what asks first, and have its LLM call all tools."""
+    fork = thread.fork(task="go on", policies=(policy,), **more)
+    fork.load(FORKS)
+    assert fork.update("lift", {"constraint": 0, "by": "alice"})["outcome"] == "accepted"
+    fork.reply(calls("pay", "look", "wipe", first=50))
+    return fork
+
+
+@pytest.mark.parametrize("given", [Policy(rules=(allow(),)), Policy(rules=(allow("*"), allow("wipe")))])
+def test_a_looser_policy_given_with_a_fork_allows_nothing(given: Policy) -> None:
+    """What the agent's own policy asks about or denies, it asks about or denies with any other policy beside it."""
+    thread = loaded_thread(features=FORKS)
+    plain = thread.fork(task="go on")
+    plain.load(FORKS)
+    plain.update("lift", {"constraint": 0, "by": "alice"})
+    plain.reply(calls("pay", "look", "wipe", first=50))
+    assert verdicts(strict_fork(thread, given)) == verdicts(plain)
+
+
+def test_a_stricter_policy_given_with_a_fork_holds_in_all_that_comes_of_it() -> None:
+    """In its later runs, in forks of it without that policy, in its sub-agents, and where one lifts what asks first."""
+    free = agent_spec(policy=Policy(rules=(allow(),)), tools=(*agent_spec().tools, *SUBAGENT_TOOLS))
+    free = free.model_copy(update={"subagents": ("helper",)})
+    strict = Policy(rules=(deny("wipe"), ask("pay"), allow()))
+    fork = strict_fork(loaded_thread(free, features=FORKS), strict)
+    expected = [
+        ("ask", "ask pay (given with the fork)"),
+        ("allow", "allow *"),
+        ("deny", "deny wipe (given with the fork)"),
+    ]
+    assert verdicts(fork) == expected
+    again = fork.fork(name="v", task="once more")
+    again.load(FORKS)
+    again.update("lift", {"constraint": 0, "by": "alice"})
+    again.reply(calls("pay", "look", "wipe", first=90))
+    assert verdicts(again) == expected
+    assert [policy.hash for policy in again.state.origin.policies] == [strict.hash]
+    for number in again.running_calls:
+        again.finish(number)
+    again.cancel()
+    again.archive()
+    again.reopen("and on")
+    again.load_thread()
+    again.load(FORKS)
+    again.reply(calls("wipe", first=120))
+    assert verdicts(again)[-1] == expected[-1]
+    again.reply(asks(("run_agent", {"agent": "helper", "task": "wipe"})))
+    (order,) = again.waiting(StartChildren)
+    assert isinstance(order, Call)
+    assert isinstance(order.request, StartChildren)
+    assert strict in order.request.policies
+
+
+def test_what_a_fork_was_given_is_in_its_log_and_cannot_be_taken_out() -> None:
+    """The log names the LLM and has the policy; without it, the first verdict that followed from it does not follow."""
+    strict = Policy(rules=(deny("wipe"), allow()))
+    fork = strict_fork(loaded_thread(agent_spec(policy=Policy(rules=(allow(),))), features=FORKS), strict, llm="other")
+    event = next(event for event in fork.log if isinstance(event, RunForked))
+    assert (event.llm, event.policies) == ("other", (strict,))
+    assert fork.state.fork
+    assert fork.state.fork.view()["policies"] == [strict.hash]
+    assert fault(fork.log) is None
+    bare = [e.model_copy(update={"policies": ()}) if isinstance(e, RunForked) else e for e in fork.log]
+    wrong = fault(bare)
+    assert wrong
+    assert fork.log[wrong.position].type in ("llm_replied", "verdict_given")
+
+
+def test_a_fork_keeps_the_policy_of_its_originals_agent_where_its_start_says_so() -> None:
+    """So the gateway starts one with another agent: whoever may fork there escapes no rule by choosing an agent."""
+    original = loaded_thread(agent_spec(policy=Policy(rules=(deny("wipe"), allow()))), features=FORKS)
+    original.spec = agent_spec(policy=Policy(rules=(allow(),)))
+    for keeps, verdict in ((False, "allow"), (True, "deny")):
+        fork = original.fork(task="go on", agent="bold", keeps_policy=keeps)
+        fork.load(FORKS)
+        fork.update("lift", {"constraint": 0, "by": "alice"})
+        fork.reply(calls("wipe", first=50))
+        assert verdicts(fork)[0][0] == verdict
+
+
+def test_a_fork_keeps_no_policy_where_no_agent_is_loaded_and_does_not_begin() -> None:
+    """A later run of a thread has no agent yet when its task is there: a fork at that event is no way around a rule."""
+    original = loaded_thread(agent_spec(policy=Policy(rules=(deny("wipe"), allow()))), features=FORKS)
+    original.cancel()
+    original.archive()
+    original.reopen("and on")
+    original.load_thread()
+    assert (original.state.spec, original.log[-1].type) == (None, "user_message_received")
+    assert refused(original.fork(task="go on", agent="bold", keeps_policy=True)).startswith("no agent is loaded")
+    assert not original.fork(task="go on", agent="bold").run.end, "whoever has the fleet key may"
+
+
+def refused(thread: Thread) -> str:
+    """Return why a thread did not begin."""
+    assert thread.run.end
+    assert thread.run.end.failure
+    assert thread.run.end.failure.cause == START_REFUSED
+    return thread.run.end.failure.message
+
+
+def test_a_policy_judges_once_and_forks_of_forks_have_few() -> None:
+    """The same policy is given again without effect; more than a call may be judged by in time are refused."""
+    thread = loaded_thread(features=FORKS)
+    strict = Policy(rules=(deny("wipe"), allow()))
+    for number in range(3):
+        thread = thread.fork(name=f"same{number}", task="go on", policies=(strict, strict))
+        thread.load(FORKS)
+    assert thread.state.origin.policies == (strict,)
+    others = [Policy(rules=(deny(f"tool{number}"), allow())) for number in range(MOST_GIVEN)]
+    thread = thread.fork(name="many", task="go on", policies=tuple(others[1:]))
+    thread.load(FORKS)
+    assert refused(thread.fork(name="more", task="go on", policies=(others[0],))).startswith("too many policies")
+    assert not thread.fork(name="again", task="go on", policies=(others[1],)).run.end
+
+
+def test_a_plain_start_gives_a_fork_nothing() -> None:
+    """LLM and policies of a start without a seal are refused with it."""
+    point = ForkPoint(thread="t", position=3, head=64 * "0")
+    forged = RunInput(task="go", fork=point, llm="mine", policies=(Policy(rules=(allow(),)),))
+    assert refusal(forged, first_run_id="r", started_at=NOW)
+    assert not {"llm", "policies", "keeps_policy", "fork"} & RunInput.PLAIN
 
 
 def test_folders_of_forks_are_named_apart() -> None:

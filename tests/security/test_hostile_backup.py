@@ -18,6 +18,7 @@ from holdfast.runtime.keeping.restore import restore
 from holdfast.runtime.keeping.source import Source
 from holdfast.runtime.stores.artifacts import FolderArtifacts, PostgresArtifacts
 from holdfast.runtime.stores.blocks import pack
+from holdfast.runtime.stores.threads import PostgresThreads
 from tests.keeping import add_thread, lines_of, new_pool
 
 SQL = "x'; DROP SCHEMA holdfast CASCADE; --"
@@ -136,7 +137,7 @@ ATTACKS: list[tuple[Callable[[Path], None], str]] = [
     (lambda folder: rewrite(folder, lambda m: m["parts"][0].update(bytes=2**60)), "parts.0.bytes"),
     (edit("events", stop=2**31 - 1), "is missing, or out of place"),
     (edit("events", size=2**40), "size"),
-    (edit("events", thread=SQL), "has the log of another one"),
+    (edit("events", thread=SQL), "it has the log of another one"),
     (edit("events", thread=""), "thread"),
     (edit("events", thread="a\0b"), "NUL"),
     (edit("events", extra=1), "extra"),
@@ -166,6 +167,39 @@ async def test_no_altered_backup_is_restored(stack: Stack, tmp_path: Path) -> No
         async with empty.connection() as connection:
             for table in ("threads", "events", "effects", "memories", "artifacts"):
                 assert (await connection.execute(f"SELECT FROM holdfast.{table}")).rowcount == 0
+
+
+def damage_last_event(folder: Path) -> None:
+    """Alter the last event of the first thread, in a block that is right for it."""
+    rows = rows_of(folder, "events")
+    lines = lines_of(rows[0]["thread"])
+    (block,) = pack(0, [*lines[:-1], lines[-1].replace(b"completed", b"cancelled")])
+    rows[0] |= {"size": block.size, "body": base64.urlsafe_b64encode(block.body).decode()}
+    replace_rows(folder, "events", rows)
+
+
+async def test_a_damaged_thread_is_left_out_whole_and_named(stack: Stack, tmp_path: Path) -> None:
+    """Whoever asks for that gets all other threads, and not one event of it; what it did stays in the ledger."""
+    async with new_pool(stack.database_url) as (url, pool):
+        for thread in ("a", "b", "c"):
+            await add_thread(pool, thread)
+        await back_up(url, tmp_path / "good", artifacts=None)
+        first = rows_of(tmp_path / "good", "events")[0]["thread"]
+        attacks = (damage_last_event, edit("events", stop=2), edit("events", position=1), edit("events", thread=SQL))
+        for number, attack in enumerate(attacks):
+            folder, named = tmp_path / f"{number}" / "backup", SQL if number == len(attacks) - 1 else first
+            shutil.copytree(tmp_path / "good", folder)
+            attack(folder)
+            with pytest.raises(BackupInvalid, match="--without-damaged"):
+                Source(folder).check()
+            async with new_pool(stack.database_url) as (_, empty):
+                source = Source(folder, without_damaged=True)
+                done = await restore(source, empty, PostgresArtifacts(empty))
+                assert (done.threads, list(done.damaged)) == ({"a", "b", "c"} - {first}, [named])
+                assert await PostgresThreads(empty).length(named) == 0
+                assert done.effects == 3
+                again = await restore(Source(folder, without_damaged=True), empty, PostgresArtifacts(empty))
+                assert again == done, "it can be repeated"
 
 
 async def test_text_of_a_backup_is_never_sql(stack: Stack, tmp_path: Path) -> None:

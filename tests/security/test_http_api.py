@@ -4,6 +4,8 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -12,8 +14,11 @@ import pytest
 
 from holdfast import Agent, Catalog, ImageBlock, Policy, allow, tool
 from holdfast.log.references import left_out
-from holdfast.runtime.gateway import app
-from holdfast.runtime.gateway.limits import BODY_BYTES
+from holdfast.portable.manifest import Exported
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.gateway import app, exports, limits
+from holdfast.runtime.gateway.limits import BODY_BYTES, Message, Receive, Send
+from holdfast.runtime.gateway.places import Places
 from holdfast.runtime.gateway.quotas import Quota
 from holdfast.runtime.portable import export
 from holdfast.runtime.reading.record import Evidence
@@ -21,6 +26,7 @@ from holdfast.runtime.stores.artifacts import FolderArtifacts
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_gateway import bearer
 from tests.integration.test_http_api import LONG, gateway_of, http_site, named, settled
+from tests.integration.test_http_api import POLICY as CLERKS
 from tests.rig import StartRig, eventually
 
 JSON = dict[str, Any]
@@ -308,6 +314,37 @@ async def test_huge_waits_and_pages_are_bounded(rig: StartRig, tmp_path: Any) ->
         assert long.status_code == 413
 
 
+async def test_a_fork_over_http_is_judged_no_less_strictly(rig: StartRig, tmp_path: Any) -> None:
+    """With another agent, the original's policy judges, too; a policy of the caller's comes beside them; no caller
+    selects an LLM. What is no policy is refused, and one that would take long, and a place without the original's.
+    """
+    async with http_site(rig, tmp_path) as (http, worker):
+        path = f"/threads/{named()}"
+        await http.put(path, json={"task": "Hello", "agent": "clerk"})
+        await settled(http, path.removeprefix("/threads/"), "end")
+        loose = Policy(rules=(allow(),))
+        given = {"say": "on", "agent": "sleeper", "policy": loose.model_dump(mode="json")}
+        made = await http.post(f"{path}/forks", json=given)
+        assert made.status_code == 201, made.text
+        threads = Threads(worker.client, record=worker.threads)
+        read = partial(threads.state, made.json()["thread"], use_worker=False)
+        state = await eventually(read, lambda state: state["fork"])
+        assert state["fork"]["policies"] == [CLERKS.hash, loose.hash]
+        wrong: JSON
+        for wrong in (
+            {"llm": "dear"},
+            {"policy": {"rules": [{"verdict": "perhaps"}]}},
+            {"policy": {"rules": [{"verdict": "allow", "when": "import os"}]}},
+            {"policy": {"rules": [{"verdict": "deny", "when": "args.a.exists(x, args.a.exists(y, x == y))"}]}},
+            {"policy": {"rules": [{"verdict": "deny"}] * 2_000}},
+            {"policy": {"approvers": [{"name": f"a{number}"} for number in range(10_000)]}},
+            {"at": 1, "agent": "sleeper"},
+            {"policies": []},
+            {"keeps_policy": False},
+        ):
+            assert (await http.post(f"{path}/forks", json={"say": "on", **wrong})).status_code == 422, wrong
+
+
 def exporting(http: httpx2.AsyncClient, path: str) -> Callable[[], Awaitable[int]]:
     """Return what exports once, and returns the status: 429 for a moment after an export that has just been sent."""
 
@@ -378,6 +415,91 @@ async def test_an_export_costs_the_gateway_little(
         assert LONG in exported.text
         assert len(limits) > 1
         assert set(limits) == {1_000}
+
+
+Pass = Callable[[float], Awaitable[None]]
+
+
+@pytest.fixture
+async def elapse(monkeypatch: pytest.MonkeyPatch) -> Pass:
+    """What lets so many seconds pass for the event loop, at once: its timers are due, and run."""
+    loop, skipped = asyncio.get_running_loop(), 0.0
+    clock = loop.time
+    monkeypatch.setattr(loop, "time", lambda: clock() + skipped)
+
+    async def elapse(seconds: float) -> None:
+        nonlocal skipped
+        skipped += seconds
+        for _ in range(3):  # one round finds the timers that are due, the next runs what they wake
+            await asyncio.sleep(0)
+
+    return elapse
+
+
+async def test_a_caller_that_does_not_read_its_export_loses_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elapse: Pass
+) -> None:
+    """Whoever reads, however slowly, gets all of it; who stops reading keeps neither the place nor the file."""
+    monkeypatch.setattr(exports, "PART_BYTES", 10)
+    exported = Exported("t", 1, "0" * 64, 100, signed=False, redacted=False, left_out=())
+    places, sent = Places("exports", 1, 1), list[bytes]()
+
+    async def slowly(message: Message) -> None:
+        await elapse(exports.STALL_SECONDS * 0.8)
+        sent.append(message.get("body", b""))
+
+    async def never(message: Message) -> None:
+        await elapse(exports.STALL_SECONDS)
+        await asyncio.Event().wait()
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        return {}
+
+    for send, fails in ((slowly, False), (never, True), (slowly, False)):
+        (path := tmp_path / "file").write_bytes(b"x" * 100)
+        file = path.open("rb")
+        places.enter("alice")
+        response = exports.ExportResponse(file, exported, places=places, caller="alice")
+        sent.clear()
+        (ended,) = await asyncio.gather(response({"type": "http"}, receive, send), return_exceptions=True)
+        assert (file.closed, isinstance(ended, Exception)) == (True, fails)
+        assert fails or b"".join(sent) == b"x" * 100
+        with places.place("alice"):
+            pass
+
+
+async def test_a_response_may_take_long_as_long_as_it_makes_progress(elapse: Pass) -> None:
+    """An export that is written for longer than a response may take to begin is sent; one that stalls is a 503."""
+
+    async def writing(scope: Message, receive: Receive, send: Send) -> None:
+        scope["state"]["caller"] = "alice"
+        for _ in range(int(scope["path"].removeprefix("/"))):
+            await elapse(limits.ANSWER_SECONDS * 0.8)
+            scope["state"]["progress"]()
+        if scope["path"] == "/0":
+            await elapse(limits.ANSWER_SECONDS)
+            await asyncio.Event().wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        scope["state"]["progress"]()  # the time of a response that has begun is its own
+        await elapse(limits.ANSWER_SECONDS * 2)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def sent_for(path: str) -> list[int]:
+        found = list[int]()
+
+        async def send(message: Message) -> None:
+            found.append(message.get("status", 0))
+
+        async def receive() -> Message:
+            return {"type": "http.request"}
+
+        scope = {"type": "http", "method": "GET", "path": path, "headers": [(b"authorization", b"x")]}
+        await limits.Limits(writing)(scope, receive, send)
+        return found
+
+    assert (await sent_for("/0"))[0] == 503
+    assert await sent_for("/12") == [200, 0], "all of it is sent"
 
 
 async def test_starts_count_towards_the_quota(rig: StartRig, tmp_path: Any) -> None:

@@ -245,7 +245,7 @@ async def test_a_rewritten_log_does_not_follow(rig: StartRig, pool: AsyncConnect
             (without(ApprovalRequested, DecisionReceived), ToolCallStarted, "leads to approval_requested"),
             (without(DecisionReceived), ToolCallStarted, "was not allowed to run: it is awaiting_approval"),
             (with_one_vote, DecisionReceived, "has to be waiting_for_quorum"),
-            (with_forged_keys, ApprovalRequested, "its digest is"),
+            (with_forged_keys, AgentLoaded, "its digests are not those"),
             (with_another_payment, ApprovalRequested, "its digest is"),
             (without(AgentLoaded), LLMReplied, "nothing that came before leads to it"),
         ]

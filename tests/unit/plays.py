@@ -56,8 +56,9 @@ from holdfast.tools.spec import ToolSpec
 from tests.examples import examples
 from tests.unit.runs import Thread, agent_spec, tool_spec
 
-SEEDS = st.integers(0, examples(30, 60) - 1)
-"""Seeds of the plays: few enough that all tests share them and each is played once."""
+PLAYS = examples(30, 60)
+"""How many plays there are: few enough that all tests share them and each is played once."""
+SEEDS = st.integers(0, PLAYS - 1)
 
 DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 PEOPLE = ("alice", "bob", "carol", "dave")
@@ -138,6 +139,7 @@ class Play:
 
     def __init__(self, seed: int, steps: int = 150) -> None:
         self.chance = random.Random(seed)
+        self.losses = random.Random(seed)
         self.rates = {
             "crowded": self.chance.choice([0, 0.05, 0.3]),
             "overflow": self.chance.choice([0, 0.1, 0.5]),
@@ -222,11 +224,11 @@ class Play:
             case dice if dice < 0.96:
                 thread.reset()
             case dice if dice < 0.99:
-                name = chance.choice([*sorted(SIGNALS), "what?", ""])
+                name = chance.choice([*sorted({*SIGNALS} - {"move"}), "what?", ""])
                 garbage = chance.choice(GARBAGE)
                 for _ in range(RECORDED if self.flooded and name != "say" else 1):
                     thread.signal(name, garbage)
-                thread.update(chance.choice(sorted({*UPDATES} - {"compact", "pause"})), chance.choice(GARBAGE))
+                thread.update(chance.choice(sorted({*UPDATES} - {"compact", "pause", "move"})), chance.choice(GARBAGE))
                 self._delegate()
             case _ if not thread.run.log.length:
                 pass  # stopping a thread before its past is read would lose decisions
@@ -367,7 +369,9 @@ class Play:
         tokens = chance.choice([1_500, 4_000]) if chance.random() < self.rates["long"] else 10
         usage = Usage(prompt_tokens=tokens, completion_tokens=1)
         step = thread.state.steps.count
-        if thread.state.ending.learning == "asked" and chance.random() < 0.3:
+        if thread.state.account.limits and self.losses.random() < 0.2:
+            thread.lose(request_tokens=20)
+        elif thread.state.ending.learning == "asked" and chance.random() < 0.3:
             thread.refuse(LLM_REJECTED)
         elif chance.random() < self.rates["end"]:
             thread.reply(LLMReply(message=AssistantMessage(content=f"done at {step}"), usage=usage))
@@ -394,7 +398,9 @@ class Play:
 
     def _reply_to_compaction(self) -> None:
         thread, chance = self.thread, self.chance
-        if chance.random() < self.rates["overflow"] / 2:
+        if thread.state.account.limits and self.losses.random() < 0.2:
+            thread.lose(request_tokens=20)
+        elif chance.random() < self.rates["overflow"] / 2:
             thread.refuse(CONTEXT_TOO_LONG)
         elif chance.random() < self.rates["overflow"]:
             made = (ToolCall(id="f", name="look", arguments="{}"),)

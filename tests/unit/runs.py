@@ -25,17 +25,19 @@ from holdfast.llm.outages import Outage
 from holdfast.log.event_log import event_line, first_altered
 from holdfast.log.events import AgentEvent, UserMessageReceived
 from holdfast.log.fork_point import ForkPoint
+from holdfast.log.import_point import ImportPoint
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
 from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.contracts import (
+    LLM_LOST,
     NOT_SETTLED,
     AgentRequest,
     Archived,
     ArchiveRequest,
     EffectsRequest,
-    LLMRefused,
+    LLMFailed,
     LLMReply,
     LLMRequest,
     LoadedAgent,
@@ -48,7 +50,7 @@ from holdfast.run.contracts import (
     ToolOutcome,
     ToolRequest,
 )
-from holdfast.run.features import FORKS
+from holdfast.run.features import FORKS, MOVES
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
 from holdfast.run.snapshot import snapshot_of
@@ -220,12 +222,12 @@ class Thread:
         *details: Any,
         cancelled: bool = False,
         final: bool = True,
-        refused: LLMRefused | None = None,
+        proof: LLMFailed | None = None,
     ) -> None:
         """Fail a call in progress, finally unless `final` is false."""
         del self.in_progress[call.id]
         self._observe()
-        self.run.failed(call.id, Failure(cause, message, cancelled, final, details, refused))
+        self.run.failed(call.id, Failure(cause, message, cancelled, final, details, proof))
         self._carry_out()
 
     def load(self, features: int = 0) -> None:
@@ -270,8 +272,15 @@ class Thread:
         assert isinstance(call.request, LLMRequest)
         refused = None
         if call.request.budgeted:
-            refused = LLMRefused(answers=call.request.order, cause=cause, outage=Outage.from_details(details))
-        self.fail(call, cause, "no", *details, refused=refused)
+            refused = LLMFailed(answers=call.request.order, cause=cause, outage=Outage.from_details(details))
+        self.fail(call, cause, "no", *details, proof=refused)
+
+    def lose(self, cause: str = LLM_LOST, *, attempts: int = 1, request_tokens: int = 100) -> None:
+        """Fail the LLM call after attempts that may have cost something, as the activity does."""
+        (call,) = self.waiting(LLMRequest)
+        assert isinstance(call, Call)
+        proof = LLMFailed(answers=call.request.order, cause=cause, lost=attempts, request_tokens=request_tokens)
+        self.fail(call, cause, proof=proof)
 
     def finish(self, number: int, content: str = "done", status: str = "ok") -> None:
         """End a tool call."""
@@ -376,6 +385,29 @@ class Thread:
         thread.end(call, LoadedThread(snapshot=snapshot_of(events)))
         if not thread.closed:
             thread.archive()
+        return thread
+
+    def moved(self) -> "Thread":
+        """Move the thread away, to its end; tools in progress return."""
+        assert self.update("move", {"by": "carol"})["outcome"] == "accepted"
+        for number in self.running_calls:
+            self.finish(number)
+        while not self.closed:
+            self.archive()
+        return self
+
+    def imported(self, spec: AgentSpec | None = None, *, signer: str = "k", **begin: Any) -> "Thread":
+        """Return this thread in another place, whose agent is `spec`, after the import of its log."""
+        events = self.log
+        point = ImportPoint(position=len(events) - 1, head=events[-1].digest, manifest=64 * "0", signer=signer)
+        given: dict[str, Any] = {"task": "", "by": "carol", "resume": True, "imported": point, "features": MOVES}
+        thread = Thread(spec or self.spec, **({"name": self.name} | given | begin))
+        thread.events, thread.record = events, [event_line(event) for event in events]
+        (call,) = thread.waiting(ThreadRequest)
+        thread.end(call, LoadedThread(snapshot=snapshot_of(events)))
+        if not thread.closed and thread.waiting(AgentRequest):
+            thread.load(MOVES)
+            thread.load_effects()
         return thread
 
     @contextmanager

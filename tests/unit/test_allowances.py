@@ -344,7 +344,7 @@ class Tree:
 
     def call(self, account: Account) -> Account:
         """Make an LLM call, which costs less or more than expected."""
-        cost = account.capped(Cost(tokens=self.chance.randint(1, 4_000)))
+        cost = Cost(tokens=min(account.left("tokens"), self.chance.randint(1, 4_000)))
         if not cost.tokens:
             return account
         actual = self.chance.randint(0, cost.tokens if self.exact else 2 * cost.tokens)

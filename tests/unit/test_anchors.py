@@ -10,7 +10,7 @@ import pytest
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import SettingsError
 from holdfast.log.node_seals import NodeSeal, read_seal
-from holdfast.runtime.anchors.folder import FolderAnchor, read_lines
+from holdfast.runtime.anchors.folder import AnchoredLines, FolderAnchor
 from holdfast.runtime.anchors.sealer import Sealer
 from holdfast.runtime.anchors.setting import anchor_folders, read_anchors
 from holdfast.runtime.anchors.webhook import SealRefused
@@ -32,6 +32,11 @@ def settings(home: Path, **given: str) -> Settings:
 def names_in(folder: Path) -> list[str]:
     """Return the names of what is in a folder."""
     return sorted(path.name for path in folder.iterdir())
+
+
+def lines_in(place: Path, thread: str = "rel-1") -> list[bytes]:
+    """Return the lines that an anchor has of a thread."""
+    return list(AnchoredLines([place], thread))
 
 
 class Kept:
@@ -69,7 +74,7 @@ async def test_workers_that_append_at_the_same_time_lose_no_line(tmp_path: Path)
     with ThreadPoolExecutor(8) as pool:
         for number in range(1, 101):
             pool.submit(anchors[number % 2]._append, seal_of(number))
-    found = [read_seal(line) for line in read_lines([tmp_path], "rel-1")]
+    found = [read_seal(line) for line in lines_in(tmp_path)]
     assert sorted(seal.events for seal in found if seal and seal.is_signed()) == list(range(1, 101))
 
 
@@ -81,7 +86,7 @@ async def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
     with file.open("ab") as opened:
         opened.write(seal_of(2).line()[:40])
     await anchor.put(seal_of(3))
-    found = [read_seal(line) for line in read_lines([tmp_path], "rel-1")]
+    found = [read_seal(line) for line in lines_in(tmp_path)]
     assert [seal.events if seal else None for seal in found] == [1, None, 3]
 
 
@@ -92,7 +97,7 @@ async def test_a_threads_id_names_no_path(tmp_path: Path, thread: str) -> None:
     folder.mkdir()
     await FolderAnchor(folder).put(seal_of(1, thread=thread))
     assert [file.parent.parent for file in tmp_path.rglob("*.jsonl")] == [folder]
-    assert len(read_lines([folder], thread)) == 1
+    assert len(lines_in(folder, thread)) == 1
 
 
 async def test_a_folder_that_is_not_mounted_gets_no_seals(tmp_path: Path) -> None:
@@ -112,10 +117,10 @@ def test_seals_are_also_read_from_files_of_any_threads(tmp_path: Path) -> None:
     """Of what a webhook has received, only lines about the thread count; a place that is missing is named."""
     file = tmp_path / "received.jsonl"
     file.write_bytes(b"\n".join([seal_of(1).line(), seal_of(2, thread="rel-2").line(), b"no seal"]))
-    assert read_lines([file], "rel-1") == [seal_of(1).line(), b"no seal"]
-    assert read_lines([tmp_path], "rel-1") == []
+    assert lines_in(file) == [seal_of(1).line(), b"no seal"]
+    assert lines_in(tmp_path) == []
     with pytest.raises(SettingsError, match=r"gone cannot be read.*HOLDFAST_ANCHORS"):
-        read_lines([tmp_path / "gone"], "rel-1")
+        lines_in(tmp_path / "gone")
 
 
 def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
@@ -171,7 +176,7 @@ async def test_without_a_place_for_the_key_seals_are_off(tmp_path: Path) -> None
         assert key is not None
         assert public_key(key) in said[1]
         assert key not in said[1]
-        (line,) = await eventually(lambda: asyncio.to_thread(read_lines, [tmp_path], "rel-1"), bool)
+        (line,) = await eventually(lambda: asyncio.to_thread(lines_in, tmp_path), bool)
     kept = read_seal(line)
     assert kept is not None
     assert (kept.node, kept.is_signed()) == (public_key(key), True)
@@ -215,7 +220,7 @@ def test_verify_is_told_whose_seals_count(tmp_path: Path) -> None:
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},https://seals.example")
     found = given_anchors(here, (), [str(file)])
     assert found is not None
-    assert (list(found.places), found.nodes) == ([tmp_path], frozenset({NODE, other}))
+    assert (list(found.places), found.nodes) == ([tmp_path], {NODE: None, other: None})
     assert given_anchors(settings(tmp_path), (), ()) is None
     for nodes, words in (
         ([str(tmp_path / "gone")], "neither a public key nor a file"),

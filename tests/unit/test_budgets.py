@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.agents.agent import Limits
+from holdfast.agents.agent import Limits, Memory
 from holdfast.authority.policy import Extensions, Policy, Terms, allow
 from holdfast.budget.account import LLM_CALL, Account, Cost, TokenPrice
 from holdfast.budget.budget import LIMITS, Amounts, Budget, read_amounts
@@ -22,19 +22,23 @@ from holdfast.log.events import (
     BudgetLow,
     BudgetReserved,
     BudgetSpent,
+    LearningSkipped,
+    LLMCallLost,
     LLMReplied,
     RunBlocked,
     SignalRejected,
     ToolCallFinished,
     ToolCallStarted,
 )
+from holdfast.run.budgeting import last_call
 from holdfast.run.commands import Call
 from holdfast.run.contracts import (
     CONTEXT_TOO_LONG,
+    LLM_LOST,
     LLM_REJECTED,
     NOT_SEALED,
     ArchiveRequest,
-    LLMRefused,
+    LLMFailed,
     LLMReply,
     LLMRequest,
     Notice,
@@ -46,6 +50,7 @@ from holdfast.runtime.llm.prices import cost_of, token_price
 from tests.security.people import PEOPLE
 from tests.unit.runs import UNGUARDED, Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.test_audit import fault
+from tests.unit.test_ending import keeper
 from tests.unit.test_outages import failed
 
 PRICE = TokenPrice(request=250, reply=2_000)
@@ -333,13 +338,14 @@ def test_time_counts_only_while_the_run_works() -> None:
 
 
 @pytest.mark.parametrize("cause", [LLM_REJECTED, CONTEXT_TOO_LONG])
-@pytest.mark.parametrize(("costly", "charged"), [(0, 0), (2, 2)])
-def test_what_was_sent_before_a_refusal_is_charged(cause: str, costly: int, charged: int) -> None:
-    """A refusal costs nothing; the attempts before it that had sent their requests may have."""
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_refusal_costs_only_what_it_proves_to_have_cost(cause: str, lost: int) -> None:
+    """The provider's costs nothing; where middleware refuses what was sent, its request counts."""
     thread = budgeted(Budget(tokens=100_000))
-    request = thread.state.account.request_tokens
-    thread.refuse(cause, failed(3).model_copy(update={"costly": costly}).model_dump(mode="json"))
-    assert thread.state.account.spent.tokens == charged * request
+    thread.lose(cause, attempts=lost, request_tokens=70)
+    assert thread.state.account.spent.tokens == lost * 70
+    assert len(events_of(thread, LLMCallLost)) == bool(lost)
+    assert thread.state.blocked
     thread.check_consistent()
     assert fault(thread.log) is None
 
@@ -356,8 +362,8 @@ def test_a_refusal_without_proof_is_a_lost_call(cause: str, proof: dict[str, str
     assert isinstance(call, Call)
     refused = None
     if proof is not None:
-        refused = LLMRefused.model_validate({"answers": call.request.order, "cause": cause} | proof)
-    thread.fail(call, cause, "no", failed(3).model_dump(mode="json"), refused=refused)
+        refused = LLMFailed.model_validate({"answers": call.request.order, "cause": cause} | proof)
+    thread.fail(call, cause, "no", failed(3).model_dump(mode="json"), proof=refused)
     assert thread.state.blocked
     assert thread.state.blocked.cause == NOT_SEALED
     thread.signal("retry", {"by": "alice"})
@@ -410,6 +416,64 @@ def test_a_failed_last_call_can_be_made_again() -> None:
     thread.reply(says("so far"))
     assert thread.state.blocked
     assert thread.state.blocked.cause == "BudgetSpent"
+    check(thread)
+
+
+def test_a_lost_call_is_charged_with_its_request_and_made_again() -> None:
+    """The next call says how many were lost, until one has an answer."""
+    thread = budgeted(Budget(tokens=100_000, steps=9))
+    thread.lose(request_tokens=70)
+    thread.lose(attempts=2, request_tokens=70)
+    (call,) = thread.waiting(LLMRequest)
+    assert isinstance(call, Call)
+    assert isinstance(call.request, LLMRequest)
+    assert call.request.lost == 3
+    assert settled(thread) == (0, 210)
+    thread.reply(says("done"))
+    assert settled(thread) == (1, 221)
+    assert thread.state.account.lost == 0
+    check(thread)
+
+
+def test_what_was_lost_before_the_last_call_takes_no_attempt_from_it() -> None:
+    """Three of its own attempts may be lost, whatever the step has lost before."""
+    thread = budgeted(Budget(tokens=30_000))
+    left = last_call(thread.state).tokens + 100  # the notice that the budget is low is sent with it, too
+    thread.lose(attempts=5, request_tokens=(30_000 - left) // 5)
+    assert thread.state.account.closing == "asked"
+    thread.lose(request_tokens=1_000)
+    thread.lose(request_tokens=1_000)
+    assert thread.calling_llm()
+    thread.lose(request_tokens=1_000)
+    assert (thread.calling_llm(), thread.state.status) == (False, "blocked")
+    check(thread)
+
+
+@pytest.mark.parametrize("proof", [None, "7.other"], ids=["none", "of another call"])
+def test_a_lost_call_without_proof_is_not_made_again(proof: str | None) -> None:
+    """It blocks the run and counts as reserved: else anybody could have a run call its LLM over and over."""
+    thread = budgeted(Budget(tokens=100_000))
+    estimate = events_of(thread, BudgetReserved)[-1].tokens
+    (call,) = thread.waiting(LLMRequest)
+    forged = LLMFailed(answers=proof, cause=LLM_LOST, lost=1, request_tokens=0) if proof else None
+    thread.fail(call, LLM_LOST, "no", proof=forged)
+    assert thread.state.blocked
+    assert thread.state.blocked.cause == NOT_SEALED
+    thread.signal("retry", {"by": "alice"})
+    assert settled(thread) == (0, estimate)
+    check(thread)
+
+
+def test_learning_ends_where_the_budget_has_no_room_to_ask_again() -> None:
+    """The run has its answer, and ends."""
+    spec = keeper(memory=Memory(learn=True))
+    thread = budgeted(Budget(tokens=4_000), tools=spec.tools, policy=spec.policy, memory=spec.memory)
+    thread.reply(says("done"))
+    thread.lose(request_tokens=100)
+    assert thread.calling_llm()
+    thread.lose(request_tokens=3_500)
+    assert thread.state.outcome == "completed"
+    assert events_of(thread, LearningSkipped)
     check(thread)
 
 

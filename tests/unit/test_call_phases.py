@@ -38,10 +38,12 @@ from holdfast.log.events import (
     DormancyBegan,
     LearningRequested,
     LearningSkipped,
+    LLMCallLost,
     LLMReplied,
     MemoryRecalled,
     MessageAwaited,
     MessageTaken,
+    MoveRequested,
     ReconcileRequested,
     RefusalsCounted,
     ReplyRejected,
@@ -51,6 +53,7 @@ from holdfast.log.events import (
     RunContinued,
     RunFinished,
     RunForked,
+    RunImported,
     RunPaused,
     RunReset,
     RunResumed,
@@ -71,6 +74,7 @@ from holdfast.log.events import (
     WakeReceived,
 )
 from holdfast.log.fork_point import ForkPoint
+from holdfast.log.import_point import ImportPoint
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import Authority
@@ -128,7 +132,10 @@ ABOUT_ONE: list[tuple[AgentEvent, dict[Phase, Phase]]] = [
             "allowed": "awaiting_approval",
         },
     ),
-    (ReconcileRequested(request=request("2", "reconcile")), {"started": "outcome_unknown"}),
+    (
+        ReconcileRequested(request=request("2", "reconcile")),
+        {"started": "outcome_unknown", "orphaned": "outcome_unknown"},
+    ),
     (decision("approve"), {"awaiting_approval": "allowed"}),
     (decision("approve", "waiting_for_quorum"), AWAITS),
     (decision("absent", "waiting_for_quorum"), UNKNOWN),
@@ -166,7 +173,9 @@ UNRELATED: list[AgentEvent] = [
     RunUnblocked(by="alice"),
     RunPaused(by="alice"),
     RunResumed(by="alice"),
+    MoveRequested(by="alice"),
     RunFinished(outcome="failed"),
+    RunFinished(outcome="moved"),
     UserMessageReceived(content="more", position=9),
     TaskRefined(refinement=1, kind="narrow", text="less", by="alice", position=8),
     MessageTaken(message=5),
@@ -176,6 +185,7 @@ UNRELATED: list[AgentEvent] = [
     AgentLoaded(spec=agent_spec(), spec_hash="h", workspace="/w"),
     MemoryRecalled(tiers=()),
     ReplyRejected(reason="r"),
+    LLMCallLost(attempts=1, request_tokens=1),
     ContextExceeded(message="m"),
     CompactionRequested(by="alice"),
     ConstraintLifted(constraint=1, by="alice"),
@@ -201,6 +211,7 @@ REFUSED: list[AgentEvent] = [
     BudgetSpent(limit="steps"),
     BudgetExtended(by="alice", more=Amounts(steps=1)),
     RunForked(thread="u", first_run_id="r", origin="x", point=ForkPoint(thread="x", position=1, head=64 * "0")),
+    RunImported(run_id="r2", first_run_id="r2", point=ImportPoint(position=1, head=64 * "0", manifest=64 * "0")),
     RuleRemembered(rule="1", tool="pay", call_digest="d", by=("alice",)),
     VerdictGiven(number=77, verdict="allow", rule="r"),
     ApprovalRequested(request=request("2", number=77)),

@@ -40,11 +40,15 @@ ANYTHING = st.recursive(
 )
 """All that Python's JSON parser can return, lone surrogates and NaN included."""
 
+EDGES = [edge for bound in (1e-4, 1e15) for edge in (bound, math.nextafter(bound, 0), math.nextafter(bound, math.inf))]
+"""Where the fast path begins and ends."""
+
 ODD_FLOATS = [600.0, 1e-05, 1e-06, 1e-07, 1e16, 5e-324, -0.0, 1e20, 1e21, 1.5, -1e22, 2.0**53, 2.0**60, 0.1, 1e22 / 3]
 
 
 @given(I_JSON)
 @example(ODD_FLOATS)
+@example([sign * edge for edge in EDGES for sign in (1, -1)])
 @example({"\U0001f600": 1, "\ufb33": 2, "\ue000": 3, "a": 4, "": 5})
 @example([MAX_INTEGER, -MAX_INTEGER, True, '\x00\x1f\x7f\u2028"\\/\b'])
 def test_canonical_json_is_rfc_8785(value: Any) -> None:

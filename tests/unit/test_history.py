@@ -40,6 +40,10 @@ EXPECTED = {
     + 4 * ("budget_reserved " + STEP)
     + "budget_low budget_spent budget_reserved llm_replied run_blocked signal_rejected budget_extended budget_extended "
     + ("budget_reserved " + STEP + "budget_reserved " + DONE),
+    "structured": LOADED
+    + "llm_replied reply_rejected llm_replied "
+    + (INVALID + "reply_rejected " + STEP + "llm_replied " + ALLOWED + RAN + "run_finished"),
+    "lost_call": LOADED + "budget_reserved llm_call_lost budget_reserved " + DONE,
     "plain": LOADED
     + "llm_replied "
     + 2 * ALLOWED
@@ -154,12 +158,19 @@ EXPECTED = {
     + "refusals_counted decision_received "
     + (RAN + DONE),
     "reset": LOADED + "run_reset llm_replied " + ASKED + "decision_received tool_call_finished " + DONE,
+    "moved": LOADED
+    + ("llm_replied " + ASKED + "move_requested run_finished run_imported agent_loaded decision_received ")
+    + (RAN + "llm_replied message_awaited move_requested run_finished"),
     "forked": "run_forked tool_call_finished "
     + LOADED
     + "message_taken llm_replied "
     + ASKED
     + "constraint_lifted decision_received "
     + (RAN + DONE),
+    "forked_strictly": "run_forked tool_call_finished "
+    + LOADED
+    + "message_taken llm_replied tool_call_requested verdict_given tool_call_finished "
+    + DONE,
     "by_signal": LOADED
     + "llm_replied "
     + 2 * ASKED

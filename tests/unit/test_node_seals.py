@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.audit.anchors import anchored, misfits, superseded
+from holdfast.audit import anchors
+from holdfast.audit.anchors import accounted_for, sort_out
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.log.node_seals import NodeSeal, make_seal, read_seal
 
@@ -87,8 +88,8 @@ def test_only_seals_of_the_thread_by_trusted_nodes_are_evidence() -> None:
         seal_of(4, namespace="test").line(),
         seal_of(4, key=OTHER).line(),
     ]
-    found = anchored(lines, thread="rel-1", namespace="default", nodes={NODE})
-    assert [seal.events for seal in found.seals] == [2, 5]
+    found = sort_out(lines, log_of(9), thread="rel-1", namespace="default", nodes={NODE: None})
+    assert (found.covered, found.fitting, found.nodes) == (5, 1, {NODE})
     assert [why.split(" (")[0] for why in found.refused] == [
         "no evidence: lines that are not seals",
         "no evidence: seals that their node did not sign",
@@ -96,25 +97,64 @@ def test_only_seals_of_the_thread_by_trusted_nodes_are_evidence() -> None:
         "no evidence: seals of another namespace",
         "no evidence: seals of nodes that are not among the given ones",
     ]
-    assert {seal.node for seal in anchored(lines, thread="rel-1").seals} == {NODE, public_key(OTHER)}
+    assert sort_out(lines, {}, thread="rel-1").nodes == {NODE, public_key(OTHER)}
 
 
 def test_a_log_bears_out_the_seals_that_it_has_led_to() -> None:
     """Another digest, or no event there, does not fit; of a log with a part left out, a missing event is no fault."""
-    seals = (seal_of(2), seal_of(5))
-    assert misfits(seals, log_of(5)) == []
-    assert misfits(seals, log_of(4)) == [seals[1]]
-    assert misfits(seals, log_of(4), whole=False) == []
-    assert misfits(seals, log_of(5) | {1: "f" * 64}) == [seals[0]]
-    assert misfits(seals, log_of(5) | {1: "f" * 64}, whole=False) == [seals[0]]
-    assert misfits(seals, {}) == list(seals)
+    seals = [seal_of(2), seal_of(5)]
+
+    def misfits(digests: dict[int, str], *, whole: bool = True) -> list[NodeSeal]:
+        return sort_out([seal.line() for seal in seals], digests, thread="rel-1", whole=whole).misfits
+
+    assert misfits(log_of(5)) == []
+    assert misfits(log_of(4)) == [seals[1]]
+    assert misfits(log_of(4), whole=False) == []
+    assert misfits(log_of(5) | {1: "f" * 64}) == [seals[0]]
+    assert misfits(log_of(5) | {1: "f" * 64}, whole=False) == [seals[0]]
+    assert misfits({}) == seals
 
 
-def test_a_later_seal_of_the_same_log_explains_an_earlier_one() -> None:
-    """Where a node has sealed the log as it is, later and beyond, a reset came between; else not."""
-    seal = seal_of(5)
-    later = seal_of(5).model_copy(update={"at": AT + timedelta(seconds=1)})
-    assert superseded(seal, [later])
-    assert not superseded(later, [seal])
-    assert not superseded(seal, [later.model_copy(update={"events": 4})])
-    assert not superseded(seal, [])
+def gone_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) -> NodeSeal:
+    """Return a seal which says that a reset has abandoned a log of so many events."""
+    head = head or f"{events - 1:064x}"
+    at = AT + timedelta(seconds=seconds)
+    return make_seal(key, namespace="default", thread="rel-1", events=events, head=head, at=at, gone="reset")
+
+
+def test_a_seal_accounts_for_the_log_that_is_gone_and_for_no_other() -> None:
+    """The same event does, and one before it in that log, by the log itself, or without it by time; nothing beyond."""
+    seal, end = seal_of(5), "e" * 64
+    branch = log_of(8) | {7: end}
+    for gone, branches in (
+        (gone_of(5, seconds=-9), []),  # whatever the clocks say
+        (gone_of(8, end, seconds=-9), [branch]),
+        (gone_of(8, end, seconds=9), []),
+    ):
+        assert accounted_for(seal, [gone], branches, trusting=False) == gone
+        assert accounted_for(seal, [gone], branches, trusting=True) == gone
+    for gone, branches in (
+        (gone_of(4, seconds=9), [branch]),  # it ended before
+        (gone_of(8, end, seconds=-9), []),  # it was gone before
+        (gone_of(8, end, seconds=9), [branch | {4: "f" * 64}]),  # it was another log
+    ):
+        assert accounted_for(seal, [gone], branches, trusting=False) is None
+    stranger = gone_of(5, key=OTHER)
+    assert accounted_for(seal, [stranger], [], trusting=False) == stranger
+    assert accounted_for(seal, [stranger], [], trusting=True) is None
+
+
+def test_a_key_that_was_revoked_counts_until_then() -> None:
+    """Seals from before still count, those from that moment on do not, and they are named."""
+    until = AT + timedelta(seconds=1)
+    early, late = seal_of(2), seal_of(4).model_copy(update={"at": until})
+    late = late.model_copy(update={"signature": sign(KEY, late.signed_bytes())})
+    found = sort_out([early.line(), late.line()], log_of(9), thread="rel-1", nodes={NODE: until})
+    assert (found.covered, len(found.refused), "revoked" in found.refused[0]) == (2, 1, True)
+
+
+def test_more_seals_than_are_looked_at_hide_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What anchors hold takes bounded memory; beyond the bound, a seal that does not fit still accuses."""
+    monkeypatch.setattr(anchors, "MOST", 3)
+    found = sort_out((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")
+    assert (len(found.misfits), found.beyond) == (3, seal_of(5))

@@ -1,6 +1,7 @@
 """The record of an outage of the LLM, and its description."""
 
 import socket
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast import Agent, Catalog
 from holdfast.activities.call_llm import LLM
-from holdfast.activities.outages import earlier_failures
+from holdfast.activities.outages import earlier_failures, recording_failure
 from holdfast.activities.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.base.canonical import canonical
 from holdfast.budget.account import Account, Cost
@@ -23,12 +24,11 @@ from holdfast.llm.outages import KEPT, LLMFailure, Outage
 from holdfast.log.event_log import event_json
 from holdfast.log.events import LLMReplied, RunBlocked
 from holdfast.run.budgeting import actual_cost
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMRequest
 from holdfast.run.details import current_details
 from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
 from holdfast.tools.secrets import Secrets
-from holdfast.transcript.transcript import TranscriptRef
 from tests.security.test_heartbeats import ORDER, attempt
 from tests.unit.runs import agent_spec, loaded_thread
 
@@ -72,7 +72,7 @@ class Transcripts(TranscriptCache):
     def __init__(self, *, readable: bool) -> None:
         self.readable = readable
 
-    async def read(self, ref: TranscriptRef) -> tuple[CachedTranscript, list[bytes]]:
+    async def read(self, request: LLMRequest) -> tuple[CachedTranscript, list[bytes]]:
         """Return an empty transcript.
 
         Raises:
@@ -177,3 +177,37 @@ def test_an_attempt_that_left_no_trace_is_counted() -> None:
     line = event_summary(event_json(event.model_copy(update={"at": AT + timedelta(seconds=9)})))
     words = "after 2 failed attempts in 9 s: InternalServerError: 503: 1 (and 1 attempt that left no trace)"
     assert line.endswith(f", attempt 4), {words}")
+
+
+@pytest.mark.parametrize(("lost", "seconds"), [(0, None), (1, 2), (3, 8), (40, 30)])
+@pytest.mark.parametrize("error", [ApplicationError("503", type="InternalServerError"), OSError("disk full")])
+def test_attempts_that_cost_something_again_and_again_wait_longer(
+    error: Exception, lost: int, seconds: int | None
+) -> None:
+    """Each ends its call, and the next call's attempts wait as if all were of one call."""
+    request = ORDER.model_copy(update={"budgeted": True, "lost": lost})
+
+    def fail() -> None:
+        with recording_failure(request, None, Secrets({})) as made:
+            made.costly = True
+            raise error
+
+    with pytest.raises(type(error) if seconds is None else ApplicationError) as raised:
+        attempt().run(fail)
+    delay = getattr(raised.value, "next_retry_delay", None)
+    assert delay == (None if seconds is None else timedelta(seconds=seconds))
+
+
+def test_an_attempt_after_a_lost_one_ends_the_call() -> None:
+    """It counts those that said so, and those that left no trace; for a run without a budget it counts none."""
+    for budgeted, died, lost in ((True, 0, 1), (True, 2, 3), (False, 2, 0)):
+        env = attempt()
+        env.info = replace(env.info, attempt=4 + died)
+        request = ORDER.model_copy(update={"budgeted": budgeted})
+        before = failed(3).model_copy(update={"costly": 1})
+
+        def look(request: LLMRequest = request, before: Outage = before) -> int:
+            with recording_failure(request, before, Secrets({})) as made:
+                return made.lost
+
+        assert env.run(look) == lost

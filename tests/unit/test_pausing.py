@@ -15,7 +15,7 @@ from holdfast.run.evolve import evolve
 from holdfast.run.pausing import PAUSES
 from holdfast.run.refusals import RECORDED
 from holdfast.run.state import RunState
-from tests.unit.plays import SEEDS, play
+from tests.unit.plays import PLAYS, SEEDS, play
 from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
 
 IDLE = Limits(idle_limit=60)
@@ -58,7 +58,7 @@ def test_nothing_starts_while_a_run_is_paused(seed: int) -> None:
 
 def test_the_plays_pause_and_resume() -> None:
     """The control: runs are paused with work under way, and resumed by people and by time."""
-    events: list[AgentEvent] = [event for seed in range(60) for event in play(seed).thread.log]
+    events: list[AgentEvent] = [event for seed in range(PLAYS) for event in play(seed).thread.log]
     by = {event.by for event in events if isinstance(event, RunResumed)}
     assert by >= {"", "bob"}
     assert sum(isinstance(event, RunPaused) for event in events) > 20

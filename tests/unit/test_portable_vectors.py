@@ -8,25 +8,42 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.portable.members import INTENT, LOG
-from tests.portable_files import FOLDER, MALLORY, SIGNER, export, ours, packed, parts_of, rebuilt
+from holdfast.portable.members import INTENT, LOG, child_member
+from tests.portable_files import (
+    ALICE,
+    FOLDER,
+    MALLORY,
+    SIGNER,
+    export,
+    export_tree,
+    ours,
+    packed,
+    parts_of,
+    rebuilt,
+    sealed,
+)
+from tests.unit.families import family
 from tests.unit.runs import agent_spec, calls, loaded_thread, says
 
 FILE = FOLDER / "portable.json"
 
 
 def files() -> dict[str, bytes]:
-    """Return a small file, the same redacted, and altered copies."""
+    """Return a small file, the same redacted, and altered copies; and so for a tree of runs."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look"))
     thread.finish(1, content="seen")
     thread.reply(says("done"))
     thread.archive()
     sound = export(thread.log, thread="t", rows=())
-    parts = parts_of(sound)
+    parts, tree = parts_of(sound), family()
+    whole = parts_of(export_tree(tree))
+    first, second = child_member(LOG, "1"), child_member(LOG, "1.1")
     return {
         "sound": sound,
         "redacted": export(thread.log, thread="t", rows=(), redact=True),
+        "sealed": (sealing := export(thread.log, thread="t", rows=(), seals=sealed(thread.log, (3, 9), thread="t"))),
+        "a seal of more events": sealing.replace(b'"events":3,"head"', b'"events":4,"head"'),
         "a result changed": sound.replace(b'"content":"seen"', b'"content":"been"'),
         "signed by another": rebuilt(parts, MALLORY),
         "not signed": rebuilt(parts, None),
@@ -38,6 +55,16 @@ def files() -> dict[str, bytes]:
             ]
         ),
         "something after the end": sound + b"\0",
+        "a tree": packed(whole),
+        "a tree, redacted": export_tree(tree, redact=True),
+        "a tree without its sub-agents": export_tree({"": tree[""]}),
+        "a sub-agent without the one above it": rebuilt([part for part in whole if "/1/" not in part[0]], ALICE),
+        "a sub-agent of another thread": rebuilt(
+            [(name, dict(whole)[first] if name == second else content) for name, content in whole], ALICE
+        ),
+        "a result of a sub-agent changed": packed(
+            [(name, content.replace(b'"content":"seen"', b'"content":"been"')) for name, content in whole]
+        ),
     }
 
 

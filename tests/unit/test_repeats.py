@@ -29,7 +29,7 @@ from holdfast.run.evolve import evolve
 from holdfast.run.repeats import RULE
 from holdfast.run.state import RunState
 from holdfast.run.substates.repeats import MAX_COUNT, WINDOW, Repeats
-from tests.unit.plays import SEEDS, play
+from tests.unit.plays import PLAYS, SEEDS, play
 from tests.unit.runs import NOW, Thread, agent_spec, loaded_thread, says
 from tests.unit.test_audit import fault
 from tests.unit.test_dormancy import sleeper
@@ -486,7 +486,7 @@ def test_a_call_never_starts_before_its_time(seed: int) -> None:
 
 def test_the_plays_repeat_calls() -> None:
     """The control: the random threads have delays and notes of the guard."""
-    events: list[AgentEvent] = [event for seed in range(100) for event in play(seed).thread.log]
+    events: list[AgentEvent] = [event for seed in range(PLAYS) for event in play(seed).thread.log]
     assert any(isinstance(event, VerdictGiven) and event.delay for event in events)
     assert any(isinstance(event, ToolCallFinished) and event.repeats for event in events)
 

@@ -11,6 +11,7 @@ from holdfast.errors import TranscriptMismatch
 from holdfast.llm.blocks import ProviderPart, ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage, decode
 from holdfast.log.events import LLMReplied, ToolCallFinished, ToolCallRequested, UserMessageReceived
+from holdfast.run.contracts import LLMRequest
 from holdfast.transcript.transcript import Transcript, TranscriptRef, tool_message
 from tests.unit.runs import ADAPTER, agent_spec, calls
 
@@ -89,7 +90,8 @@ class FakeWorker:
     async def read(self, ref: TranscriptRef | None = None) -> list[bytes]:
         """Return the messages that `call_llm` would send."""
         environment = ActivityEnvironment(client=self.workflow)  # type: ignore[arg-type]
-        _, messages = await environment.run(self.transcripts.read, ref or self.workflow.transcript.ref(SPEC.hash))
+        request = LLMRequest(transcript=ref or self.workflow.transcript.ref(SPEC.hash))
+        _, messages = await environment.run(self.transcripts.read, request)
         return messages
 
     def perform(self, reply: AssistantMessage, *results: str) -> None:

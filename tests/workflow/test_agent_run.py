@@ -72,7 +72,6 @@ def catalog(**agent: Any) -> Catalog:
     return Catalog(agents=[Agent(**values)], tools=[look, pay, wipe, breaks, floods])
 
 
-@pytest.mark.sandbox
 async def test_a_run_calls_tools_and_returns_the_final_reply(rig: StartRig) -> None:
     """Task in, tool calls, result out; the log's chain is valid, and the LLM saw the results in call order."""
     script = steps([together(call("look", at="a"), call("look", at="b")), call("breaks"), say("fine")])
@@ -181,7 +180,7 @@ async def test_messages_of_any_shape_do_no_harm(rig: StartRig) -> None:
 
 @pytest.mark.sandbox
 async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
-    """Another worker that replays the run produces the same events: positions, times, digests."""
+    """Another worker replays the run, in Temporal's sandbox, to the same events: positions, times, digests."""
     script = steps([together(call("look", at="a"), call("pay", amount=1), call("pay", amount=2)), say("done")])
     async with rig(catalog(), script) as r:
         run = await r.start()
@@ -503,7 +502,6 @@ async def test_several_workers_share_runs(rig: StartRig) -> None:
                 assert later.startswith(earlier[:-2])
 
 
-@pytest.mark.sandbox
 async def test_an_update_in_flight_when_the_run_ends_is_answered(rig: StartRig) -> None:
     """The run does not close before it has answered a decision."""
     async with rig(catalog(), steps([call("pay", amount=1), say("done")])) as r:

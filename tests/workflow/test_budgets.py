@@ -5,7 +5,7 @@ from temporalio.client import Client
 
 from holdfast import Agent, Amounts, Budget, Catalog, Limits, NotAccepted, Policy, Thread, allow, tool
 from holdfast.audit.audit import Audit
-from holdfast.log.events import AgentLoaded, BudgetExtended, BudgetReserved, LLMReplied
+from holdfast.log.events import AgentLoaded, BudgetExtended, BudgetReserved, LLMCallLost, LLMReplied
 from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.cli.screens import list_screen, show_screen
 from holdfast.runtime.client.listing import list_threads
@@ -68,10 +68,14 @@ async def test_only_attempts_that_had_sent_their_request_and_were_not_refused_ar
         await run.result()
         events = await check_thread(r.client, run)
         (replied,) = [event for event in events if isinstance(event, LLMReplied)]
-        assert replied.outage
-        assert (replied.outage.failed, replied.outage.costly) == (5, 3)
+        lost = [event for event in events if isinstance(event, LLMCallLost)]
+        assert [event.attempts for event in lost] == [1, 1, 1]
+        outages = [event.outage for event in lost]
+        assert [(each.failed, each.costly) for each in outages if each] == [(1, 1), (3, 1), (1, 1)]
         state = await run.query("state")
-        tokens = 4 * replied.usage.prompt_tokens + replied.usage.completion_tokens
+        requests = sum(event.request_tokens for event in lost)
+        tokens = requests + replied.usage.prompt_tokens + replied.usage.completion_tokens
+        assert requests >= 3 * len(r.llm.requests[0].body) // 4
         assert state["budget"]["limits"][0]["spent"] == str(tokens)
         audit = Audit(run.id)
         audit.take(events)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
+from operator import eq
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +16,7 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
-from holdfast import Agent, Catalog, Policy, allow
+from holdfast import Agent, Catalog, Limits, Policy, allow
 from holdfast.errors import NotAccepted
 from holdfast.log.events import ToolCallFinished, ToolCallStarted, WakeReceived
 from holdfast.runtime.api.thread import Thread
@@ -26,6 +28,9 @@ from tests.replay.scenarios import CATALOG, SCENARIOS, dormant
 from tests.rig import Rig, StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of
 
 WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
+AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
+STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
+STEP = SearchAttributeKey.for_int("HoldfastStep")
 WAITS_FOR = SearchAttributeKey.for_keyword_list("HoldfastWaitsFor")
 SLEEPER = Catalog(
     agents=[Agent(name="a", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)), dormancy=True)]
@@ -129,6 +134,47 @@ async def test_a_reset_into_a_wait_resumes_it(rig: StartRig, client: Client) -> 
         (end,) = [event for event in events if isinstance(event, ToolCallFinished)]
         assert end.text.endswith('"data":{"n":1}}')
         assert len([event for event in events if isinstance(event, ToolCallStarted)]) == 1
+
+
+async def listed(client: Client, thread: str) -> list[Any]:
+    """Return what visibility has of the thread's run that is under way: agent, status, steps and events."""
+    found = client.list_workflows(f"WorkflowId = '{thread}' AND ExecutionStatus = 'Running'")
+    each = [run.typed_search_attributes async for run in found]
+    return [(own.get(AGENT), own.get(STATUS), own.get(STEP), tuple(own.get(WAITS_FOR) or ())) for own in each]
+
+
+async def test_a_run_that_continues_as_new_is_found_by_its_attributes(rig: StartRig, client: Client) -> None:
+    """Only what changes is published: what is listed is the state nevertheless, in each Temporal run."""
+    names = ("one", "two", "three")
+    agent = SLEEPER.agents["a"].model_copy(update={"limits": Limits(history_events=20)})
+    script = steps([*(call("wait_for_event", name=name) for name in names), say("done")])
+    async with rig(Catalog(agents=[agent]), script) as r:
+        run = await r.start()
+        again = client.get_workflow_handle(run.id)
+        for step, name in enumerate(names, 1):
+            now = [("a", "dormant", step, (name,))]
+            await eventually(partial(listed, client, run.id), partial(eq, now))
+            await again.signal("wake", {"event": name})
+        await again.result()
+        last = await again.describe()
+        assert last.run_id != run.first_execution_run_id
+        assert last.typed_search_attributes.get(STATUS) == "completed"
+        assert not last.typed_search_attributes.get(WAITS_FOR)
+
+
+async def test_a_run_that_is_reset_is_found_by_its_attributes(rig: StartRig, client: Client) -> None:
+    """They are those of the place that it was reset to, and then those of its new course."""
+    async with rig(SLEEPER, steps([call("wait_for_event", name="built"), say("done")])) as r:
+        run = await r.start()
+        await status_of(run, "dormant")
+        asleep = (await tasks_of(run))[-1]
+        await run.signal("wake", {"event": "built"})
+        await run.result()
+        again = await reset(r, run, to=asleep, again=False)
+        await eventually(partial(listed, client, run.id), partial(eq, [("a", "dormant", 1, ("built",))]))
+        await again.signal("wake", {"event": "built"})
+        await again.result()
+        assert not (await again.describe()).typed_search_attributes.get(WAITS_FOR)
 
 
 async def test_a_closed_thread_is_reopened_in_the_midst_of_a_wait(rig: StartRig) -> None:

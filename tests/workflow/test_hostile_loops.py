@@ -296,6 +296,22 @@ async def test_a_terminated_iteration_has_failed_and_is_retried(rig: StartRig) -
         assert git(at_work.workspace, "log", "--format=%s", "--", "half.txt") == ["Note that iteration 0 failed: one"]
 
 
+async def test_an_iteration_that_was_moved_away_has_failed_and_is_retried(rig: StartRig) -> None:
+    """A signal that moves an iteration's run does not complete its task."""
+
+    def hangs_once(conversation: Conversation) -> Reply:
+        return diligent(conversation) if "Earlier attempts" in conversation.messages[1]["content"] else hang()
+
+    async with rig(catalog(), hangs_once) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop()
+        await eventually(lambda: asyncio.sleep(0, len(at_work.llm.requests)), bool)
+        await at_work.client.get_workflow_handle(f"{handle.id}-0").signal("move", {"by": "mallory"})
+        result = await handle.result()
+        assert (result.iterations, result.tasks) == (2, 1)
+        assert "it was moved to another place" in (at_work.workspace / "ERRORS.md").read_text()
+
+
 @pytest.mark.slow
 async def test_a_thread_of_an_iterations_name_is_not_taken_over(rig: StartRig) -> None:
     """If a thread already has the name, that iteration fails with this reason; the thread's log is unchanged."""

@@ -19,12 +19,23 @@ from holdfast.tools.effects import PastEffect
 Phase = Literal["requested", "awaiting_approval", "allowed", "started", "outcome_unknown", "orphaned", "finished"]
 
 Move = Literal[
-    "judge", "allow", "require_approval", "answer", "approve", "start", "lose_outcome", "repeat", "orphan", "finish"
+    "judge",
+    "allow",
+    "require_approval",
+    "answer",
+    "approve",
+    "start",
+    "lose_outcome",
+    "repeat",
+    "orphan",
+    "settle",
+    "finish",
 ]
 """What an event does to a call: the policy judged it and did not allow it · the policy, or a remembered rule, allowed
 it · approval is required · people answered, and it does not run for that · it was approved, or the policy approved it
 when the request expired · it started · its outcome is unknown · people said that the effect did not happen, or is to
-be undone · the run was closed from outside and begins again · it has a result."""
+be undone · the run was closed from outside and begins again · the run was moved here, and finds out what became of it ·
+it has a result."""
 
 TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
     "requested": {
@@ -41,22 +52,27 @@ TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
     },
     "allowed": {
         "start": "started",
+        "settle": "orphaned",  # it was to be undone
         "require_approval": "awaiting_approval",  # asked again: the world has changed since the approval
         "finish": "finished",
     },
     "started": {
         "lose_outcome": "outcome_unknown",
         "orphan": "orphaned",
+        "settle": "orphaned",
         "finish": "finished",
     },
     "outcome_unknown": {
         "answer": "outcome_unknown",
         "repeat": "allowed",
         "orphan": "orphaned",
+        "settle": "orphaned",
         "finish": "finished",
     },
     "orphaned": {
+        "lose_outcome": "outcome_unknown",
         "orphan": "orphaned",
+        "settle": "orphaned",
         "finish": "finished",
     },
     "finished": {

@@ -23,6 +23,10 @@ class Fork:
     """The folder of the thread that it was forked from."""
     lifted_by: str | None = None
     """The approver who let effects run as the policy says; None as long as they ask first."""
+    llm: str = ""
+    """The LLM of its agents; empty for their own."""
+    policies: tuple[str, ...] = ()
+    """Digests of the policies that were given with this fork or with one that it is a fork of."""
 
     def view(self) -> dict[str, Any]:
         """Return the fork as `show` presents it."""
@@ -34,4 +38,6 @@ class Fork:
             "by": self.by,
             "effects_ask": self.lifted_by is None,
             "lifted_by": self.lifted_by,
+            **({"llm": self.llm} if self.llm else {}),
+            **({"policies": list(self.policies)} if self.policies else {}),
         }

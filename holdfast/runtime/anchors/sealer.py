@@ -3,7 +3,7 @@
 1. Each anchor gets one seal after the other. A seal that cannot be delivered stays in memory and is tried again; the
    next seal of its thread, which covers it, takes its place.
 2. A run waits up to two seconds for its seal, so that a worker which is killed has usually delivered it. Where an
-   anchor did not answer the last time, no run waits for it.
+   anchor did not answer in that time the last time, no run waits for it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Protocol, Self
 import structlog
 
 from holdfast.authority.signatures import public_key
-from holdfast.log.node_seals import NodeSeal, make_seal
+from holdfast.log.node_seals import Gone, NodeSeal, make_seal
 from holdfast.runtime.anchors.webhook import SealRefused
 
 WAIT_SECONDS = 2.0
@@ -70,23 +70,30 @@ class Sealer:
     async def __aexit__(self, *error: object) -> None:
         await asyncio.gather(*(lane.stop() for lane in self._lanes))
 
-    async def seal(self, thread: str, events: int, head: str) -> None:
+    async def seal(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
         """Seal where a thread's record stands. Errors are logged."""
         try:
-            at = datetime.now(UTC)
-            seal = make_seal(self._private, namespace=self._namespace, thread=thread, events=events, head=head, at=at)
+            seal = make_seal(
+                self._private,
+                namespace=self._namespace,
+                thread=thread,
+                events=events,
+                head=head,
+                at=datetime.now(UTC),
+                gone=gone,
+            )
         except Exception as error:  # the run matters more than its seal
             log.warning("not_sealed", thread=thread, events=events, reason=type(error).__name__)
             return
         given = [(lane, lane.add(seal)) for lane in self._lanes]
-        waited = [(lane, tried) for lane, tried in given if not lane.failing]
+        waited = [(lane, tried) for lane, tried in given if not lane.slow]
         with suppress(TimeoutError):
             async with asyncio.timeout(WAIT_SECONDS):
                 for _, tried in waited:
                     await tried.wait()
         for lane, tried in waited:
             if not tried.is_set():
-                lane.failing = True
+                lane.slow = True
                 log.warning("anchor_slow", anchor=lane.anchor.name, thread=thread, events=events)
 
 
@@ -96,9 +103,11 @@ class _Lane:
     def __init__(self, anchor: Anchor) -> None:
         self.anchor = anchor
         self.failing = False
-        """The last attempt failed, or is taking too long."""
-        self._waiting: dict[str, tuple[NodeSeal, asyncio.Event]] = {}
-        """By thread; set after the first attempt."""
+        """The last attempt failed."""
+        self.slow = False
+        """The last attempt failed, or took or is taking longer than a run waits."""
+        self._waiting: dict[tuple[str, str], tuple[NodeSeal, asyncio.Event]] = {}
+        """By thread, and by why its log is gone; set after the first attempt."""
         self._under_way: NodeSeal | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -108,13 +117,13 @@ class _Lane:
 
     def add(self, seal: NodeSeal) -> asyncio.Event:
         """Queue a seal in place of the thread's last one; return what is set after the first attempt."""
-        before = self._waiting.pop(seal.thread, None)
+        before = self._waiting.pop(_place(seal), None)
         tried = before[1] if before else asyncio.Event()
         if len(self._waiting) >= MOST:
             given_up, event = self._waiting.pop(next(iter(self._waiting)))
             event.set()
             log.warning("seal_given_up", anchor=self.anchor.name, thread=given_up.thread, events=given_up.events)
-        self._waiting[seal.thread] = (seal, tried)
+        self._waiting[_place(seal)] = (seal, tried)
         self._changed.set()
         return tried
 
@@ -139,7 +148,7 @@ class _Lane:
                 self._changed.clear()
                 await self._changed.wait()
             seal, tried = self._waiting.pop(next(iter(self._waiting)))
-            self._under_way = seal
+            self._under_way, begun = seal, asyncio.get_running_loop().time()
             fields = {"anchor": self.anchor.name, "thread": seal.thread, "events": seal.events}
             try:
                 await self.anchor.put(seal)
@@ -149,12 +158,19 @@ class _Lane:
             except Exception as error:  # every kind of anchor has errors of its own
                 self.failing = True
                 log.warning("anchor_unreachable", reason=str(error) or type(error).__name__, **fields)
-                self._waiting.setdefault(seal.thread, (seal, asyncio.Event()))
+                self._waiting.setdefault(_place(seal), (seal, asyncio.Event()))
             else:
                 self.failing, pause = False, 1.0
+            took = asyncio.get_running_loop().time() - begun
+            self.slow = self.failing or took > WAIT_SECONDS
             self._under_way = None
             tried.set()
             self._changed.set()
             if self.failing:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _place(seal: NodeSeal) -> tuple[str, str]:
+    """What a later seal has to share with this one to take its place."""
+    return seal.thread, seal.gone

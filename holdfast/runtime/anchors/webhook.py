@@ -1,4 +1,7 @@
-"""An anchor that is a webhook: each seal is sent as JSON in a POST. Redirects are not followed."""
+"""An anchor that is a webhook: each seal is sent as JSON in a POST.
+
+Only the status of the answer counts: redirects are not followed, and its body, which may be endless, is not read.
+"""
 
 import asyncio
 from urllib.parse import quote
@@ -39,14 +42,18 @@ class WebhookAnchor:
         """
         if self._client is None:
             self._client = httpx2.AsyncClient(follow_redirects=False, timeout=SECONDS)
+        keys = quote(seal.thread, safe=""), str(seal.events), seal.head[:16], seal.gone
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "holdfast",
-            "Idempotency-Key": f"{quote(seal.thread, safe='')}:{seal.events}:{seal.head[:16]}",
+            "Idempotency-Key": ":".join(key for key in keys if key),
         }
         try:
-            async with asyncio.timeout(SECONDS):
-                response = await self._client.post(self._url, content=seal.line(), headers=headers)
+            async with (
+                asyncio.timeout(SECONDS),
+                self._client.stream("POST", self._url, content=seal.line(), headers=headers) as response,
+            ):
+                pass
         except (httpx2.HTTPError, TimeoutError) as error:
             raise OSError(type(error).__name__) from None  # its text may contain the URL
         if 400 <= response.status_code < 500 and response.status_code not in TRANSIENT:

@@ -12,6 +12,7 @@ from temporalio.client import Client as TemporalClient
 from holdfast.budget.budget import Budget
 from holdfast.errors import SettingsError
 from holdfast.llm.blocks import Content
+from holdfast.portable.manifest import Imported
 from holdfast.run.comparing import Comparison
 from holdfast.run.state import Status
 from holdfast.runtime.api.schedules import Schedules
@@ -39,12 +40,19 @@ class Client:
     """
 
     def __init__(
-        self, threads: Threads, *, by: str = "", key: Path | None = None, evidence: OpenEvidence | None = None
+        self,
+        threads: Threads,
+        *,
+        by: str = "",
+        key: Path | None = None,
+        evidence: OpenEvidence | None = None,
+        parts: Components | None = None,
     ) -> None:
         self._threads = threads
         self._by = by
         self._key = key
         self._evidence = evidence
+        self._parts = parts
         self.schedules = Schedules(threads, by=by, key=key, evidence=evidence)
         """Runs that start by cron or interval."""
 
@@ -120,7 +128,58 @@ class Client:
                 answer_within=settings.answer_seconds,
                 record=record,
             )
-            yield cls(threads, by=settings.by or "", key=settings.key, evidence=parts.evidence)
+            yield cls(threads, by=settings.by or "", key=settings.key, evidence=parts.evidence, parts=parts)
+
+    async def import_thread(
+        self,
+        path: Path | str,
+        *,
+        signer: str | None = None,
+        keys: Path | str | None = None,
+        unproven: bool = False,
+        workspace: str | Path | None = None,
+        fork: bool = False,
+        id: str | None = None,
+        by: str | None = None,
+    ) -> Imported:
+        """Continue a thread here that was moved away elsewhere, as `holdfast import` does. Repeat it where it fails.
+
+        Args:
+            path: The file, from `Thread.move`; or from `Thread.export`, of a closed thread.
+            signer: The public key that has to have signed it.
+            keys: A file with people and gateways, one of whom has to have signed it.
+            unproven: Import it although nobody who is named here has signed it.
+            workspace: A folder on the worker; None for one of the thread's own.
+            fork: Begin a new thread with its events, whose effects ask first.
+            id: With `fork`: the new thread's id; None for one that follows from the file.
+            by: Who imports it; None for the client's `by`.
+
+        Raises:
+            ImportRefused: It does not verify, nobody who is named has signed it, or it cannot continue here. A refused
+                import has changed nothing.
+            ThreadExists: There is another thread of that id, or it has gone on here.
+            FileUnreadable: There is no such file.
+            FleetKeyMissing: An import needs the fleet key.
+            SettingsError: There is no database, or a package is missing.
+        """
+        if self._parts is None or not (find_spec("psycopg") and find_spec("securesystemslib")):
+            raise SettingsError(f"an import needs packages of the command line: {setup_command('cli')}")
+        from holdfast.runtime.config.policy_file import load_policy
+        from holdfast.runtime.portable.importing import Place, import_thread
+
+        stores = await self._parts.stores()
+        return await import_thread(
+            self._threads,
+            Path(path),
+            Place.of(stores.threads, stores.artifacts, await self._parts.pool()),
+            trusted=load_policy(Path(keys)) if keys else None,
+            signer=signer,
+            unproven=unproven,
+            workspace=str(workspace) if workspace else None,
+            fork=fork,
+            id=id,
+            by=named(by or self._by),
+        )
 
     async def start(
         self,
@@ -232,7 +291,9 @@ class Client:
     async def publish(
         self, event: str, data: dict[str, Any] | None = None, *, id: str = "", by: str | None = None
     ) -> Publication:
-        """Send an event to every run that waits for it. It takes about two seconds.
+        """Send an event to every run that waits for it.
+
+        It takes about two seconds, and longer for very many runs: it is sent as fast as workers take it.
 
         A run that begins to wait later has missed it. `Thread.wake` sends an event to one thread, which keeps it.
 

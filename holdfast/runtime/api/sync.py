@@ -164,6 +164,7 @@ class SyncThread(_Face[Thread]):
     events = Each(Thread.events)
     messages = Call(Thread.messages)
     export = Call(Thread.export)
+    move = Call(Thread.move)
     pending = Call(Thread.pending)
     decide = Call(Thread.decide)
     say = Call(Thread.say)
@@ -254,6 +255,7 @@ class SyncClient(_Face[Client]):
     connect = Connect(Client.connect)
     start = Start(Client.start)
     threads = Call(Client.threads)
+    import_thread = Call(Client.import_thread)
     publish = Call(Client.publish)
     diff = Call(Client.diff)
 

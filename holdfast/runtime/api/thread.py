@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from holdfast.authority.follow_ups import WhenBusy
+from holdfast.authority.policy import Policy
 from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import Decision, DecisionKind, Lift
 from holdfast.base.names import person_name
@@ -127,17 +128,20 @@ class Thread:
         *,
         redact: bool = False,
         artifacts: bool = True,
+        subagents: bool = True,
         key: Path | str | None = None,
     ) -> Exported:
         """Write the thread to a new file that verifies offline, as `holdfast export` does.
 
         An open run is exported as far as it is recorded. The ledger and the artifacts come from the database that the
-        client knows; `left_out` says which of them the file does not have.
+        client knows; `left_out` says which of them the file does not have, and `unread` which sub-agents' logs could
+        not be read.
 
         Args:
             path: The file. An existing one is never overwritten.
             redact: Drop bodies and artifacts, and keep digests.
             artifacts: Whether the file is to have the artifacts.
+            subagents: Whether the file is to have the logs of the sub-agents, of theirs, and so on.
             key: The file of the private key to sign with; None for the client's `key`. Without one, the file is not
                 signed, and anybody could have made it.
 
@@ -160,6 +164,42 @@ class Thread:
             private=read_key(chosen) if chosen else None,
             redact=redact,
             artifacts=artifacts,
+            subagents=subagents,
+            note=_log.info,
+        )
+
+    async def move(
+        self, path: Path | str, *, by: str | None = None, reason: str = "", key: Path | str | None = None
+    ) -> Exported:
+        """End the thread here as `moved`, and write it to a new file that `Client.import_thread` continues elsewhere.
+
+        Tools under way end first. Repeat it where it fails: a thread that has been moved is only written.
+
+        Args:
+            path: The file. An existing one is never overwritten.
+            by: Who moves it; None for the client's `by`.
+            reason: Why; it is in the log.
+            key: As for `export`.
+
+        Raises:
+            NotAccepted: The run stays here: it is a sub-agent's or a loop's, or has sub-agents that are open.
+            NoWorker: No worker answers.
+            ExportFailed: The file exists, or would lack the ledger or the artifacts.
+            SettingsError: The key cannot be read, nothing says who moves it, or a package is missing.
+        """
+        if not (find_spec("psycopg") and find_spec("securesystemslib")):
+            raise SettingsError(f"moving needs packages of the command line: {setup_command('cli')}")
+        from holdfast.runtime.portable.moving import move_thread
+
+        chosen = Path(key) if key else self._key
+        return await move_thread(
+            self._threads,
+            self.id,
+            Path(path),
+            by=self._person(by),
+            reason=reason,
+            evidence=await self._evidence() if self._evidence else None,
+            private=read_key(chosen) if chosen else None,
             note=_log.info,
         )
 
@@ -479,6 +519,8 @@ class Thread:
         say: Content | None = None,
         edit_message: Content | None = None,
         agent: str | None = None,
+        llm: str = "",
+        policy: Policy | None = None,
         workspace: str | Path | None = None,
         by: str | None = None,
         by_proven: bool = False,
@@ -493,6 +535,9 @@ class Thread:
             say: A message that the fork begins with; None for none.
             edit_message: A message in place of the last one of a person up to `at`; None for none.
             agent: Another agent of the catalog, with its LLM and policy; None for the thread's.
+            llm: The LLM of its agents, at the worker's endpoint; empty for their own.
+            policy: A policy that judges the fork's calls beside its agent's: the strictest verdict counts, and the
+                agent's own policy says who decides. None for no other.
             workspace: A folder on the worker's machine; None for one of the fork's own.
             by: Who forks it; None for the client's `by`.
             by_proven: This program has authenticated that person; as with `Client.start`.
@@ -513,6 +558,8 @@ class Thread:
             say=say,
             edit=edit_message,
             agent=agent,
+            llm=llm,
+            policies=() if policy is None else (policy,),
             workspace=None if workspace is None else str(workspace),
             by=named(self._by if by is None else by),
             by_proven=by_proven or by is None,

@@ -1,21 +1,24 @@
 """What a program reads of a thread: models of the views that workers answer with, and that `show --json` prints."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from holdfast.authority.approvals import RequestKind
 from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import DecisionKind
 from holdfast.base.models import Frozen
 from holdfast.budget.budget import LimitName
+from holdfast.errors import ResultNotStructured
 from holdfast.llm.messages import Usage
 from holdfast.run.lifecycle import Phase
 from holdfast.run.outlook import Following
 from holdfast.run.state import Blocked, Status
 from holdfast.run.substates.pause import Pause
 from holdfast.tools.cannot import Scope
+
+T = TypeVar("T")
 
 ThreadStatus = Status | Literal["paused_in_temporal"]
 """A thread's status; `paused_in_temporal` is Temporal's own pause (`temporal workflow pause`), at any step."""
@@ -142,6 +145,10 @@ class ThreadFork(Frozen):
     """Effects ask a person first, whatever the policy allows; `Thread.lift(0)` ends that."""
     lifted_by: str | None = None
     """Who ended it."""
+    llm: str = ""
+    """The LLM that was given with the fork; empty for that of the agent."""
+    policies: tuple[str, ...] = ()
+    """Digests of the policies that were given with it, and judge its calls beside the agent's."""
 
 
 class ThreadLimits(Frozen):
@@ -313,6 +320,8 @@ class ThreadState(Frozen):
     """Tokens of all LLM calls of the thread."""
     result: str | None
     """The LLM's last reply, or why the run failed; None while the agent is at work."""
+    structured: bool = False
+    """`result` is a value of the agent's result type, as canonical JSON."""
     updated_at: datetime
 
 
@@ -346,7 +355,10 @@ class Result(Frozen):
     status: ThreadStatus
     """`completed`; with `until="attention"` also what the run waits for."""
     text: str
-    """The LLM's last reply, or what it has handed in where a budget is spent. Empty while it asks or is blocked."""
+    """The LLM's last reply, or what it has handed in where a budget is spent; a structured result as canonical JSON.
+    Empty while it asks or is blocked."""
+    structured: bool = False
+    """`text` is a value of the agent's result type (`Agent(result=…)`), which `parse` reads."""
     steps: int
     usage: Usage
     pending: tuple[PendingRequest, ...] = ()
@@ -355,3 +367,25 @@ class Result(Frozen):
     """Why, where the status is `blocked`."""
     paused: Pause | None = None
     """By whom, why and until when, where the status is `paused`."""
+
+    @overload
+    def parse(self, kind: type[T]) -> T: ...
+    @overload
+    def parse(self, kind: Any) -> Any: ...
+    def parse(self, kind: Any) -> Any:
+        """Return the structured result as a value of a type.
+
+        Args:
+            kind: The type, which is that of `Agent(result=…)`.
+
+        Raises:
+            ResultNotStructured: The result is text, as what is handed in where a budget is spent; or it does not fit
+                the type.
+        """
+        if not self.structured:
+            raise ResultNotStructured(f"thread {self.thread!r} is {self.status}, and has no structured result")
+        try:
+            return TypeAdapter(kind).validate_json(self.text)
+        except ValidationError as error:
+            why = f"the result of thread {self.thread!r} does not fit {kind!r}: {error}"
+            raise ResultNotStructured(why) from None

@@ -91,6 +91,7 @@ async def result_of(threads: Threads, state: ThreadState) -> Result:
         thread=state.thread,
         status=state.status,
         text=state.result or "",
+        structured=state.structured,
         steps=state.step,
         usage=state.usage,
         pending=state.pending,

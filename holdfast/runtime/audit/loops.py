@@ -3,9 +3,11 @@
 1. The record's digests form a chain; where Temporal's histories have an event, it is the same.
 2. Every event follows from those before it: one iteration at a time, numbered without a gap, in a thread of its own.
 3. The log of an iteration's thread had, at its end, the digest that the loop has recorded.
-4. The result lists what could not be checked.
+4. The log has what the seals in anchors cover.
+5. The result lists what could not be checked.
 """
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -19,29 +21,38 @@ from holdfast.log.upcasters import decode_loop_event
 from holdfast.loop.account import reached
 from holdfast.loop.evolve import evolve
 from holdfast.loop.state import LoopState
+from holdfast.runtime.audit.anchors import Anchors, Compared, compare_with_branches, find_seals
 from holdfast.runtime.audit.evidence import ADVICE, Finding, Unchecked
 from holdfast.runtime.audit.sources import from_record, payload_converter
 from holdfast.runtime.audit.verify import Verification
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.histories import runs_back
-from holdfast.runtime.reading.record import call_store
+from holdfast.runtime.reading.record import Evidence, call_store
 from holdfast.runtime.reading.runs import ENDED
 from holdfast.temporal.history import READING
 from holdfast.temporal.loop_history import archived_in, lines_in
 
 
-async def verify_loop(threads: Threads, loop: str) -> Verification:
+async def verify_loop(
+    threads: Threads, loop: str, *, evidence: Evidence | None = None, anchors: Anchors | None = None
+) -> Verification:
     """Verify all of a loop that can still be read.
 
     Args:
         threads: Reads the loop and its iterations.
         loop: The loop's id.
+        evidence: Finds logs that resets have set aside; None without a database.
+        anchors: Where seals of the loop are; None to compare none.
 
     Raises:
         ThreadNotFound: There is no such loop.
         ServerUnreachable: The server does not answer.
+        SettingsError: An anchor cannot be read.
     """
     unchecked: list[Unchecked] = []
+    seals = None
+    if anchors:  # before the log, so that the log has what they cover
+        seals = await asyncio.to_thread(find_seals, anchors, loop, namespace=threads.runs.client.namespace)
     sent, faults, closed = await _from_histories(threads, loop, unchecked)
     record = await from_record(threads, loop, decode=decode_loop_event)
     unchecked += record.unchecked
@@ -65,6 +76,24 @@ async def verify_loop(threads: Threads, loop: str) -> Verification:
     if not sent.lines and recorded and recorded[-1].type != "run_finished":
         why = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
         unchecked.append(Unchecked("end", why))
+    compared = Compared()
+    if seals:
+        own = {position: str(json.loads(line)["digest"]) for position, line in sent.lines.items()}
+
+        async def branch(aside: str) -> Mapping[int, str]:
+            found = await from_record(threads, aside, decode=decode_loop_event)
+            return {} if found.fault else found.digests
+
+        compared = await compare_with_branches(
+            seals,
+            record.digests or own,
+            evidence,
+            branch,
+            whole=bool(record.digests) and not record.fault,
+            vouched=own.keys() >= (record.digests or own).keys(),
+        )
+    faults += compared.faults
+    unchecked += compared.unchecked
     first = min(faults, key=lambda fault: fault.order) if faults else None
     known = record.digests.keys() | sent.lines.keys()
     return Verification(
@@ -79,6 +108,7 @@ async def verify_loop(threads: Threads, loop: str) -> Verification:
         position=first.position if first else None,
         reason=first.reason if first else "",
         advice=ADVICE[first.where] if first else "",
+        seals=compared.seals,
         unchecked=tuple(unchecked),
     )
 

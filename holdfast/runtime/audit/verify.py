@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.audit.anchors import Anchored
 from holdfast.audit.audit import Audit, Effects, Fault
 from holdfast.audit.forks import first_thread
 from holdfast.authority.policy import Policy
@@ -21,9 +20,9 @@ from holdfast.runtime.audit.anchors import (
     Anchors,
     Compared,
     compare_forgotten,
+    compare_missing,
     compare_thread,
-    missing,
-    read_seals,
+    find_seals,
 )
 from holdfast.runtime.audit.evidence import (
     ADVICE,
@@ -110,13 +109,13 @@ async def verify(
         ServerUnreachable: The server does not answer.
         SettingsError: An anchor cannot be read.
     """
-    seals, trusting = Anchored(), anchors is None or anchors.nodes is None
+    seals = None
     if anchors:  # before the log, so that the log has what they cover
-        seals = await asyncio.to_thread(read_seals, anchors, thread, namespace=threads.runs.client.namespace)
+        seals = await asyncio.to_thread(find_seals, anchors, thread, namespace=threads.runs.client.namespace)
     if evidence and (found := await tombstone_of(evidence, thread)):
         faults, unchecked = await forgotten_faults(threads, found, evidence)
-        if anchors:
-            compared = await compare_forgotten(seals, found, evidence, trusting=trusting)
+        if seals:
+            compared = await compare_forgotten(seals, found, evidence)
             faults, unchecked = [*faults, *compared.faults], [*unchecked, *compared.unchecked]
         return _verification(thread, found.events, faults, unchecked)
     unchecked = []
@@ -126,9 +125,9 @@ async def verify(
     try:
         history = await from_histories(threads, thread)
     except ThreadNotFound:
-        if not (faults := await missing(threads, seals)):
+        if seals is None or (gone := await compare_missing(threads, seals)) is None:
             raise
-        return _verification(thread, 0, faults, unchecked)
+        return _verification(thread, 0, list(gone.faults), list(gone.unchecked))
     record = await from_record(threads, thread)
     unchecked += [*history.unchecked, *record.unchecked]
     faults = [log.fault for log in (record, history) if log.fault] + differences(history, record)
@@ -155,11 +154,11 @@ async def verify(
         faults += await artifact_faults(evidence.artifacts if evidence else None, log.artifacts, unchecked)
     unchecked += _unproven(history, log, trusted=trusted)
     compared = Compared(unchecked=() if history.digests else (NONE_GIVEN,))
-    if anchors and origin != thread:
+    if seals and origin != thread:
         why = f"seals are of threads, and this log was set aside: verify {origin}"
         compared = Compared(unchecked=(Unchecked("anchors", why),))
-    elif anchors:
-        compared = await compare_thread(threads, thread, seals, record, history, evidence, trusting=trusting)
+    elif seals:
+        compared = await compare_thread(threads, seals, record, history, evidence)
     faults += compared.faults
     unchecked += compared.unchecked
     known = history.digests.keys() | record.digests.keys()
@@ -209,7 +208,7 @@ def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> 
         audit.take(segment.events)
         owner = audit.thread
         result.effects |= audit.effects
-        result.past |= audit.past
+        result.past |= audit.past.keys()
         result.artifacts |= audit.artifacts
         result.policies |= audit.policies
         result.signatures += audit.signatures

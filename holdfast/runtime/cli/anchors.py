@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,17 @@ if TYPE_CHECKING:
     from holdfast.runtime.audit.anchors import Anchors
 
 
-def given_anchors(settings: Settings, places: Sequence[Path], nodes: Sequence[str]) -> "Anchors | None":
+def given_anchors(
+    settings: Settings, places: Sequence[Path], nodes: Sequence[str], *, in_file: bool = False
+) -> "Anchors | None":
     """Return where to find seals, and whose to trust; None where no anchor is named.
 
     Args:
         settings: Name the folders where `places` is empty.
         places: Folders, and files of seals.
-        nodes: Public keys, and files that begin each line with one.
+        nodes: Public keys, and files that begin each line with one; after it, `until TIME` says from when its seals do
+            not count.
+        in_file: A portable file is verified, which may have seals in it.
 
     Raises:
         SettingsError: A key is none, or its file cannot be read; or nodes are named and anchors are not.
@@ -29,15 +34,15 @@ def given_anchors(settings: Settings, places: Sequence[Path], nodes: Sequence[st
 
     setting = settings.anchors.get_secret_value() if settings.anchors else ""
     found = list(places) or anchor_folders(setting)
-    if not found and nodes:
+    if not found and nodes and not in_file:
         raise SettingsError("--nodes says whose seals count, but no anchor is named: add --anchors DIR")
-    return Anchors(found, frozenset(_keys(nodes)) if nodes else None) if found else None
+    return Anchors(found, _keys(nodes) if nodes else None) if found or nodes else None
 
 
-def _keys(nodes: Sequence[str]) -> list[str]:
+def _keys(nodes: Sequence[str]) -> dict[str, datetime | None]:
     from holdfast.authority.signatures import PREFIX, check_key
 
-    keys: list[str] = []
+    keys: dict[str, datetime | None] = {}
     for node in nodes:
         lines = [node]
         if not node.startswith(PREFIX):
@@ -50,7 +55,8 @@ def _keys(nodes: Sequence[str]) -> list[str]:
         for line in lines:
             words = line.split("#")[0].split()
             try:
-                keys += [check_key(word) for word in words[:1]]
+                if words:
+                    keys[check_key(words[0])] = _until(words[1:])
             except ValueError as error:
                 raise SettingsError(f"--nodes {node}: {error}") from None
     if not keys:
@@ -58,11 +64,25 @@ def _keys(nodes: Sequence[str]) -> list[str]:
     return keys
 
 
+def _until(words: Sequence[str]) -> datetime | None:
+    """Return from when a node's seals do not count; None for never.
+
+    Raises:
+        ValueError: The words begin with `until`, and no time with its zone follows.
+    """
+    if words[:1] != ["until"]:
+        return None
+    until = datetime.fromisoformat(words[1] if len(words) > 1 else "")
+    if until.tzinfo is None:
+        raise ValueError(f"{words[1]} has no time zone: write 2026-11-23T11:20:00Z")
+    return until
+
+
 def anchors_check(settings: Settings) -> Check | None:
     """Check that seals can be made and kept here; None where no anchor is set."""
     from holdfast.authority.signatures import public_key
     from holdfast.runtime.anchors.setting import anchor_folders, read_anchors
-    from holdfast.runtime.encryption.node_key import find_node_key, node_key_file
+    from holdfast.runtime.encryption.node_key import find_node_key, node_key_file, open_to_others
 
     if settings.anchors is None:
         return None
@@ -78,4 +98,7 @@ def anchors_check(settings: Settings) -> Check | None:
             return Check("anchors", "missing", f"{folder} is no folder that can be written here", fix)
     if private is None:
         return Check("anchors", "open", f"no node key in {node_key_file(settings)} yet: the first worker makes it")
+    if open_to_others(settings):
+        fix = f"chmod 600 {node_key_file(settings)}"
+        return Check("anchors", "weak", f"other users can read the node key {node_key_file(settings)}", fix)
     return Check("anchors", "ok", f"node {public_key(private)} seals, to {', '.join(names)}")

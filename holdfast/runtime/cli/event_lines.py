@@ -29,13 +29,15 @@ PROGRESS = frozenset(
         *(
             "run_reset",
             "run_forked",
+            "move_requested",
+            "run_imported",
             "task_refined",
             "message_taken",
             "message_awaited",
             "learning_requested",
             "learning_skipped",
         ),
-        *("context_exceeded", "compaction_requested", "context_compacted"),
+        *("llm_call_lost", "context_exceeded", "compaction_requested", "context_compacted"),
         *("constraint_lifted", "run_blocked", "run_unblocked", "run_paused", "run_resumed", "run_finished"),
         *("dormancy_began", "wake_received", "subagent_started", "subagent_ended"),
         *("budget_low", "budget_spent", "budget_extended"),
@@ -57,6 +59,7 @@ _STYLES = {
     "budget_low": "yellow",
     "budget_spent": "bold yellow",
     "context_exceeded": "yellow",
+    "llm_call_lost": "yellow",
     "learning_skipped": "yellow",
     "message_awaited": "bold green",
     "user_message_received": "bold",
@@ -71,6 +74,7 @@ _STATUS_STYLES = {
     "completed": "green",
     "failed": "red",
     "cancelled": "yellow",
+    "moved": "blue",
     "denied": "yellow",
     "answered": "green",
     "undone": "yellow",
@@ -124,7 +128,16 @@ def _summary(event: JSON) -> str:
             return brief(f"reset to here; effects since then: {done or 'none'}", 240)
         case "run_forked":
             point, by = event["point"], f" by {event['by']}" if event.get("by") else ""
-            return brief(f"forked from {point['thread']} after event {point['position']}{by}", 240)
+            given = f", with LLM {event['llm']}" if event.get("llm") else ""
+            given += ", under a further policy" if event.get("policies") else ""
+            return brief(f"forked from {point['thread']} after event {point['position']}{by}{given}", 240)
+        case "move_requested":
+            why = f": {event['reason']}" if event.get("reason") else ""
+            return brief(f"{event['by']} moves the run to another place{why}", 240)
+        case "run_imported":
+            point, by = event["point"], f" by {event['by']}" if event.get("by") else ""
+            signer = f"signed with {point['signer']}" if point.get("signer") else "not signed"
+            return brief(f"imported{by} after event {point['position']}, from a file that is {signer}", 240)
         case "user_message_received":
             by = f"{event['by']}: " if event["by"] else ""
             return brief(by + text_of(read_content(event["content"])))
@@ -141,6 +154,10 @@ def _summary(event: JSON) -> str:
             return "the LLM is asked what is worth remembering"
         case "learning_skipped":
             return brief(f"{event['cause']}: {event['message']}", 300)
+        case "llm_call_lost":
+            attempts, tokens = count(event["attempts"], "attempt"), f"{event['request_tokens']:,} tokens"
+            each = " each" if event["attempts"] > 1 else ""
+            return f"{attempts} may have cost {tokens}{each}, and gave no reply; the call is made again"
         case "context_exceeded":
             return brief(event["message"], 300)
         case "compaction_requested":

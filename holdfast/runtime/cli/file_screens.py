@@ -12,6 +12,7 @@ def file_screen(verified: FileVerification) -> Text:
     screen = Text.assemble(head, (visible(verified.thread), "bold"))
     screen.append(f"  {count(verified.events, 'event')} in a file")
     if verified.ok:
+        screen.append(f", {count(verified.subagents, 'sub-agent')}" if verified.subagents else "")
         screen.append(f", {count(verified.signatures, 'signature')}" if verified.signatures else "")
         screen.append(f", {count(verified.seals, 'seal')}" if verified.seals else "")
         screen.append(f"\n         head {verified.head}")

@@ -39,6 +39,7 @@ STATUS_STYLES = {
     "completed": "green",
     "failed": "red",
     "cancelled": "yellow",
+    "moved": "blue",
 }
 
 _OPTIONS = {
@@ -145,6 +146,10 @@ def show_screen(
     if fork := state.get("fork"):
         screen.append("\nFork ", "bold").append(f"of {brief(fork['thread'])} after event {fork['position']}")
         screen.append(f", by {brief(fork['by'])}\n" if fork["by"] else "\n")
+        if fork.get("llm"):
+            screen.append(f"  its LLM is {brief(fork['llm'])}\n")
+        for digest in fork.get("policies", ()):
+            screen.append(f"  policy {digest[:12]} judges its calls, too: the strictest verdict counts\n")
         if fork["effects_ask"]:
             screen.append("  its effects ask first, whatever the policy allows\n")
             screen.append(f"  {CLI.command('lift', thread, '0')}\n", "dim")

@@ -14,6 +14,8 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
+from holdfast.authority.policy import Policy
+from holdfast.base.text import one_line
 from holdfast.errors import (
     EventsMissing,
     FleetKeyMissing,
@@ -24,7 +26,7 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 from holdfast.llm.blocks import Content
-from holdfast.log.events import RunStarted, UserMessageReceived
+from holdfast.log.events import RunForked, RunStarted, UserMessageReceived
 from holdfast.log.fork_point import ForkPoint
 from holdfast.log.upcasters import decode_event
 from holdfast.run import contracts
@@ -39,6 +41,9 @@ from holdfast.runtime.reading.runs import ENDED
 
 _WITH_REPLY = ("tool_call_requested", "verdict_given", "approval_requested", "tool_call_finished")
 """The events that an LLM's reply leads to at once."""
+
+LONGEST_LLM = 200
+"""Characters of the name of an LLM."""
 
 _BEFORE_AGENT = 200
 """Events, at most, between the start of a run and the loading of its agent: messages may arrive meanwhile."""
@@ -72,6 +77,9 @@ async def fork(
     say: Content | None = None,
     edit: Content | None = None,
     agent: str | None = None,
+    llm: str = "",
+    policies: tuple[Policy, ...] = (),
+    keeps_policy: bool = False,
     workspace: str | None = None,
     idle_limit: float | None = None,
     by: str = "",
@@ -88,13 +96,16 @@ async def fork(
         say: A message that the fork begins with.
         edit: A message that takes the place of the last one of a person up to `at`; what came after that is left out.
         agent: Another agent of the catalog, with its own LLM and policy; None for the thread's.
+        llm: The LLM of its agents, at the worker's endpoint; empty for their own.
+        policies: Policies that judge its calls beside its agent's: the strictest verdict counts.
+        keeps_policy: The policy of the thread's agent judges its calls, too, whichever agent it has.
         workspace: A folder on the worker; None for one of the fork's own, with the files that the original had then.
         idle_limit: Seconds that the fork stays open for messages; None for the agent's own limit.
         by: Who forks it.
         by_proven: The caller has authenticated that person.
 
     Raises:
-        PositionInvalid: The thread has no such event, or no message that could be edited.
+        PositionInvalid: The thread has no such event, no message that could be edited, or no policy to keep.
         ThreadNotFound: There is no such thread.
         ThreadIdInvalid: The id cannot be used.
         ThreadExists: There is another thread of that id.
@@ -104,6 +115,8 @@ async def fork(
         ServerUnreachable: The server does not answer. The start may have reached it: fork again under the same id.
     """
     check_own_id(thread)
+    if len(llm) > LONGEST_LLM or llm != one_line(llm, LONGEST_LLM):
+        raise TaskInvalid(f"the name of an LLM is one line of at most {LONGEST_LLM} characters")
     name = check_own_id(new_fork_id(thread) if id is None else id)
     if say is not None and edit is not None:
         raise TaskInvalid("a fork begins with one message: give `say` or `edit`, not both")
@@ -113,21 +126,35 @@ async def fork(
         raise FleetKeyMissing(
             "a fork needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it, or fork through the gateway"
         )
+    named = at
     if edit is not None:
         at = await _before_last_message(threads, thread, at)
     point = await fork_point(threads, thread, at)
-    if found := await _existing(threads, name, point, message, agent):
-        return found
+    if named is None and await _was_moved(threads, point):
+        raise PositionInvalid(
+            f"thread {thread!r} was moved to another place, and continues there: name the event to fork it at with --at"
+        )
+    loaded, awaited = await _agent_at(threads, point)
+    if keeps_policy and agent is not None and not loaded:
+        raise PositionInvalid(
+            f"thread {thread!r} has no agent at event {point.position}, whose policy would judge the fork: "
+            "fork it at a later event, or without another agent"
+        )
     given = contracts.RunInput(
         task=message,
         by=by,
         by_proven=by_proven,
-        agent=agent or await _awaited_agent(threads, point),
+        agent=agent or awaited,
         workspace=workspace,
         idle_limit=idle_limit,
         fork=point,
+        llm=llm,
+        policies=policies,
+        keeps_policy=keeps_policy and agent is not None,
         features=FORKS,
     )
+    if found := await _existing(threads, name, given, agent):
+        return found
     words = f"Fork of {thread} at event {point.position}"
     try:
         run = await threads.runs.client.start_workflow(
@@ -149,7 +176,7 @@ async def fork(
             rpc_timeout=timedelta(seconds=10),
         )
     except WorkflowAlreadyStartedError:
-        if found := await _existing(threads, name, point, message, agent):
+        if found := await _existing(threads, name, given, agent):
             return found
         raise _exists(name) from None
     except RPCError as error:
@@ -181,17 +208,24 @@ async def fork_point(threads: Threads, thread: str, at: int | None) -> ForkPoint
     return ForkPoint(thread=thread, position=last["position"], head=last["digest"])
 
 
-async def _awaited_agent(threads: Threads, point: ForkPoint) -> str | None:
-    """The agent that was asked for, where no worker had loaded it by then; None for the one that was loaded."""
-    asked: str | None = None
+async def _was_moved(threads: Threads, point: ForkPoint) -> bool:
+    """Whether the thread was moved away with the last of its events."""
+    async for event in _events(threads, point.thread, point.position):
+        return bool(event.get("outcome") == "moved")
+    return False
+
+
+async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | None]:
+    """Whether a worker had loaded the agent by then; if none had, the agent that was asked for."""
+    loaded, asked = True, None
     async for event in _events(threads, point.thread, max(0, point.position - _BEFORE_AGENT)):
         if event["position"] > point.position:
             break
         if event["type"] == "run_started":
-            asked = event.get("agent")
+            loaded, asked = False, event.get("agent")
         if event["type"] == "agent_loaded":
-            asked = None
-    return asked
+            loaded, asked = True, None
+    return loaded, asked
 
 
 async def _events(threads: Threads, thread: str, start: int) -> AsyncIterator[JSON]:
@@ -226,11 +260,9 @@ async def _before_last_message(threads: Threads, thread: str, at: int | None) ->
     return found - 1
 
 
-async def _existing(
-    threads: Threads, name: str, point: ForkPoint, message: Content, agent: str | None
-) -> Forked | None:
-    """Return the fork of that id, if it is the same: at the same event, with the same message, and of the agent that is
-    asked for. None if there is none.
+async def _existing(threads: Threads, name: str, start: contracts.RunInput, agent: str | None) -> Forked | None:
+    """Return the fork of that id, if it is the same: at the same event, with the same message, LLM and policies, and of
+    the agent that is asked for. None if there is none.
 
     A start that ended before it recorded anything can be repeated.
 
@@ -241,6 +273,8 @@ async def _existing(
         found = await threads.reader.find(name)
     except ThreadNotFound:
         return None
+    point, message = start.fork, start.task
+    assert point is not None
     same, recorded = False, False
     try:
         lines = threads.reader.lines(name, point.position + 1, found=found, note=None, use_worker=False)
@@ -251,6 +285,9 @@ async def _existing(
                 if not same:
                     break
             event = decode_event(line)
+            if isinstance(event, RunForked) and not _as_asked(event, start):
+                same = False
+                break
             if isinstance(event, RunStarted):
                 begun, same = event, agent in (None, event.agent) and not message
             elif begun:
@@ -260,6 +297,7 @@ async def _existing(
         if not recorded and found:
             given = (await threads.reader.history(found)).given
             same = (given.fork, given.task) == (point, message) and agent in (None, given.agent)
+            same = same and (given.llm, given.policies) == (start.llm, start.policies)
             if same and found.status in ENDED:
                 return None
     except (EventsMissing, HistoryUnreadable):
@@ -267,6 +305,12 @@ async def _existing(
     if not same:
         raise _exists(name)
     return Forked(name, (found.run_id or "") if found else "", point, False)
+
+
+def _as_asked(forked: RunForked, start: contracts.RunInput) -> bool:
+    """Whether a fork has the LLM and the policies that a start asks for; the policy that it keeps comes before them."""
+    kept = forked.policies[:1] if start.keeps_policy else ()
+    return forked.llm == start.llm and forked.policies in (start.policies, (*kept, *start.policies))
 
 
 def _exists(thread: str) -> ThreadExists:

@@ -23,7 +23,7 @@ from holdfast.run.task_summary import TASK
 from holdfast.runtime.client.searching import newest, search, search_page
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.reading.reader import Note
-from holdfast.runtime.reading.runs import ENDED, status_of
+from holdfast.runtime.reading.runs import ENDED, MOVED, status_of
 from holdfast.runtime.reading.states import CLOSED
 
 STATUSES: tuple[str, ...] = get_args(Status)
@@ -225,6 +225,8 @@ def _status_filter(status: str | None) -> str:
         return ""
     if status not in STATUSES:
         raise StatusInvalid(f"there is no status {status!r}; there are: {', '.join(STATUSES)}")
+    if status == MOVED:
+        return f" AND ExecutionStatus = 'Completed' AND HoldfastStatus = '{MOVED}'"
     if status in CLOSED:
         kinds = ", ".join(f"'{_EXECUTION_STATUSES[kind.name]}'" for kind, word in ENDED.items() if word == status)
         return f" AND ExecutionStatus IN ({kinds})"

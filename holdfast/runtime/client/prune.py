@@ -1,12 +1,16 @@
 """Prune the permanent record: delete threads that ended long ago and have no open run."""
 
+import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from holdfast.base.retention import Retention
-from holdfast.errors import ThreadNotFound
+from holdfast.errors import RecordUnreadable, ThreadNotFound
+from holdfast.log.node_seals import SealRecord, unsealed
 from holdfast.runtime.reading.record import EndedThread, OpenRecord
 from holdfast.runtime.reading.runs import ENDED, Runs
+from holdfast.stores import ThreadStore
 from holdfast.tools.subagents import parent_thread
 
 
@@ -33,18 +37,34 @@ async def list_prunable(
 
 
 async def prune(
-    runs: Runs, record: OpenRecord, threads: Sequence[EndedThread]
+    runs: Runs, record: OpenRecord, threads: Sequence[EndedThread], *, seal: SealRecord = unsealed
 ) -> AsyncIterator[tuple[EndedThread, bool]]:
     """Delete threads, and yield each with whether it was deleted; one that has grown or was re-opened since stays.
+
+    Args:
+        runs: The namespace's runs.
+        record: The permanent record.
+        threads: As `list_prunable` listed them.
+        seal: Seals that the threads are pruned: otherwise their seals show nothing but that they are gone.
 
     Raises:
         ServerUnreachable: Temporal no longer answers; the remaining threads stay.
     """
     for ended in threads:
-        deleted = not await is_needed(runs, ended.thread) and await record.prune(
-            ended.thread, last_position=ended.last_position
-        )
+        deleted = not await is_needed(runs, ended.thread)
+        if deleted:
+            await seal_pruned(record.threads, ended, seal)
+            deleted = await record.prune(ended.thread, last_position=ended.last_position)
         yield ended, deleted
+
+
+async def seal_pruned(store: ThreadStore, ended: EndedThread, seal: SealRecord) -> None:
+    """Seal that a thread is about to be pruned; nothing if its last event cannot be read, for it is altered."""
+    if seal is unsealed:
+        return
+    with suppress(ValueError, LookupError, TypeError, RecordUnreadable):
+        last = await store.read(ended.thread, ended.last_position)
+        await seal(ended.thread, ended.events, str(json.loads(last[0])["digest"]), gone="pruned")
 
 
 async def is_needed(runs: Runs, thread: str) -> bool:

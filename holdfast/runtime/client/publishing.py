@@ -31,10 +31,12 @@ SHORT, LONG = 0.5, 1.5
 A sticky queue keeps a task for 3 s (`STICKY_TIMEOUT`), and the woken runs have their further tasks in it."""
 
 TAKEN_WITHIN = 5.0
-"""Seconds after which the rest follows without a wait. Temporal keeps it, and perhaps no worker runs."""
+"""Seconds without a worker that takes any, after which the rest follows without a wait. Temporal keeps it, and perhaps
+no worker runs."""
 
-PACED_SECONDS = 30.0
-"""Seconds after which the rest follows without a wait in any case: who asked over HTTP waits for the answer."""
+PACED_SECONDS = 600.0
+"""Seconds after which the rest follows without a wait in any case: a worker takes ten thousand signals or more in them.
+Who asked over HTTP waits for the answer, and gets less (`holdfast.runtime.gateway.publishing`)."""
 
 LOOK_SECONDS = 0.1
 """Seconds between two looks at whether a worker has taken a signal."""
@@ -64,6 +66,7 @@ async def publish(
     data: dict[str, Any] | None = None,
     id: str = "",
     prefixes: Sequence[str] = (),
+    paced_seconds: float = PACED_SECONDS,
 ) -> Publication:
     """Send an event to every run that waits for it.
 
@@ -76,6 +79,7 @@ async def publish(
         data: What happened: JSON, at most 16,384 bytes.
         id: The event's id, of up to 100 visible ASCII characters; empty for a new one.
         prefixes: Only threads whose id begins with one of these; none for all.
+        paced_seconds: For how long it is sent as fast as workers take it; then the rest follows at once.
 
     Raises:
         Refused: Its name, id or data cannot be used.
@@ -93,7 +97,7 @@ async def publish(
     )
     outcomes: dict[str, HoldfastError | None] = {}
     clock = asyncio.get_running_loop()
-    paced, paced_until = True, clock.time() + PACED_SECONDS
+    paced, paced_until = True, clock.time() + paced_seconds
 
     async def send(thread: str) -> None:
         try:
@@ -116,7 +120,9 @@ async def publish(
             await asyncio.gather(*map(send, batch))
             if waiting and paced:
                 seconds = await seconds_until_taken(threads, batch[-1])
-                paced = seconds < TAKEN_WITHIN and clock.time() < paced_until
+                # Slow workers took the first of them meanwhile.
+                taking = seconds < TAKEN_WITHIN or await is_taken(threads, batch[0])
+                paced = taking and clock.time() < paced_until
                 size = next_size(size, seconds) if paced else MOST
     return Publication(
         event=event,
@@ -137,9 +143,15 @@ async def seconds_until_taken(threads: Threads, thread: str) -> float:
     """Wait until a worker has processed what was sent to a run, or for TAKEN_WITHIN; return how long that took."""
     clock = asyncio.get_running_loop()
     began = clock.time()
-    with contextlib.suppress(HoldfastError):
-        while clock.time() - began < TAKEN_WITHIN:
-            if not (await threads.runs.describe(thread)).raw_description.pending_workflow_task.state:
-                return clock.time() - began
-            await asyncio.sleep(LOOK_SECONDS)
+    while clock.time() - began < TAKEN_WITHIN:
+        if await is_taken(threads, thread):
+            return clock.time() - began
+        await asyncio.sleep(LOOK_SECONDS)
     return TAKEN_WITHIN
+
+
+async def is_taken(threads: Threads, thread: str) -> bool:
+    """Whether a worker has processed what was sent to a run; not where Temporal does not say."""
+    with contextlib.suppress(HoldfastError):
+        return not (await threads.runs.describe(thread)).raw_description.pending_workflow_task.state
+    return False

@@ -75,6 +75,8 @@ def continuation(view: JSON, *, silent: bool, sealed: bool) -> JSON:
     thread, status = view["thread"], view["status"]
     if origin := origin_of(thread):
         return _continue(None, f"a reset of {origin} has set this log aside: no run continues it")
+    if status == "moved":
+        return _continue(None, "it continues in another place; only an import of its file continues it here")
     if status in CLOSED and not sealed:
         return _continue(None, "only a process with the fleet key can continue it: set HOLDFAST_FLEET_KEYS")
     if status in CLOSED:

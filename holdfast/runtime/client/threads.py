@@ -27,6 +27,7 @@ from holdfast.errors import (
     FleetKeyMissing,
     HoldfastError,
     PositionInvalid,
+    Refused,
     ServerUnreachable,
     ThreadExists,
     ThreadForgotten,
@@ -50,7 +51,7 @@ from holdfast.runtime.config.settings import ANSWER_SECONDS
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.loops import loop_lines
 from holdfast.runtime.reading.reader import Note, Reader
-from holdfast.runtime.reading.runs import ENDED, NeverRan, Runs, status_of
+from holdfast.runtime.reading.runs import ENDED, MOVED, NeverRan, Runs, status_of
 from holdfast.runtime.reading.states import CLOSED, decode_lines, pending_of, state_at, state_of
 from holdfast.stores import ThreadStore
 from holdfast.transcript.transcript import Transcript
@@ -218,6 +219,7 @@ class Threads:
 
         Raises:
             ThreadExists: A run of the thread is open.
+            Refused: It was moved to another place.
             ThreadForgotten: Its content was removed.
         """
         try:
@@ -229,6 +231,10 @@ class Threads:
             found = await self.runs.until_closed(found)
         if found.status not in ENDED:
             raise _exists(thread, status_of(found))
+        if status_of(found) == MOVED:
+            raise Refused(
+                f"thread {thread!r} was moved to another place, and continues there; to take it back, import its file"
+            )
         return found.run_id
 
     async def _refuse_forgotten(self, thread: str) -> None:

@@ -85,6 +85,7 @@ class Components:
         self._pool: AsyncConnectionPool | None = None
         self._opening = asyncio.Lock()
         self._llm: openai.AsyncOpenAI | None = None
+        self._seal: SealRecord | None = None
         self.cleanup = cleanup
 
     # What the settings say.
@@ -282,8 +283,10 @@ class Components:
         """
         from holdfast.runtime.composition.sealing import open_sealer
 
-        sealing = open_sealer(self._given, namespace=(await self.client()).namespace, say=self._say)
-        return await self.cleanup.enter_async_context(sealing)
+        if self._seal is None:
+            sealing = open_sealer(self._given, namespace=(await self.client()).namespace, say=self._say)
+            self._seal = await self.cleanup.enter_async_context(sealing)
+        return self._seal
 
     async def llm(self) -> "openai.AsyncOpenAI":
         """A client of the LLM endpoint.

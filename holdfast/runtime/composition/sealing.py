@@ -7,7 +7,7 @@ from holdfast.log.node_seals import SealRecord, unsealed
 from holdfast.runtime.anchors.sealer import Sealer
 from holdfast.runtime.anchors.setting import read_anchors
 from holdfast.runtime.config.settings import Settings
-from holdfast.runtime.encryption.node_key import ensure_node_key, node_key_file
+from holdfast.runtime.encryption.node_key import ensure_node_key, node_key_file, open_to_others
 
 
 @asynccontextmanager
@@ -39,4 +39,9 @@ async def open_sealer(settings: Settings, *, namespace: str, say: Callable[[str]
         return
     async with Sealer(private, anchors, namespace=namespace) as sealer:
         say(f"Seals      signed by node {sealer.node}, to {', '.join(anchor.name for anchor in anchors)}")
+        if open_to_others(settings):
+            where = node_key_file(settings)
+            say(
+                f"Seals      other users can read the node key {where}, and seal in this node's name: chmod 600 {where}"
+            )
         yield sealer.seal

@@ -4,6 +4,7 @@
 """
 
 import os
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import SettingsError
 from holdfast.runtime.config.own_file import NotOwnFile, read_own_file
 from holdfast.runtime.config.settings import Settings
-from holdfast.runtime.encryption.signing_keys import read_key
+from holdfast.runtime.encryption.signing_keys import read_key, readable_by_others
 
 FILE = "node.key"
 
@@ -29,18 +30,27 @@ def find_node_key(settings: Settings) -> str | None:
         SettingsError: The file holds no key, or others can read the one in the state folder.
     """
     path = node_key_file(settings)
-    if settings.node_key:
-        return read_key(path) if path.exists() else None
     try:
+        if settings.node_key:
+            if not stat.S_ISREG(path.stat().st_mode):  # a named pipe would block for ever
+                raise SettingsError(f"the node key {path} is not a regular file")
+            return read_key(path)
         private = read_own_file(path, private=True).strip()
         public_key(private)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        raise SettingsError(f"the node key {path} cannot be read: {error.strerror}") from None
     except NotOwnFile as error:
         raise SettingsError(f"the node key {path} {error}") from None
     except ValueError:  # its message could contain the key
         raise SettingsError(f"{path} does not hold a private key; remove it, and a worker makes a new one") from None
     return private
+
+
+def open_to_others(settings: Settings) -> bool:
+    """Whether other users can read the key. Only a named file may be so, for secrets are often mounted like that."""
+    return settings.node_key is not None and readable_by_others(settings.node_key)
 
 
 def ensure_node_key(settings: Settings) -> str:

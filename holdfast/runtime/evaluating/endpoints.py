@@ -29,10 +29,6 @@ class Endpoint:
 @asynccontextmanager
 async def scripted(script: Script | RecordedReplies) -> AsyncIterator[Endpoint]:
     """Serve a script on loopback for a block, as the LLM of plays."""
-    import openai
-
     with ScriptedLLM(script) as llm:
-        direct = openai.DefaultAsyncHttpxClient(trust_env=False)  # the server is on this machine
-        client = openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0, http_client=direct)
-        async with client:
+        async with llm.client() as client:
             yield Endpoint(client, "scripted", recorded=script if isinstance(script, RecordedReplies) else None)

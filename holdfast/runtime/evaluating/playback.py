@@ -3,7 +3,8 @@
 1. `call_tool` never reaches the worker's tools, nor the ledger: a call that the recording has gets its recorded result,
    each occurrence once, and its own where the LLM makes the same call as often; another one gets a stub of the set, or
    reads that nothing is recorded.
-2. What the run carries out itself (sub-agents, sleep) is answered in the same way: its tools become ordinary ones.
+2. What the run carries out itself (sub-agents, sleep) is answered in the same way: its tools become ordinary ones, but
+   for the call that gives a structured result, which ends the play.
 3. `load_agent` loads the user's agent as it is today, under the play's own empty folder. What the recorded run read
    from its memory takes the place of what this machine has. The policy asks as ever, but anybody may decide.
 4. Of all other activities, only those run that keep the play's log in memory, and `call_llm`.
@@ -34,6 +35,7 @@ from holdfast.run.contracts import (
     ToolOutcome,
     ToolRequest,
 )
+from holdfast.tools.spec import FINAL_RESULT
 
 NOT_RECORDED = "The recording has no result of this call, so it was not made. Try another way, or answer without it."
 NOT_PLAYED = "NotPlayed"
@@ -97,7 +99,10 @@ class Play:
         return answer.model_copy(update=changes)
 
     def _spec(self, spec: AgentSpec) -> AgentSpec:
-        tools = tuple(tool.model_copy(update={"kind": "activity"}) for tool in spec.tools)
+        tools = tuple(
+            tool if tool.name == FINAL_RESULT and spec.gives_result else tool.model_copy(update={"kind": "activity"})
+            for tool in spec.tools
+        )
         recorded = self.recording.spec
         changes: dict[str, Any] = {"tools": tools, "policy": _decided_by_the_recording(spec.policy), "verify": ()}
         changes["llm_options"] = {**spec.llm_options, **self.options}

@@ -160,6 +160,8 @@ class ThreadResult(ResponseBody):
     """`completed`, `failed`, `cancelled`; of an open run what it waits for, or `running`."""
     text: str
     """The agent's last reply, or why the run failed; empty while the agent is at work."""
+    structured: bool = False
+    """`text` is a value of the agent's result type, as canonical JSON."""
     cause: str = ""
     """A short name of why the run failed: `AgentNotFound`, …"""
     steps: int

@@ -3,8 +3,12 @@
 The file is written to the disk first, because its headers have sizes and checksums. It never has a name, so a kill
 leaves nothing of it; and nothing waits for the disk, because a crash may lose it. Callers with the scope `read` get the
 log; artifacts take their own scope, as everywhere.
+
+An export may take as long as it makes progress: while it is written, and while it is sent. A caller that stops reading
+loses its place.
 """
 
+import asyncio
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,8 +29,11 @@ from holdfast.runtime.gateway.places import Places
 from holdfast.runtime.portable.export import write_thread
 from holdfast.runtime.reading.record import Evidence
 
-PART_BYTES = 1024 * 1024
-"""How much of the file is in memory at once."""
+PART_BYTES = 64 * 1024
+"""How much of the file is in memory at once, and how much a caller has to read in `STALL_SECONDS`."""
+
+STALL_SECONDS = 60.0
+"""How long a caller may read nothing."""
 
 MEDIA_TYPE = "application/zip"
 
@@ -54,9 +61,18 @@ class ExportResponse(StreamingResponse):
         super().__init__(_parts(file), headers=headers, media_type=MEDIA_TYPE)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send it, as long as the caller reads.
+
+        Raises:
+            TimeoutError: The caller does not.
+        """
+
+        async def sending(message: Message) -> None:
+            async with asyncio.timeout(STALL_SECONDS):
+                await send(message)
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, sending)
         finally:
             self._file.close()
             self._places.leave(self._caller)
@@ -103,6 +119,7 @@ def exports_router(
         access: Annotated[Access, reads],
         redact: Annotated[bool, Query(description="Drop bodies and artifacts, and keep digests.")] = False,
         artifacts: Annotated[bool, Query(description="With the artifacts; needs the scope `artifacts`, too.")] = True,
+        subagents: Annotated[bool, Query(description="With the logs of the sub-agents, of theirs, and so on.")] = True,
     ) -> Response:
         """The thread as one file that verifies offline, signed with the gateway's key if it has one.
 
@@ -121,7 +138,9 @@ def exports_router(
                     private=key,
                     redact=redact,
                     artifacts=artifacts and "artifacts" in caller.scopes,
+                    subagents=subagents,
                     note=note,
+                    progress=request.state.progress,
                 )
                 file.seek(0)
                 unsent.pop_all()  # the response closes it

@@ -1,16 +1,20 @@
 """The routes that fork threads and start their tasks again. Both need the scopes `fork` and `start`.
 
 1. The caller has to reach the original, and the new thread's id has to be one that the caller may start.
-2. The new thread is the caller's: they are its requester, and nothing of the original's authority comes with it.
+2. The new thread is the caller's: they are its requester, and nothing of the original's authority comes with it. A fork
+   is judged at least as strictly as the original, whichever agent it has; no caller selects an LLM.
 3. `id` names the new thread: the same request again finds the same fork. Without it, a repeated request forks again.
 """
 
-from typing import Annotated
+import json
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from holdfast.authority.conditions import loops
+from holdfast.authority.policy import Policy
 from holdfast.errors import PositionInvalid, TaskInvalid, ThreadExists, ThreadIdInvalid
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.runtime.client.forks import fork, new_fork_id
@@ -22,6 +26,9 @@ from holdfast.runtime.gateway.callers import Caller
 from holdfast.runtime.gateway.descriptions import LOCATION, ON_THREAD, body_of, problems
 from holdfast.runtime.gateway.problems import HTTPProblem, ResponseBody
 from holdfast.runtime.gateway.starting import own_id
+
+POLICY_CHARS = 20_000
+"""The longest policy that a caller may give: it judges every call, within the time of a workflow task."""
 
 _Message = Field(default=None, min_length=1, max_length=MAX_TEXT_BYTES)
 
@@ -53,7 +60,24 @@ class ForkBody(Body):
     edit_message: str | None = _Message
     """A message in place of the last one of a person up to `at`; null for none."""
     agent: str | None = Field(default=None, pattern=AGENT_NAME)
-    """Another agent of the catalog, with its LLM and policy; null for the thread's."""
+    """Another agent of the catalog, with its LLM and policy, beside that of the thread; null for the thread's agent."""
+    policy: Policy | None = None
+    """A policy that judges the fork's calls beside its agent's: the strictest verdict counts. Null for no other."""
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _is_short(cls, policy: Any) -> Any:
+        """Checked before its people are compared and its conditions compiled."""
+        if isinstance(policy, dict) and len(json.dumps(policy)) > POLICY_CHARS:
+            raise ValueError(f"a policy that is given with a fork has at most {POLICY_CHARS:,} characters of JSON")
+        return policy
+
+    @field_validator("policy")
+    @classmethod
+    def _is_fast(cls, policy: Policy | None) -> Policy | None:
+        if policy and any(loops(rule.when) > 1 for rule in policy.rules):
+            raise ValueError("a condition that is given with a fork has at most one loop over a list")
+        return policy
 
     @model_validator(mode="after")
     def _has_one_message(self) -> "ForkBody":
@@ -106,6 +130,8 @@ def forking_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
                 say=body.say,
                 edit=body.edit_message,
                 agent=body.agent,
+                policies=() if body.policy is None else (body.policy,),
+                keeps_policy=True,
                 by=access.caller.name,
             )
         except (PositionInvalid, TaskInvalid, ThreadIdInvalid) as error:

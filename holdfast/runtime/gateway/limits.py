@@ -31,7 +31,8 @@ UNKNOWN_BYTES = 64 * 1024
 BODY_SECONDS = 10.0
 """The time within which a body has to arrive."""
 ANSWER_SECONDS = 60.0
-"""The time within which a response has to begin. What a route calls has limits of its own; this one is the last."""
+"""The time within which a response has to begin, or its route to make progress. What a route calls has limits of its
+own; this one is the last."""
 log = structlog.get_logger("gateway")
 
 
@@ -118,9 +119,15 @@ class Limits:
         if counted:
             self._unauthenticated.take(address)
             scope["state"]["cleanup"].enter_context(self._unauthenticated.under_way(address))
-        limit = asyncio.timeout(ANSWER_SECONDS)
-
+        limit, now = asyncio.timeout(ANSWER_SECONDS), asyncio.get_running_loop().time
         refused = False
+
+        def progress() -> None:
+            """What a route that writes a long response to the disk first calls: it has the time anew."""
+            if limit.when() is not None:
+                limit.reschedule(now() + ANSWER_SECONDS)
+
+        scope["state"]["progress"] = progress
 
         async def sending(message: Message) -> None:
             nonlocal counted, refused

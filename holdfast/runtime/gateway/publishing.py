@@ -19,6 +19,10 @@ from holdfast.tools.triggers import EVENT_NAME
 EventName = Annotated[str, Path(pattern=rf"^{EVENT_NAME}$", examples=["deploy.finished"])]
 
 
+PACED_SECONDS = 30.0
+"""Seconds after which the rest follows without a wait: the response comes within `limits.ANSWER_SECONDS`."""
+
+
 def event_id(caller: Caller, key: str) -> str:
     """The id of the event for a caller and an `Idempotency-Key`: no caller can use up an id of another."""
     return digest(["event-key/1", caller.name, key.strip(chr(34))])[:32] if key else ""
@@ -47,7 +51,13 @@ def publishing_router(threads: Threads, authenticator: Authenticator) -> APIRout
         """Wake every run that waits for this event. With an `Idempotency-Key`, a repetition reaches no run twice."""
         body = read_body(await request.body() or b"{}", EventBody)
         published = await publish(
-            threads, event, by=caller.name, data=body.data, id=event_id(caller, key), prefixes=caller.threads
+            threads,
+            event,
+            by=caller.name,
+            data=body.data,
+            id=event_id(caller, key),
+            prefixes=caller.threads,
+            paced_seconds=PACED_SECONDS,
         )
         return PublishedEvent(
             event=published.event,

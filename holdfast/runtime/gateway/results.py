@@ -60,6 +60,7 @@ def results_router(threads: Threads, authenticator: Authenticator, waits: Places
             thread=state.thread,
             status=state.status,
             text=state.result or "",
+            structured=state.structured,
             cause=await cause_of(threads, state) if failed else "",
             steps=state.step,
             usage=state.usage,

@@ -4,6 +4,8 @@
 2. Restoring only adds: what the database has stays, and has to agree. So a restore that was killed is repeated, and
    continues where it was.
 3. A thread that the database has forgotten stays forgotten.
+4. A damaged thread is refused with all of the backup, or its log is left out whole. Its part of the ledger is restored:
+   what has had its effect must not have it again.
 """
 
 import asyncio
@@ -63,6 +65,8 @@ class Restored:
     artifacts: int = 0
     forgotten: set[str] = field(default_factory=set)
     """Threads of the backup that were left out, because the database has forgotten them."""
+    damaged: dict[str, str] = field(default_factory=dict)
+    """Threads of the backup whose logs were left out → what does not hold of them."""
 
 
 async def check_schema(url: str) -> None:
@@ -102,7 +106,7 @@ async def restore(
     report(f"checked: {len(content.threads):,} threads, {len(content.artifacts):,} artifacts")
     if not into_existing:
         await _refuse_others(pool, content)
-    done = Restored()
+    done = Restored(damaged=dict(source.damaged))
     forgotten = {thread async for thread in _threads(pool, "WHERE forgotten_at IS NOT NULL")}
     done.forgotten = forgotten & content.threads - {each.thread for each in source.tombstones()}
     keep = _Artifacts(source, artifacts, content)

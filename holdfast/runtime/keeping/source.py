@@ -2,7 +2,8 @@
 
 1. No link is followed below the folder, and only regular files are read: a device or a pipe is refused.
 2. A part is read whole, at most so many bytes, and its digest compared, before any row of it is decoded.
-3. The events of a thread begin at position 0, have no gap, and their digests form a chain.
+3. The events of a thread begin at position 0, have no gap, and their digests form a chain. A thread for which that does
+   not hold is damaged: it is refused with all of the backup, or left out whole.
 """
 
 import hashlib
@@ -73,13 +74,17 @@ class Source:
 
     Args:
         folder: The folder.
+        without_damaged: Leave out threads whose events do not hold, instead of refusing the backup.
 
     Raises:
         BackupInvalid: It has no manifest that can be used.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, without_damaged: bool = False) -> None:
+        self.damaged: dict[str, str] = {}
+        """Threads that are left out, as far as the events have been read → what does not hold."""
         self._folder = folder
+        self._without_damaged = without_damaged
         try:
             with self._open(MANIFEST) as fd:
                 self.manifest = Manifest.model_validate_json(_read(fd, MOST_MANIFEST_BYTES, MANIFEST))
@@ -126,7 +131,7 @@ class Source:
     # Rows.
 
     def events(self) -> Iterator[Page]:
-        """Yield the events of all threads, a block at a time.
+        """Yield the events of all threads, a block at a time; none of those that are known to be damaged.
 
         Raises:
             BackupInvalid: They do not follow one another, or were altered.
@@ -135,22 +140,46 @@ class Source:
         thread, position, head, owner = "", 0, None, ""
         for row in self._rows("events", EventBlock):
             if row.thread != thread:
-                _require_own(thread, owner)
+                self._require_own(thread, owner)
                 thread, position, head, owner = row.thread, 0, None, ""
                 if thread in begun:
                     raise BackupInvalid(f"the events of thread {thread!r} are in the backup twice")
                 begun.add(thread)
+            if thread in self.damaged:
+                continue
             if row.position != position or not row.position < row.stop <= row.position + row.size:
-                raise BackupInvalid(f"thread {thread!r}: event {position} is missing, or out of place")
+                self._leave_out(thread, f"event {position} is missing, or out of place")
+                continue
             try:
                 lines = unpack(Block(row.position, row.stop, row.size, row.at, row.body))
                 events = read_lines(thread, position, lines, head=head)
             except (ValueError, MemoryError, RecordUnreadable) as error:
-                raise BackupInvalid(f"thread {thread!r}: events from {position} on cannot be used: {error}") from None
+                self._leave_out(thread, f"events from {position} on cannot be used: {error}")
+                continue
             owner = next((each.thread for each in reversed(events) if isinstance(each, RunStarted | RunForked)), owner)
             yield Page(thread, position, lines, events)
             position, head = row.stop, events[-1].digest
-        _require_own(thread, owner)
+        self._require_own(thread, owner)
+
+    def _require_own(self, thread: str, owner: str) -> None:
+        """Check that a log is that of its thread.
+
+        Args:
+            thread: The thread's id.
+            owner: The id in the last event that has one: a fork begins with the events of another thread.
+        """
+        if owner and thread not in self.damaged and owner != (origin_of(thread) or thread):
+            self._leave_out(thread, f"it has the log of another one, {owner!r}")
+
+    def _leave_out(self, thread: str, why: str) -> None:
+        """Leave a damaged thread out, from now on.
+
+        Raises:
+            BackupInvalid: No thread is to be left out.
+        """
+        if not self._without_damaged:
+            raise BackupInvalid(f"thread {thread!r}: {why}. Add --without-damaged to restore all other threads.")
+        self.damaged[thread] = why
 
     def tombstones(self) -> Iterator[Tombstone]:
         """Yield the tombstones of forgotten threads.
@@ -255,20 +284,6 @@ class Source:
             for fd in reversed(opened):
                 with suppress(OSError):
                     os.close(fd)
-
-
-def _require_own(thread: str, owner: str) -> None:
-    """Check that a log is that of its thread.
-
-    Args:
-        thread: The thread's id.
-        owner: The id in the last event that has one: a fork begins with the events of another thread.
-
-    Raises:
-        BackupInvalid: It is that of another thread.
-    """
-    if owner and owner != (origin_of(thread) or thread):
-        raise BackupInvalid(f"thread {thread!r} has the log of another one, {owner!r}")
 
 
 def _read(fd: int, most: int, what: str) -> bytes:

@@ -17,9 +17,11 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast.base.retention import Retention
 from holdfast.errors import HoldfastError, ServerUnreachable
-from holdfast.runtime.client.prune import is_needed
+from holdfast.log.node_seals import SealRecord, unsealed
+from holdfast.runtime.client.prune import is_needed, seal_pruned
 from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.stores.prune import BATCH, BEGINNING, Prunable, prunable_batch, prune
+from holdfast.runtime.stores.threads import PostgresThreads
 
 LOOK_SECONDS = 600.0
 """The longest time between two looks whether a sweep is due."""
@@ -38,7 +40,13 @@ log = structlog.get_logger("worker")
 
 
 async def sweep(
-    runs: Runs, pool: AsyncConnectionPool, retention: Retention, *, every: timedelta, batch: int = BATCH
+    runs: Runs,
+    pool: AsyncConnectionPool,
+    retention: Retention,
+    *,
+    every: timedelta,
+    batch: int = BATCH,
+    seal: SealRecord = unsealed,
 ) -> list[str] | None:
     """Sweep, or complete the sweep that another worker began; return the threads that were removed.
 
@@ -48,6 +56,7 @@ async def sweep(
         retention: Which threads are due.
         every: How long after the beginning of the last sweep the next is due.
         batch: How many threads to look at together.
+        seal: Seals that a thread is pruned.
 
     Returns:
         None if no sweep is due, or another worker is sweeping.
@@ -63,7 +72,7 @@ async def sweep(
         try:
             await connection.execute(_BEGIN, {"beginning": BEGINNING, "every": every})
             row = await (await connection.execute(_WHERE)).fetchone()
-            return None if row is None else await _sweep(connection, runs, pool, retention, row[0], batch)
+            return None if row is None else await _sweep(connection, runs, pool, retention, row[0], batch, seal)
         finally:
             if not connection.closed:
                 await connection.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
@@ -76,6 +85,7 @@ async def _sweep(
     retention: Retention,
     start: int,
     batch: int,
+    seal: SealRecord,
 ) -> list[str]:
     removed: list[str] = []
     place: int | None = start
@@ -84,7 +94,7 @@ async def _sweep(
         for one in found:
             if not retention.is_due(one.outcome, datetime.now(UTC) - one.last_at):
                 continue
-            if await _removed(runs, pool, one):
+            if await _removed(runs, pool, one, seal):
                 removed.append(one.thread)
         if following is not None:
             await connection.execute("UPDATE holdfast.prune_sweeps SET last_id = %s", [following])
@@ -93,10 +103,13 @@ async def _sweep(
     return removed
 
 
-async def _removed(runs: Runs, pool: AsyncConnectionPool, one: Prunable) -> bool:
+async def _removed(runs: Runs, pool: AsyncConnectionPool, one: Prunable, seal: SealRecord) -> bool:
     """Remove a thread, unless it is needed; return whether it was removed."""
     try:
-        return not await is_needed(runs, one.thread) and await prune(pool, one.thread, last_position=one.last_position)
+        if await is_needed(runs, one.thread):
+            return False
+        await seal_pruned(PostgresThreads(pool), one, seal)
+        return await prune(pool, one.thread, last_position=one.last_position)
     except ServerUnreachable:
         raise
     except HoldfastError as error:  # Temporal refuses this id: it must not keep the sweep from the threads after it
@@ -106,10 +119,10 @@ async def _removed(runs: Runs, pool: AsyncConnectionPool, one: Prunable) -> bool
 
 @asynccontextmanager
 async def sweeping(
-    runs: Runs, pool: AsyncConnectionPool, retention: Retention, *, every: timedelta
+    runs: Runs, pool: AsyncConnectionPool, retention: Retention, *, every: timedelta, seal: SealRecord = unsealed
 ) -> AsyncIterator[None]:
     """Sweep whenever it is due, for the length of a block."""
-    task = asyncio.create_task(_keep_sweeping(runs, pool, retention, every))
+    task = asyncio.create_task(_keep_sweeping(runs, pool, retention, every, seal))
     try:
         yield
     finally:
@@ -117,10 +130,12 @@ async def sweeping(
         await asyncio.wait([task])
 
 
-async def _keep_sweeping(runs: Runs, pool: AsyncConnectionPool, retention: Retention, every: timedelta) -> None:
+async def _keep_sweeping(
+    runs: Runs, pool: AsyncConnectionPool, retention: Retention, every: timedelta, seal: SealRecord
+) -> None:
     while True:
         try:
-            removed = await sweep(runs, pool, retention, every=every)
+            removed = await sweep(runs, pool, retention, every=every, seal=seal)
             if removed is not None:
                 log.info("pruned", threads=len(removed))
         # The worker continues without pruning; the next look continues where this one stopped.

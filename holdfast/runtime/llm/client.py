@@ -31,9 +31,7 @@ def llm_client(settings: Settings, *, dev: bool, say: Callable[[str], None]) -> 
     elif dev:
         with ScriptedLLM(_script(settings)) as llm:
             say("LLM        scripted, because OPENAI_API_KEY and OPENAI_BASE_URL are not set")
-            # Without the environment's proxy: the server is on this machine.
-            direct = openai.DefaultAsyncHttpxClient(trust_env=False)
-            yield openai.AsyncOpenAI(api_key="scripted", base_url=llm.base_url, max_retries=0, http_client=direct)
+            yield llm.client()
     else:
         raise SettingsError(
             "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set. Set one, or use --dev for a scripted LLM."

@@ -1,7 +1,7 @@
 """The scripted LLM: an OpenAI-compatible endpoint on loopback that replies as a script says.
 
     with ScriptedLLM(steps([call("read_file", path="notes.md"), say("Done.")])) as llm:
-        client = AsyncOpenAI(base_url=llm.base_url, api_key="scripted")
+        client = llm.client()
 
 1. A script is a pure function of the conversation: it survives restarts of the worker and of this server.
 2. The server uses real sockets, so that the client, its errors and its time-outs are those of production.
@@ -10,16 +10,20 @@
 
 import json
 import socket
+import ssl
 import threading
 import traceback
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.runtime.llm.script import JSON, LLM_NAME, Conversation, Reply, Script, Unparsed, default_script, fail, raw
 from holdfast.runtime.llm.scripted_embeddings import embeddings_reply
+
+if TYPE_CHECKING:
+    import openai  # of the extra `worker`, which a process that only serves may lack
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,18 @@ class ScriptedLLM:
         if self._server is None:
             raise RuntimeError("the scripted LLM is not running; call start(), or use it in a `with` statement")
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def client(self) -> "openai.AsyncOpenAI":
+        """A client of this server: without the environment's proxy, retries of its own, and TLS.
+
+        Raises:
+            RuntimeError: The server is not running.
+        """
+        import openai
+
+        # The server is on this machine and has no TLS; to load the system's certificates takes 50 ms.
+        direct = openai.DefaultAsyncHttpxClient(trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        return openai.AsyncOpenAI(api_key="scripted", base_url=self.base_url, max_retries=0, http_client=direct)
 
     @property
     def requests(self) -> list[Request]:

@@ -1,45 +1,79 @@
-"""Export a thread to a portable file: its log byte for byte, what follows from it, artifacts and the ledger's rows.
+"""Export a thread to a portable file: its log byte for byte, what follows from it, artifacts and the ledger's rows; and
+the logs of its sub-agents, of theirs, and so on.
 
-The log streams from the permanent record and Temporal into the file; an open run is exported as far as it is recorded.
-Secrets are in none of these: tools get them from the worker's environment, and results are recorded without them.
+The logs stream from the permanent record and Temporal into the file, one after the other; an open run is exported as
+far as it is recorded. Secrets are in none of these: tools get them from the worker's environment, and results are
+recorded without them.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
-from holdfast.errors import ExportFailed, RecordUnavailable
-from holdfast.log.events import AgentLoaded, RunContinued
+from holdfast.errors import (
+    EventsMissing,
+    EventUnreadable,
+    ExportFailed,
+    HistoryUnreadable,
+    LogBroken,
+    RecordUnavailable,
+    RecordUnreadable,
+    ThreadNotFound,
+)
+from holdfast.log.events import AgentLoaded, RunContinued, RunForked, RunStarted, SubagentStarted
 from holdfast.log.references import artifacts_of
 from holdfast.log.upcasters import decode_event
 from holdfast.portable.derived import Derived
 from holdfast.portable.manifest import Exported, LeftOut, Manifest
-from holdfast.portable.members import LEDGER, LOG, REDACTED_LOG, artifact_member
+from holdfast.portable.members import (
+    LEDGER,
+    LOG,
+    MAX_LEVELS,
+    NODES,
+    ORDER,
+    REDACTED_LOG,
+    SEALS,
+    artifact_member,
+    child_member,
+)
 from holdfast.portable.redaction import redacted, redacted_row
+from holdfast.portable.seals import OwnSeals, own_seals
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
+from holdfast.runtime.audit.anchors import Anchors, find_seals
 from holdfast.runtime.client.loops import find_loop, is_archived_loop
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.writer import Writer, new_file
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.record import Evidence, call_store
 from holdfast.stores import ArtifactStore, EffectRow, origin_of
+from holdfast.tools.subagents import child_thread
 
 PART_BYTES: Final = 1_000_000
 """How much of an artifact is in memory at once."""
 
+_UNREADABLE = (ThreadNotFound, EventsMissing, LogBroken, HistoryUnreadable, RecordUnreadable, EventUnreadable)
+"""Why a sub-agent's log cannot be read, now or ever. A server that is away fails the export."""
+
 
 @dataclass
 class _Log:
-    """What was seen of the log while it was written."""
+    """What was seen of a log while it was written."""
 
-    events: int
-    head: str
-    derived: Derived
-    artifacts: dict[str, None]
+    events: int = 0
+    head: str = GENESIS
+    derived: Derived = field(default_factory=Derived)
+    artifacts: dict[str, None] = field(default_factory=dict)
     """Addresses, in the order in which events refer to them."""
+    runs: set[str] = field(default_factory=set)
+    """The first run ids of the runs that it has."""
+    children: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """The sub-agents that it has started, by the numbers of the calls: thread and first run id."""
+    digests: dict[int, str] = field(default_factory=dict)
+    """Digests of the events that seals name, by position."""
 
 
 async def export_thread(
@@ -51,6 +85,8 @@ async def export_thread(
     private: str | None = None,
     redact: bool = False,
     artifacts: bool = True,
+    anchors: Anchors | None = None,
+    subagents: bool = True,
     note: Note | None = None,
 ) -> Exported:
     """Write a thread to a new file.
@@ -63,6 +99,8 @@ async def export_thread(
         private: The key to sign with; None to sign nothing.
         redact: Drop bodies and artifacts, and keep digests.
         artifacts: Whether the file is to have the artifacts.
+        anchors: Where seals of the thread are, which the file is to have; None to put none into it.
+        subagents: Whether the file is to have the logs of the sub-agents.
         note: As for `Threads.state`.
 
     Raises:
@@ -70,6 +108,7 @@ async def export_thread(
         ExportFailed: The file exists, cannot be written or would be too large; or the id is that of a loop.
         RecordUnavailable: The permanent record does not answer.
         ArtifactNotFound: The store lacks an artifact that the log refers to.
+        SettingsError: An anchor cannot be read.
     """
     with new_file(path) as file:
         return await write_thread(
@@ -80,6 +119,8 @@ async def export_thread(
             private=private,
             redact=redact,
             artifacts=artifacts,
+            anchors=anchors,
+            subagents=subagents,
             note=note,
         )
 
@@ -93,31 +134,57 @@ async def write_thread(
     private: str | None = None,
     redact: bool = False,
     artifacts: bool = True,
+    anchors: Anchors | None = None,
+    subagents: bool = True,
     note: Note | None = None,
+    progress: Callable[[], None] = lambda: None,
 ) -> Exported:
     """Write a thread to an open file, which is empty and seekable: as `export_thread`, whose arguments these are.
+
+    Args:
+        threads: Reads the thread.
+        thread: The thread id.
+        file: The file.
+        evidence: Ledger and artifacts.
+        private: The key to sign with.
+        redact: Drop bodies and artifacts.
+        artifacts: Whether the file is to have the artifacts.
+        anchors: Where seals of the thread are.
+        subagents: Whether the file is to have the logs of the sub-agents.
+        note: As for `Threads.state`.
+        progress: Called with each part that is written.
 
     Raises:
         OSError: The file cannot be written.
     """
     if await find_loop(threads, thread) or await is_archived_loop(threads, thread):
         raise ExportFailed(f"{thread!r} is a loop: export the threads of its iterations, which `log {thread}` names")
+    seals = OwnSeals()
+    if anchors:  # before the log, so that the log has what they cover
+        namespace = threads.runs.client.namespace
+        anchored = (await asyncio.to_thread(find_seals, anchors, thread, namespace=namespace)).lines
+        seals = await asyncio.to_thread(own_seals, anchored, thread=thread, namespace=namespace)
     found = await threads.reader.find(thread)
-    writer = Writer(file)
-    log = await _write_log(writer, threads.reader.lines(thread, 0, found=found, note=note), redact=redact)
-    left_out: list[LeftOut] = []
-    rows = await _rows(evidence, origin_of(thread) or thread, log.derived.keys)
-    if rows is None:
-        left_out.append("ledger")
-    else:
-        writer.add(LEDGER, _ledger(rows, redact=redact))
+    made = _File(threads, Writer(file, progress), evidence, redact=redact, note=note)
+    lines = threads.reader.lines(thread, 0, found=found, note=note)
+    log = await made.write(lines, origin_of(thread) or thread, sealed=seals.positions)
+    writer, left_out = made.writer, list[LeftOut]()
+    sealed = dict(seals.members(log.digests))
+    if sealed:
+        writer.add(SEALS, sealed[SEALS])
+    if subagents:
+        await made.write_children(log)
     store = evidence.artifacts if evidence and artifacts and not redact else None
-    if store is None and (log.artifacts or redact or not artifacts):
-        left_out.insert(0, "artifacts")
+    if store is None and (made.artifacts or redact or not artifacts):
+        left_out.append("artifacts")
     if store:
-        for address in sorted(log.artifacts):
+        for address in sorted(made.artifacts):
             await _write_artifact(writer, store, address)
-    for name, content in log.derived.members(redacted=redact):
+    if not made.has_ledger:
+        left_out.append("ledger")
+    if made.unread or (log.children and not subagents):
+        left_out.append("subagents")
+    for name, content in with_nodes(log.derived.members(redacted=redact), sealed.get(NODES)):
         writer.add(name, content)
     manifest = Manifest(
         thread=thread,
@@ -128,21 +195,155 @@ async def write_thread(
         members=(),
     )
     writer.finish(manifest, private)
-    signed = private is not None
-    return Exported(thread, log.events, log.head, file.tell(), signed, redact, tuple(left_out))
+    return Exported(
+        thread,
+        log.events,
+        log.head,
+        file.tell(),
+        signed=private is not None,
+        redacted=redact,
+        left_out=tuple(left_out),
+        seals=sealed.get(SEALS, b"").count(b"\n"),
+        subagents=made.subagents,
+        unread=made.unread,
+    )
 
 
-async def _write_log(writer: Writer, lines: AsyncIterator[bytes], *, redact: bool) -> _Log:
-    log, features = _Log(0, GENESIS, Derived(), {}), 0
-    with writer.member(REDACTED_LOG if redact else LOG) as member:
+def with_nodes(derived: Iterable[tuple[str, bytes]], nodes: bytes | None) -> Iterator[tuple[str, bytes]]:
+    """Yield the members that follow from the log, and in its place the one that names the nodes of seals."""
+    members = [*derived, *([(NODES, nodes)] if nodes else [])]
+    yield from sorted(members, key=lambda member: ORDER.index(member[0]))
+
+
+class _NotItsOwn(Exception):
+    """The log under a sub-agent's id is not that of the sub-agent."""
+
+
+class _File:
+    """Writes the logs and ledgers of a thread and of its sub-agents, and collects what they refer to.
+
+    Args:
+        threads: Reads the threads.
+        writer: Writes the members.
+        evidence: The ledger; None without a database.
+        redact: Drop bodies.
+        note: As for `Threads.state`. A worker that is silent about one thread is not asked about the others.
+    """
+
+    def __init__(
+        self, threads: Threads, writer: Writer, evidence: Evidence | None, *, redact: bool, note: Note | None
+    ) -> None:
+        self.writer = writer
+        self.artifacts: dict[str, None] = {}
+        self.has_ledger = True
+        """All ledgers could be read."""
+        self.subagents = 0
+        """How many logs of sub-agents were written."""
+        self.unread: dict[str, str] = {}
+        """Threads of sub-agents whose logs cannot be read → why."""
+        self._threads = threads
+        self._evidence = evidence
+        self._redact = redact
+        self._note = note
+        self._silent = False
+
+    async def write(
+        self,
+        lines: AsyncIterator[bytes],
+        thread: str,
+        path: str = "",
+        *,
+        run_id: str = "",
+        sealed: Set[int] = frozenset(),
+    ) -> _Log:
+        """Write a log, and the rows of the ledger that it starts.
+
+        Args:
+            lines: The log.
+            thread: The thread.
+            path: Of a sub-agent: its place below the thread at the top.
+            run_id: Of a sub-agent: the first run id of the run that its parent started.
+            sealed: The positions of events whose digests are to be kept.
+
+        Raises:
+            _NotItsOwn: The log does not have that run.
+        """
+        name = child_member(REDACTED_LOG if self._redact else LOG, path)
+        log = await _write_log(self.writer, lines, redact=self._redact, name=name, run_id=run_id, sealed=sealed)
+        self.artifacts |= log.artifacts
+        rows = await _rows(self._evidence, thread, log.derived.keys)
+        if rows is None:
+            self.has_ledger = False
+        else:
+            self.writer.add(child_member(LEDGER, path), _ledger(rows, redact=self._redact))
+        return log
+
+    async def write_children(self, parent: _Log, above: str = "", level: int = 1) -> None:
+        """Write the sub-agents that a log has started, each with those below it; note those that cannot be read.
+
+        Args:
+            parent: The log.
+            above: Its place below the thread at the top.
+            level: How many agents stand above them.
+        """
+        for number, (thread, run_id) in sorted(parent.children.items()):
+            path = f"{above}.{number}" if above else str(number)
+            try:
+                if level > MAX_LEVELS:
+                    raise _NotItsOwn(f"it is more than {MAX_LEVELS} levels down")
+                log = await self.write(self._lines(thread), thread, path, run_id=run_id)
+            except (*_UNREADABLE, _NotItsOwn) as error:
+                self.unread[thread] = str(error)
+                continue
+            self.subagents += 1
+            await self.write_children(log, path, level + 1)
+
+    async def _lines(self, thread: str) -> AsyncIterator[bytes]:
+        def on_silence(message: str) -> None:
+            self._silent = True
+            if self._note:
+                self._note(message)
+
+        found, note = await self._threads.reader.find(thread), on_silence if self._note else None
+        async for line in self._threads.reader.lines(thread, 0, found=found, note=note, use_worker=not self._silent):
+            yield line
+
+
+async def _write_log(
+    writer: Writer,
+    lines: AsyncIterator[bytes],
+    *,
+    redact: bool,
+    name: str = "",
+    run_id: str = "",
+    sealed: Set[int] = frozenset(),
+) -> _Log:
+    log, features, thread = _Log(), 0, ""
+    with writer.member(name or (REDACTED_LOG if redact else LOG)) as member:
         async for line in lines:
             event = decode_event(line)
             log.derived.take(event.type, line)
             if isinstance(event, AgentLoaded | RunContinued):
                 features = max(features, event.features)
             log.artifacts.update(dict.fromkeys(artifacts_of(event, named=features >= RESULT_NAMES_ARTIFACTS)))
+            match event:
+                case RunStarted():
+                    log.runs.add(event.first_run_id)
+                    thread = event.thread
+                case RunForked():
+                    log.children.clear()  # they stay the original's
+                    thread = event.thread
+                # A caller who may read a thread may read its sub-agents, and no other threads that it names.
+                case SubagentStarted() if event.thread == child_thread(thread, event.number):
+                    log.children[event.number] = event.thread, event.run_id
+                case _:
+                    pass
             member.write((redacted(line) if redact else line) + b"\n")
+            if log.events in sealed:
+                log.digests[log.events] = event.digest
             log.events, log.head = log.events + 1, event.digest
+        if run_id and run_id not in log.runs:
+            raise _NotItsOwn("its run has recorded nothing yet" if not log.events else "its log is that of another run")
     return log
 
 

@@ -22,8 +22,12 @@ from holdfast.portable.members import (
     MAX_SMALL_BYTES,
     REDACTED_LOG,
     STATEMENT,
+    child_member,
+    is_log,
+    path_of,
 )
 from holdfast.runtime.portable.envelope import signers
+from holdfast.stores import origin_of
 
 _CHUNK = 1 << 20
 
@@ -61,13 +65,32 @@ class PortableFile:
         self._placed = self._read_layout()
         self.manifest = self._read_manifest()
         self._digests = {each.name: each.sha256 for each in self.manifest.members}
-        self.signers = signers(self._small(STATEMENT), statement_of(self.manifest))
+        self.signers = signers(self.small(STATEMENT), statement_of(self.manifest))
         """The public keys that signed the statement. Whether they are to be trusted is another question."""
 
     @property
     def names(self) -> list[str]:
         """The names of the members, in their order."""
         return list(self._placed)
+
+    @property
+    def subagents(self) -> list[str]:
+        """The paths of the sub-agents whose logs it has, as `3.1`: each after the one above it."""
+        return [path_of(name) for name in self._placed if path_of(name) and is_log(name)]
+
+    @property
+    def log(self) -> str:
+        """The name of the log."""
+        return REDACTED_LOG if self.manifest.redacted else LOG
+
+    @property
+    def owner(self) -> str:
+        """The thread to which its last event belongs; of a log that a reset set aside, its thread."""
+        return origin_of(self.manifest.thread) or self.manifest.thread
+
+    def thread_at(self, path: str) -> str:
+        """Return the thread of a sub-agent; for no path, that at the top."""
+        return f"{self.owner}.{path}" if path else self.owner
 
     def has(self, name: str) -> bool:
         """Whether the file has a member of that name."""
@@ -79,7 +102,7 @@ class PortableFile:
         Raises:
             Unsound: It was altered.
         """
-        found = self._small(name)
+        found = self.small(name)
         if hashlib.sha256(found).hexdigest() != self._digest(name):
             raise Unsound(name, "it was altered: its digest is not that in the manifest")
         return found
@@ -97,6 +120,19 @@ class PortableFile:
         if found.hexdigest() != self._digest(name) or crc != self._placed[name].entry.crc:
             raise Unsound(name, "it was altered: its digest is not that in the manifest")
         return found.hexdigest()
+
+    def whole(self, name: str, limit: int) -> bytes:
+        """Return a member of at most `limit` bytes, as the manifest has it.
+
+        Raises:
+            Unsound: It is larger, or was altered.
+        """
+        if self._placed[name].entry.size > limit:
+            raise Unsound(name, f"it has more than {limit:,} bytes")
+        found = b"".join(self._chunks(name))
+        if hashlib.sha256(found).hexdigest() != self._digest(name):
+            raise Unsound(name, "it was altered: its digest is not that in the manifest")
+        return found
 
     def lines(self, name: str) -> Iterator[bytes]:
         """Yield the lines of a member without their ends, and at its end check its digest.
@@ -140,20 +176,29 @@ class PortableFile:
         return found
 
     def _read_manifest(self) -> Manifest:
-        manifest = read_manifest(self._small(MANIFEST))
+        manifest = read_manifest(self.small(MANIFEST))
         listed = [(each.name, each.size) for each in manifest.members]
         found = [(each.entry.name, each.entry.size) for each in self._placed.values()][:-2]
         if listed != found:
             raise Unsound(MANIFEST, "its members are not those of the file")
-        logs = [name for name in (LOG, REDACTED_LOG) if name in self._placed]
-        if logs != [REDACTED_LOG if manifest.redacted else LOG]:
+        paths = dict.fromkeys(path_of(name) for name in self._placed)
+        logs = {child_member(REDACTED_LOG if manifest.redacted else LOG, path) for path in paths}
+        if logs != set(filter(is_log, self._placed)):
             raise Unsound(MANIFEST, "it lists no log, or two")
+        for path in paths:
+            if path.rpartition(".")[0] not in paths:
+                raise Unsound(MANIFEST, f"it lists sub-agent {path}, and not the one above it")
         return manifest
 
     def _digest(self, name: str) -> str:
         return self._digests[name]
 
-    def _small(self, name: str) -> bytes:
+    def small(self, name: str) -> bytes:
+        """Return a small member, whatever the manifest says of it.
+
+        Raises:
+            Unsound: It is too large, or was altered by accident.
+        """
         if self._placed[name].entry.size > MAX_SMALL_BYTES:
             raise Unsound(name, f"it has more than {MAX_SMALL_BYTES:,} bytes")
         content = b"".join(self._chunks(name))

@@ -3,13 +3,15 @@
 1. Layout, manifest, statement and signatures; then each member in its order, the log event by event. The independent
    verifier, `docs/verify/verify_file.py`, checks exactly this, and names the same first fault.
 2. Every event follows from those before it (`holdfast.audit.audit`); what was derived from the log is what follows from
-   it; the ledger and the artifacts agree with it.
+   it; the ledger and the artifacts agree with it. So for each sub-agent's log; and its run began and ended as the log
+   above it has it.
 3. The result lists what was not checked. `ok` means that nothing was found wrong with the rest.
 """
 
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,14 +20,29 @@ from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
 from holdfast.base.parsing import parse_json
 from holdfast.errors import NotPortable
+from holdfast.log.node_seals import NodeSeal
 from holdfast.portable.layout import Unsound
-from holdfast.portable.members import ARTIFACTS, DERIVED, LEDGER, LOG, REDACTED_LOG, STATEMENT, artifact_member
+from holdfast.portable.members import (
+    ARTIFACTS,
+    DERIVED,
+    LEDGER,
+    NODES,
+    SEALS,
+    STATEMENT,
+    artifact_member,
+    child_member,
+    is_log,
+    path_of,
+)
 from holdfast.portable.redaction import body_digest, is_redacted, shape_fault
-from holdfast.runtime.audit.anchors import NONE_GIVEN, Anchors, Compared, compare_file, read_seals
+from holdfast.portable.seals import check_nodes, check_seals, claimed_positions
+from holdfast.runtime.audit.anchors import NONE_GIVEN, Anchors, Compared, find_seals
 from holdfast.runtime.audit.evidence import Unchecked, ledger_faults
+from holdfast.runtime.audit.file_anchors import OWN_SEALS, compare_file, compare_own
 from holdfast.runtime.audit.verify import Verification
 from holdfast.runtime.portable.judging import Judged, judge
 from holdfast.runtime.portable.reader import PortableFile, opened
+from holdfast.runtime.portable.tree import JudgedTree
 from holdfast.runtime.portable.unproven import not_proven
 from holdfast.runtime.reading.record import Evidence
 from holdfast.stores import EffectRow, origin_of
@@ -40,6 +57,8 @@ class FileVerification(Verification):
     signers: tuple[str, ...] = ()
     """The public keys whose signatures over the file verify, trusted or not."""
     redacted: bool = False
+    subagents: int = 0
+    """How many logs of sub-agents it has."""
 
 
 @dataclass
@@ -49,6 +68,8 @@ class _Seen:
     file: PortableFile | None = None
     found: Judged | None = None
     """What the log shows; None where it was not judged."""
+    tree: JudgedTree = field(default_factory=JudgedTree)
+    """What it shows together with those of the sub-agents."""
     compared: Compared = field(default_factory=lambda: Compared(unchecked=(NONE_GIVEN,)))
     """What seals in anchors show."""
 
@@ -68,7 +89,8 @@ async def verify_file(
         trusted: A policy from outside the file, with people, gateways and their keys; None to trust the file's own.
         signer: The public key that has to have signed the file; None for any of `trusted`, or for no demand.
         artifacts: Whether to check artifacts.
-        anchors: Where seals of the thread are; None to compare none.
+        anchors: Where seals of the thread are, and whose count, those in the file too; None to compare with none
+            but these, and to count all.
 
     Raises:
         FileUnreadable: There is no such file, or it cannot be opened.
@@ -78,32 +100,65 @@ async def verify_file(
     try:
         with opened(path) as file:
             seen.file = file
-            await asyncio.to_thread(_check, file, seen, trusted, signer, artifacts)
-            if seen.found:
-                await _check_ledger(file, seen.found)
-            if anchors:
-                seen.compared = await asyncio.to_thread(_compare, file, anchors)
+            seen.found, seen.tree = await check_file(file, trusted=trusted, signer=signer, artifacts=artifacts)
+            seen.compared = await asyncio.to_thread(_compare, file, anchors or Anchors(()))
     except Unsound as fault:
         return _result(path, seen, fault=fault)
-    unchecked = not_proven(file, seen.found, trusted, signer, artifacts)
+    unchecked = not_proven(file, seen.found, seen.tree, trusted, signer, artifacts)
     return _result(path, seen, unchecked=(*unchecked, *seen.compared.unchecked))
 
 
-def _check(file: PortableFile, seen: _Seen, trusted: Policy | None, signer: str | None, artifacts: bool) -> None:
-    """Check all but the ledger's rows.
+async def check_file(
+    file: PortableFile, *, trusted: Policy | None = None, signer: str | None = None, artifacts: bool = True
+) -> tuple[Judged | None, JudgedTree]:
+    """Check all of an open file; return what its log shows, None where its bodies were dropped, and what all logs show.
+
+    Args:
+        file: The file.
+        trusted: As for `verify_file`.
+        signer: As for `verify_file`.
+        artifacts: As for `verify_file`.
 
     Raises:
         Unsound: At the first thing that does not hold.
     """
+    tree = JudgedTree()
+    found = await asyncio.to_thread(_check, file, trusted, signer, artifacts)
+    if found is None:
+        return None, tree
+    tree.take(file, found)
+    await _check_ledger(file, found)
+    for place in file.subagents:
+        below = await asyncio.to_thread(judge, file, trusted, owner=file.thread_at(place), path=place)
+        tree.take(file, below, place)
+        await _check_ledger(file, below, place)
+    _check_references(file, tree, artifacts=artifacts)
+    return found, tree
+
+
+def _check(file: PortableFile, trusted: Policy | None, signer: str | None, artifacts: bool) -> Judged | None:
+    """Check all but the ledgers' rows, and what sub-agents' logs mean."""
     check_signers(file, trusted, signer)
     owner = check_whole(file, artifacts=artifacts)
     if file.manifest.redacted:
-        return
-    seen.found = found = judge(file, trusted, owner=owner)
+        return None
+    found = judge(file, trusted, owner=owner)
     for name in DERIVED:
         if not file.has(name) or file.content(name) != found.follows[name]:
             raise Unsound(name, "it is not what follows from the log")
-    referred = {artifact_member(address): position for address, position in found.audit.artifacts.items()}
+    return found
+
+
+def _check_references(file: PortableFile, tree: JudgedTree, *, artifacts: bool) -> None:
+    """Check that the file has what its logs refer to, and nothing else.
+
+    Raises:
+        Unsound: It has not.
+    """
+    if tree.missing and "subagents" not in file.manifest.left_out:
+        where = child_member(file.log, tree.missing[0].removeprefix(f"{file.owner}."))
+        raise Unsound(where, "it is missing, and the manifest does not say that it was left out")
+    referred = {artifact_member(address): position for address, (_, position) in tree.artifacts.items()}
     if artifacts and "artifacts" not in file.manifest.left_out:
         for name, position in referred.items():
             if not file.has(name):
@@ -119,13 +174,18 @@ def _compare(file: PortableFile, anchors: Anchors) -> Compared:
     Raises:
         Unsound: A seal shows that it was altered.
     """
-    log = REDACTED_LOG if file.manifest.redacted else LOG
+    own = Compared(unchecked=(NONE_GIVEN,))
+    if file.has(SEALS):
+        own = compare_own(file.content(SEALS).splitlines(), file.manifest.thread, anchors.nodes, file.manifest.events)
+    if not anchors.places:
+        return own
+    log = file.log
     digests = {position: json.loads(line)["digest"] for position, line in enumerate(file.lines(log))}
-    found = read_seals(anchors, file.manifest.thread)
-    compared = compare_file(found, digests, trusting=anchors.nodes is None)
+    compared = compare_file(find_seals(anchors, file.manifest.thread), digests)
     for fault in compared.faults:
         raise Unsound(log, fault.reason, fault.position)
-    return compared
+    left = [one for one in own.unchecked if one not in (*compared.unchecked, NONE_GIVEN, OWN_SEALS)]
+    return Compared((), (*compared.unchecked, *left), max(compared.seals, own.seals))
 
 
 # Is the file whole?
@@ -155,20 +215,41 @@ def check_whole(file: PortableFile, *, artifacts: bool = True) -> str:
     Raises:
         Unsound: A member was altered.
     """
-    log, owner = REDACTED_LOG if file.manifest.redacted else LOG, ""
+    owner = ""
+    # The chain comes first, and is not kept: the seals say which of its digests they need.
+    digests: dict[int, str] = {}
+    if file.has(SEALS):
+        with suppress(Unsound):  # said in its turn
+            digests = dict.fromkeys(claimed_positions(file.small(SEALS)), "")
+    seals: tuple[NodeSeal, ...] = ()
+    digest_of = _redacted_digest if file.manifest.redacted else body_digest
     for name in file.names[:-2]:
-        if name == log:
-            owner = _check_chain(file, log, _redacted_digest if file.manifest.redacted else body_digest)
+        if name == file.log:
+            owner = _check_chain(file, name, digest_of, digests)
+        elif is_log(name):
+            _check_chain(file, name, digest_of, {})
+        elif name == SEALS:
+            seals = check_seals(file.content(SEALS), thread=file.manifest.thread, digests=digests)
+        elif name == NODES:
+            check_nodes(file.content(NODES), seals)
         elif name.startswith(ARTIFACTS):
             if artifacts and file.check(name) != name.removeprefix(ARTIFACTS):
                 raise Unsound(name, "its name is not the digest of its content")
         else:
             file.check(name)
+    if seals and not file.has(NODES):
+        raise Unsound(NODES, "it is missing, and there are seals")
     return owner
 
 
-def _check_chain(file: PortableFile, name: str, digest_of: Callable[[str, dict[str, object], bytes], str]) -> str:
-    head, count = GENESIS, 0
+def _check_chain(
+    file: PortableFile,
+    name: str,
+    digest_of: Callable[[str, dict[str, object], bytes], str],
+    digests: dict[int, str],
+) -> str:
+    """Check a log event by event; fill in the digests of the positions that `digests` has."""
+    head, count, thread = GENESIS, 0, file.thread_at(path_of(name))
     first: dict[object, object] = {}  # fork → the thread that its log begins with
     for line in file.lines(name):
         try:
@@ -183,10 +264,15 @@ def _check_chain(file: PortableFile, name: str, digest_of: Callable[[str, dict[s
             raise Unsound(name, "it was altered, or another one is in its place", count)
         if event.get("type") == "run_forked" and all(isinstance(event.get(key), str) for key in ("thread", "origin")):
             first[event["thread"]] = first.get(event["origin"], event["origin"])
+        if count in digests:
+            digests[count] = head
+        if name != file.log and count == 0 and not is_redacted(event) and event.get("thread") != thread:
+            raise Unsound(name, f"it is the log of another thread, and has the name of {thread}", count)
         count += 1
-    if (count, head) != (file.manifest.events, file.manifest.head):
+    if name != file.log and not count:
+        raise Unsound(name, "it has no events", count)
+    if name == file.log and (count, head) != (file.manifest.events, file.manifest.head):
         raise Unsound(name, f"it is not where the log ends: the manifest has {file.manifest.events} events", count)
-    thread = origin_of(file.manifest.thread) or file.manifest.thread
     return str(first.get(thread, thread))
 
 
@@ -201,20 +287,21 @@ def _redacted_digest(head: str, event: dict[str, object], line: bytes) -> str:
 # Does the ledger agree?
 
 
-async def _check_ledger(file: PortableFile, found: Judged) -> None:
-    """Check the ledger's rows against the log.
+async def _check_ledger(file: PortableFile, found: Judged, path: str = "") -> None:
+    """Check the rows of a ledger against the log that was judged.
 
     Raises:
         Unsound: They disagree.
     """
-    if not file.has(LEDGER):
+    name = child_member(LEDGER, path)
+    if not file.has(name):
         if "ledger" in file.manifest.left_out:
             return
-        raise Unsound(LEDGER, "it is missing, and the manifest does not say that it was left out")
-    rows = [_row(line) for line in file.lines(LEDGER)]
+        raise Unsound(name, "it is missing, and the manifest does not say that it was left out")
+    rows = ledger_of(file, path)
     places = [(row.key, row.epoch) for row in rows]
     if places != sorted(set(places)):
-        raise Unsound(LEDGER, "its rows are out of order, or there twice")
+        raise Unsound(name, "its rows are out of order, or there twice")
 
     async def effects(thread: str) -> list[EffectRow]:
         return rows
@@ -222,23 +309,33 @@ async def _check_ledger(file: PortableFile, found: Judged) -> None:
     async def asides(thread: str) -> list[str]:
         return []
 
-    audit, thread = found.audit, file.manifest.thread
+    audit, thread = found.audit, file.thread_at(path)
     faults = await ledger_faults(
         Evidence(effects, asides, None),
         thread,
         rows,
         audit.effects,
         began=audit.effects,
-        past=audit.past,
+        past=audit.past.keys(),
         # Of a log that was set aside, the ledger also has what its thread started after the reset.
-        whole=origin_of(thread) is None,
+        whole=origin_of(file.manifest.thread) is None,
     )
     if faults:
         first = min(faults, key=lambda fault: fault.order)
-        raise Unsound(LEDGER, first.reason, first.position)
+        raise Unsound(name, first.reason, first.position)
 
 
-def _row(line: bytes) -> EffectRow:
+def ledger_of(file: PortableFile, path: str = "") -> list[EffectRow]:
+    """Return the ledger's rows of a file, or of a sub-agent in it.
+
+    Raises:
+        Unsound: A line is no row, or the member was altered.
+    """
+    name = child_member(LEDGER, path)
+    return [_row(name, line) for line in file.lines(name)]
+
+
+def _row(name: str, line: bytes) -> EffectRow:
     try:
         row = json.loads(line)
         if canonical(row) == line and row.keys() == {"key", "epoch", "tool", "outcome"}:
@@ -247,7 +344,7 @@ def _row(line: bytes) -> EffectRow:
                 return EffectRow(row["key"], row["epoch"], row["tool"], row["outcome"])
     except (ValueError, RecursionError, AttributeError, NotPortable):
         pass
-    raise Unsound(LEDGER, "a line is no row of a ledger in canonical JSON")
+    raise Unsound(name, "a line is no row of a ledger in canonical JSON")
 
 
 # The result.
@@ -258,6 +355,10 @@ _ADVICE = {
     LEDGER: "Check in the effect's own system whether it happened, and find out who exported the file.",
 }
 _ALTERED = "Trust nothing from there on: export the thread again, and find out where the file was altered."
+
+
+def _advice(where: str) -> str:
+    return _ADVICE.get(LEDGER if where.endswith("/ledger.jsonl") else where, _ALTERED)
 
 
 def _result(
@@ -272,11 +373,12 @@ def _result(
         where=fault.where if fault else "",
         position=fault.position if fault else None,
         reason=fault.reason if fault else "",
-        advice=_ADVICE.get(fault.where, _ALTERED) if fault else "",
-        signatures=seen.found.audit.signatures if seen.found else 0,
+        advice=_advice(fault.where) if fault else "",
+        signatures=seen.tree.signatures,
         seals=seen.compared.seals,
         unchecked=unchecked,
         head=manifest.head if manifest else "",
         signers=seen.file.signers if seen.file else (),
         redacted=bool(manifest and manifest.redacted),
+        subagents=len(seen.file.subagents) if seen.file else 0,
     )

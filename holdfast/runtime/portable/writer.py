@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -79,25 +79,32 @@ class Writer:
 
     Args:
         file: Empty, and seekable.
+        progress: Called with each part that is written.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, progress: Callable[[], None] = lambda: None) -> None:
         self._file = file
+        self._progress = progress
         self._entries: list[Entry] = []
         self._members: list[Member] = []
 
     @contextmanager
     def member(self, name: str) -> Iterator["_Open"]:
-        """Write a member part by part."""
+        """Write a member part by part. Where the block raises, the file has nothing of it."""
         begin = self._file.tell()
         self._file.write(local_header(Entry(name, 0, 0)))
-        content = _Open(self._file)
-        yield content
+        content = _Open(self._file, self._progress)
+        try:
+            yield content
+        except BaseException:
+            self._file.seek(begin)
+            self._file.truncate()
+            raise
         entry, end = Entry(name, content.size, content.crc), self._file.tell()
         if len(self._entries) >= MAX_MEMBERS - 2 or end > MAX_FILE_BYTES - 10_000_000:
             raise ExportFailed(
                 f"the thread is too large for one file: at most {MAX_FILE_BYTES:,} bytes and {MAX_MEMBERS:,} members; "
-                "try --no-artifacts"
+                "try --no-artifacts or --no-subagents"
             )
         self._file.seek(begin)
         self._file.write(local_header(entry))
@@ -133,13 +140,15 @@ class Writer:
 class _Open:
     """A member while it is written."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, progress: Callable[[], None]) -> None:
         self._file = file
+        self._progress = progress
         self._hash = hashlib.sha256()
         self.size = self.crc = 0
 
     def write(self, content: bytes) -> None:
         self._file.write(content)
+        self._progress()
         self._hash.update(content)
         self.crc = zlib.crc32(content, self.crc)
         self.size += len(content)

@@ -58,6 +58,9 @@ ENDED = {
 }
 """Holdfast's status for each way in which Temporal closes a run."""
 
+MOVED = "moved"
+"""Holdfast's status for a run that was moved to another place: Temporal has completed it."""
+
 PAUSED = "paused_in_temporal"
 """Holdfast's status for a run that is paused in Temporal (`temporal workflow pause`), at any step. A run that a person
 has paused is `paused`, and takes part in everything."""
@@ -310,8 +313,8 @@ def status_of(run: WorkflowExecution) -> str:
     """Return the run's status from Temporal's description; `PAUSED` if it is paused in Temporal."""
     if executions.is_paused(run):
         return PAUSED
-    ended = ENDED.get(run.status) if run.status else None
-    return ended or run.typed_search_attributes.get(_STATUS) or "running"
+    ended, own = ENDED.get(run.status) if run.status else None, run.typed_search_attributes.get(_STATUS)
+    return MOVED if (ended, own) == ("completed", MOVED) else ended or own or "running"
 
 
 def retrying(found: WorkflowExecutionDescription) -> list[Retrying]:

@@ -27,10 +27,10 @@ from holdfast.run.state import RunState
 from holdfast.runtime.reading.executions import is_paused
 from holdfast.runtime.reading.histories import RecordedRun
 from holdfast.runtime.reading.reader import Note, Reader
-from holdfast.runtime.reading.runs import ENDED, PAUSED, NeverRan, retrying
+from holdfast.runtime.reading.runs import ENDED, MOVED, PAUSED, NeverRan, retrying
 from holdfast.temporal.encrypted import decrypt_in_place
 
-CLOSED = frozenset(ENDED.values())
+CLOSED = frozenset({*ENDED.values(), MOVED})
 """The statuses of a run that has ended."""
 
 

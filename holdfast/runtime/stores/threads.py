@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast.base.lines import PAGE_BYTES
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable, ThreadForgotten
 from holdfast.runtime.stores.blocks import Block, pack, unpack
-from holdfast.runtime.stores.event_rows import CATCH_UP, COLUMNS, carried_of, insert_rows
+from holdfast.runtime.stores.event_rows import CATCH_UP, COLUMNS, carried_of, copy_forked, insert_rows
 from holdfast.runtime.stores.unavailable import retried_by_temporal
 from holdfast.stores import aside_id, origin_of
 
@@ -184,6 +184,8 @@ async def _insert_rows(
     carried = await carried_of(connection, number)
     if length - carried.length > CATCH_UP:
         return  # `holdfast migrate` adds them all
+    if not length and (copied := await copy_forked(connection, number, lines)):
+        carried, lines = await carried_of(connection, number), lines[copied:]
     before = await _lines(connection, thread, carried.length, length) if carried.length < length else []
     if before or lines:
         await insert_rows(connection, number, [*before, *lines], carried)

@@ -112,7 +112,9 @@ async def run_worker(
         if retention := settings.retention:
             require_own_stores(await parts.stores())
             runs = Runs(client, answer_within=settings.answer_seconds)
-            await cleanup.enter_async_context(sweeping(runs, pool, retention, every=settings.pruning_interval))
+            seal = await parts.seal()
+            every = settings.pruning_interval
+            await cleanup.enter_async_context(sweeping(runs, pool, retention, every=every, seal=seal))
         resources = await cleanup.enter_async_context(open_resources(catalog, secrets))
         async with running(await build(parts, catalog, secrets, resources, identity)):
             _say_ready(settings, catalog)

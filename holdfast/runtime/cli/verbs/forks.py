@@ -12,6 +12,7 @@ from holdfast.runtime.cli.text import brief, visible
 from holdfast.runtime.programs import CLI, WORKER
 
 if TYPE_CHECKING:
+    from holdfast.authority.policy import Policy
     from holdfast.runtime.client.threads import Threads
 
 verbs = Verbs()
@@ -34,6 +35,7 @@ ByName = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who yo
     'fork rel-1.2 --at 40 --say "Try the other branch" --id rel-1.2-b',
     'fork rel-1.2 --edit-message "Only the notes"   # in place of the last message',
     "fork rel-1.2 --at 40 --agent cautious --json",
+    "fork rel-1.2 --at 40 --llm gpt-5-mini --policy stricter.yaml",
 )
 async def fork(
     session: Session,
@@ -55,6 +57,15 @@ async def fork(
         ),
     ] = None,
     agent: AgentName = None,
+    llm: Annotated[
+        str, typer.Option("--llm", metavar="NAME", help="Another LLM for its agents, at the worker's endpoint.")
+    ] = "",
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            "--policy", metavar="FILE", help="Judge its calls by this policy, too: the strictest verdict counts."
+        ),
+    ] = None,
     workspace: Workspace = None,
     by: ByName = None,
 ) -> int:
@@ -72,6 +83,11 @@ async def fork(
     edited = None if edit is None else read_content(edit, None, what="--edit-message")
     if say is not None and edit is not None:
         raise typer.BadParameter("give --say or --edit-message, not both")
+    given: tuple[Policy, ...] = ()
+    if policy is not None:
+        from holdfast.runtime.config.policy_file import load_policy
+
+        given = (load_policy(policy.expanduser()),)
     threads = await session.connect(thread)
     giver = normalized_name(by or session.settings.by or "")
     done = await forks.fork(
@@ -82,6 +98,8 @@ async def fork(
         say=message,
         edit=edited,
         agent=agent,
+        llm=llm,
+        policies=given,
         workspace=_path(workspace),
         by=giver,
         by_proven=session.is_own(giver),

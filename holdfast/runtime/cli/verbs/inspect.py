@@ -66,7 +66,7 @@ async def list_threads(
     """List threads, newest first: status, step, open requests, cost and task.
 
     Statuses: running, waiting_approval, waiting_message, paused, dormant (asleep until a time or an event; or a paused
-    loop of 0.1.0, or one without a worker yet), blocked, completed, failed, cancelled.
+    loop of 0.1.0, or one without a worker yet), blocked, completed, failed, cancelled, moved.
     """
     threads = await session.connect()
     from holdfast.runtime.cli.costs import with_cost
@@ -303,7 +303,7 @@ async def verify(
     trusted = load_policy(keys) if keys else None
     from holdfast.runtime.cli.anchors import given_anchors
 
-    sealed = given_anchors(session.settings, anchors or (), nodes or ())
+    sealed = given_anchors(session.settings, anchors or (), nodes or (), in_file=in_file)
     if in_file:
         artifacts = not no_artifacts
         return await verify_portable(
@@ -321,9 +321,7 @@ async def verify(
     evidence = await session.parts.evidence()
     forgotten = await tombstone_of(evidence, thread)
     if not forgotten and (await find_loop(threads, thread) or await is_archived_loop(threads, thread)):
-        found = await verify_loop(threads, thread)
-        if sealed:
-            session.output.note("The logs of loops are not sealed; those of their iterations are.")
+        found = await verify_loop(threads, thread, evidence=evidence, anchors=sealed)
     else:
         if no_artifacts:
             evidence = replace(evidence, artifacts=None)

@@ -63,17 +63,23 @@ async def backup(
     return FAILED if missing else OK
 
 
-@verbs.verb("restore /backups/monday", "restore /backups/monday --into-existing")
+@verbs.verb(
+    "restore /backups/monday", "restore /backups/monday --into-existing", "restore /backups/monday --without-damaged"
+)
 async def restore(
     session: Session,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The backup.")],
     into_existing: Annotated[
         bool, typer.Option("--into-existing", help="Also where the database has threads that the backup lacks.")
     ] = False,
+    without_damaged: Annotated[
+        bool, typer.Option("--without-damaged", help="Leave out threads whose events do not hold, and name them.")
+    ] = False,
 ) -> int:
     """Restore a backup into a migrated database.
 
-    Checks all of the backup first, and only adds: after an interruption, repeat it. Stop the workers before.
+    Checks all of the backup first, and only adds: after an interruption, repeat it. Stop the workers before. Exit 1 if
+    a damaged thread was left out.
     """
     url = _database_url(session)
     stores = await _check_stores(session)
@@ -84,7 +90,7 @@ async def restore(
     from holdfast.runtime.keeping.source import Source
 
     with _database_errors(), _file_errors(folder):
-        source = Source(folder.expanduser())
+        source = Source(folder.expanduser(), without_damaged=without_damaged)
         await check_schema(url)
         done = await restore_backup(
             source, await _pool(session), stores, into_existing=into_existing, report=session.output.note
@@ -92,10 +98,13 @@ async def restore(
     counts = {"threads": len(done.threads), "events": done.events, "effects": done.effects}
     counts |= {"memories": done.memories, "artifacts": done.artifacts}
     words = ", ".join(f"{number:,} {kind}" for kind, number in counts.items())
-    session.output.result({**counts, "forgotten": sorted(done.forgotten)}, Text(f"Restored: {words}"))
+    result = {**counts, "forgotten": sorted(done.forgotten), "damaged": done.damaged}
+    session.output.result(result, Text(f"Restored: {words}"))
     for thread in sorted(done.forgotten)[:_SHOWN]:
         session.output.note(f"{visible(thread)} was left out: this database has forgotten it.")
-    return OK
+    for thread, why in done.damaged.items():
+        session.output.note(f"{visible(thread)} is damaged in the backup, and its log was left out: {visible(why)}")
+    return FAILED if done.damaged else OK
 
 
 @verbs.verb("forget-thread rel-1.2", 'forget-thread rel-1.2 --reason "asked to" --yes', name="forget-thread")

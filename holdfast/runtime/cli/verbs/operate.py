@@ -97,7 +97,8 @@ async def prune(
     elif dry_run:
         session.output.note(f"{count(len(found), 'thread')} would be removed.")
     elif yes or _confirmed(session, len(found)):
-        async for one, removed in prune_threads(threads.runs, record, found):
+        seal = await session.parts.seal()
+        async for one, removed in prune_threads(threads.runs, record, found, seal=seal):
             if removed and yes:
                 _print_pruned(session, one, removed=True)
             if not removed:

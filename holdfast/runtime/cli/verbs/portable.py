@@ -1,4 +1,4 @@
-"""Verbs that make and check portable files: export; and `verify`, where it is given a file."""
+"""Verbs on portable files: export, move, import; and `verify`, where it is given a file."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from holdfast.runtime.cli.exits import FAILED, OK
-from holdfast.runtime.cli.options import Key, Thread, Verbs
+from holdfast.runtime.cli.options import By, Key, Thread, Verbs
 from holdfast.runtime.cli.session import Session
 
 if TYPE_CHECKING:
@@ -42,11 +42,18 @@ async def export(
     key: Key = None,
     redact: Annotated[bool, typer.Option("--redact", help="Drop bodies and artifacts; keep digests.")] = False,
     no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Leave the artifacts out.")] = False,
+    anchors: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR", help="Put the thread's seals from there in. [default: folders of HOLDFAST_ANCHORS]"
+        ),
+    ] = None,
+    no_subagents: Annotated[bool, typer.Option("--no-subagents", help="Leave the sub-agents' logs out.")] = False,
 ) -> int:
     """Export a thread as one file that verifies offline, or in a format of others.
 
-    The file has the log byte for byte, the artifacts, the ledger's rows, and what the run was asked and allowed to do.
-    An open run is exported as far as it is recorded.
+    The file has the log byte for byte, the artifacts, the ledger's rows, and what the run was asked and allowed to do;
+    and the logs of its sub-agents, of theirs, and so on. An open run is exported as far as it is recorded.
     """
     if format != "holdfast":
         if redact:
@@ -55,6 +62,9 @@ async def export(
     if output is None:
         raise typer.BadParameter(f"name the file: -o FILE{SUFFIX}")
     private = session.private_key(key)
+    from holdfast.runtime.cli.anchors import given_anchors
+
+    places = given_anchors(session.settings, anchors or (), ())
     threads = await session.connect(thread)
     from dataclasses import asdict
 
@@ -71,14 +81,151 @@ async def export(
         private=private,
         redact=redact,
         artifacts=not no_artifacts,
+        anchors=places,
+        subagents=not no_subagents,
         note=session.note_silence,
     )
-    words = f"{visible(thread)}: {count(exported.events, 'event')}, {exported.bytes:,} bytes in {visible(str(output))}"
+    below = f" and {count(exported.subagents, 'sub-agent')}" if exported.subagents else ""
+    words = f"{visible(thread)}: {count(exported.events, 'event')}{below}, {exported.bytes:,} bytes in "
+    words += visible(str(output))
     session.output.result({"file": str(output), **asdict(exported)}, Text(f"{words}\nhead {exported.head}"))
     if not exported.signed:
         session.output.note("It is not signed: anybody can make such a file. --key signs it.")
+    if places:
+        session.output.note(f"It has {count(exported.seals, 'seal')} of nodes.")
     for each in exported.left_out:
-        session.output.note(f"It has no {each}.")
+        if each != "subagents":
+            session.output.note(f"It has no {each}.")
+        elif no_subagents:
+            session.output.note("It has no logs of sub-agents.")
+    for name, why in exported.unread.items():
+        session.output.note(f"It does not have the log of sub-agent {visible(name)}: {visible(why)}")
+    return OK
+
+
+@verbs.verb(
+    "move rel-1.2 -o rel-1.2.holdfast --key alice.key",
+    'move rel-1.2 -o rel-1.2.holdfast --reason "to the new cluster" --json',
+    interrupted=FAILED,
+    farewell="Repeat the command: it finishes the move.",
+)
+async def move(
+    session: Session,
+    thread: Thread,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Write to this new file.")],
+    key: Key = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; in the log.")] = "",
+    by: By = None,
+) -> int:
+    """End a thread here as `moved`, and export it to a file that `import` continues in another place.
+
+    Tools under way end first. What is open stays open, there: requests, waits, messages. Here the thread can be read,
+    and continued only by importing its file again.
+    """
+    private = session.private_key(key)
+    threads = await session.connect(thread)
+    from dataclasses import asdict
+
+    from rich.text import Text
+
+    from holdfast.runtime.cli.text import count, visible
+    from holdfast.runtime.portable.moving import move_thread
+
+    moved = await move_thread(
+        threads,
+        thread,
+        output,
+        by=session.person(by),
+        reason=reason,
+        evidence=await session.parts.evidence(),
+        private=private,
+        note=session.note_silence,
+    )
+    words = f"{visible(thread)} is moved: {count(moved.events, 'event')} in {visible(str(output))}"
+    session.output.result({"file": str(output), **asdict(moved)}, Text(f"{words}\nhead {moved.head}"))
+    if not moved.signed:
+        session.output.note("It is not signed: anybody can make such a file. --key signs it.")
+    return OK
+
+
+@verbs.verb(
+    "import rel-1.2.holdfast --signer ed25519:PbIeLO…",
+    "import rel-1.2.holdfast --keys people.yaml --workspace /srv/rel-1.2 --json",
+    "import rel-1.2.holdfast --signer ed25519:PbIeLO… --fork",
+    name="import",
+    interrupted=FAILED,
+    farewell="Repeat the command: it finishes the import.",
+)
+async def import_(
+    session: Session,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="From `move`; or from `export`, of a closed thread.")],
+    signer: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The public key that has to have signed the file.")
+    ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="People and gateways, one of whom has to have signed it; as for `verify`."),
+    ] = None,
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="Import it although nobody who is named here has signed it.")
+    ] = False,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", metavar="DIR", help="A folder on the worker. [default: its own]")
+    ] = None,
+    fork: Annotated[
+        bool, typer.Option("--fork", help="Begin a new thread with its events: the original may go on elsewhere.")
+    ] = False,
+    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="With --fork: the new thread's id.")] = None,
+    by: By = None,
+) -> int:
+    """Continue a thread here that was moved away elsewhere. A closed one goes into the record.
+
+    All of the file is verified first. Nothing runs again: effects under way are looked up in the ledger and by the
+    tool's check. Repeat it after an interruption.
+    """
+    from dataclasses import asdict
+
+    from rich.text import Text
+
+    from holdfast.authority.signatures import check_key
+    from holdfast.runtime.cli.text import brief, count, visible
+    from holdfast.runtime.config.policy_file import load_policy
+    from holdfast.runtime.portable.importing import Place, import_thread
+    from holdfast.runtime.programs import CLI
+
+    if signer is not None:
+        try:
+            check_key(signer)
+        except ValueError as error:
+            raise typer.BadParameter(f"--signer: {error}") from None
+    threads, stores = await session.connect(), await session.parts.stores()
+    giver = session.person(by)
+    done = await import_thread(
+        threads,
+        file,
+        Place.of(stores.threads, stores.artifacts, await session.parts.pool()),
+        trusted=load_policy(keys) if keys else None,
+        signer=signer,
+        unproven=unproven,
+        workspace=str(workspace.expanduser().absolute()) if workspace else None,
+        fork=fork,
+        id=id,
+        by=giver,
+        by_proven=session.is_own(giver),
+    )
+    state = await threads.wait_until_loaded(done.thread)
+    status = str(state["status"]) if state else "running"
+    words = "Imported" if done.new else "Imported before:"
+    screen = Text.assemble(
+        f"{words} ", (brief(done.thread), "bold"), f"  {count(done.events, 'event')}, {status.replace('_', ' ')}"
+    )
+    screen.append(f"\n  {CLI.command('watch', done.thread)}")
+    session.output.result({**asdict(done), "status": status}, screen)
+    if not done.signer:
+        session.output.note("Nobody vouches for it: its content is trusted like the web.")
+    if status == "failed" and state and not state["imported"]:  # a closed run that had failed was imported all the same
+        session.output.note(f"The run failed: {visible(str(state['result']))}")
+        return FAILED
     return OK
 
 

@@ -1,0 +1,131 @@
+"""How an import changes the state that it begins with: the one with which the run was moved away elsewhere."""
+
+from holdfast.authority.policy import Policy
+from holdfast.authority.statements import Signed
+from holdfast.authority.votes import Vote
+from holdfast.base.replacing import replace
+from holdfast.budget.account import Account
+from holdfast.errors import EventOutOfPlace
+from holdfast.log.events import AgentLoaded, RunImported
+from holdfast.log.import_point import ImportPoint
+from holdfast.run.evolve_run import load_agent, orphaned, trust_so_far
+from holdfast.run.rights import Speaker, verify_speaker
+from holdfast.run.state import RunState
+from holdfast.run.substates.authority import Authority, with_votes
+from holdfast.run.substates.calls import CallState
+from holdfast.run.substates.moves import Import
+from holdfast.run.substates.origin import RunOrigin
+from holdfast.trust import Trust, least
+
+
+def import_run(state: RunState, event: RunImported) -> RunState:
+    """Continue a run that was moved here: with all that was open, under the names that its effects have.
+
+    A run that is closed stays closed. Another one may continue it, and has none of its rules and delegations.
+
+    Raises:
+        EventOutOfPlace: The run is open, or the events before are not those that were imported.
+    """
+    if state.outcome is None or event.point.position != state.events - 1:
+        raise EventOutOfPlace(f"it imports what was open after event {state.events - 1}")
+    fork = replace(state.fork, workspace="") if state.fork else None
+    moved = state.outcome == "moved"
+    imported = Import(point=event.point, by=event.by, at=event.at, spec_hash=state.spec_hash, entered=not moved)
+    unproven = state.authority.requesters_unproven or not event.point.signer
+    authority = replace(state.authority.add_requester(event.by), requesters_unproven=unproven, proposed_rule=None)
+    if not moved:
+        authority = replace(authority, rules=(), delegations=())
+    return replace(
+        state,
+        spec=None if moved else state.spec,
+        workspace="",
+        features=max(state.features, event.features),
+        fork=fork,
+        imported=imported,
+        origin=brought_from(state, event.point),
+        calls=replace(state.calls, current=tuple(_settled(state, call) for call in state.calls.current)),
+        authority=authority,
+        context=replace(state.context, trust=trust_brought(state, event.point)),
+        outcome=None if moved else state.outcome,
+    )
+
+
+def brought_from(state: RunState, point: ImportPoint) -> RunOrigin:
+    """Return where an imported run comes from: the policy that it had judges its calls from now on, too."""
+    sealed = state.origin.sealed and bool(point.signer)
+    return replace(state.origin, sealed=sealed, user_proven=False, starts={}, policies=policies_brought(state))
+
+
+def trust_brought(state: RunState, point: ImportPoint) -> Trust:
+    """Return how far the content of an imported log is trusted: nobody vouches for that of an unsigned file."""
+    return least(trust_so_far(state), "person" if point.signer else "web")
+
+
+def _settled(state: RunState, call: CallState) -> CallState:
+    """A call whose effect was under way: it has to be looked up here. What sleeps, or waits for people, stays so."""
+    sleeps = state.dormancy.waits_of(call.number)
+    under_way = (call.phase == "started" and not sleeps) or (call.phase == "allowed" and call.undo)
+    return orphaned(state, call, move="settle") if under_way or call.phase == "orphaned" else call
+
+
+def arrives(state: RunState) -> bool:
+    """Return whether an imported run waits for the agent of this place."""
+    return state.imported is not None and not state.imported.entered
+
+
+def enter(state: RunState, event: AgentLoaded) -> RunState:
+    """Load the agent of this place. It may make no more steps than were left."""
+    assert state.imported is not None
+    same = state.imported.spec_hash == event.spec_hash
+    loaded = load_agent(state, event)
+    limit = min(state.steps.limit, loaded.steps.limit)
+    calls, authority = loaded.calls, loaded.authority
+    for call in calls.current if not same else ():
+        if call.phase == "outcome_unknown":  # the people who are to say may be others here
+            calls = calls.put(orphaned(state, call, move="settle"))
+            authority = authority.without_requests_about(call.number)
+    entered = replace(
+        loaded,
+        imported=replace(state.imported, entered=True),
+        steps=replace(loaded.steps, limit=limit),
+        calls=calls,
+        authority=authority,
+        context=state.context,
+    )
+    return replace(entered, authority=_vouched_for(entered))
+
+
+def join_budget(account: Account, own: Account) -> Account:
+    """Return the account of a run that was imported: what it has spent, within its limits and those of this place."""
+    if not account.limits:
+        return own
+    names = account.limits.keys() | own.limits.keys()
+    limits = {name: min(each[name] for each in (account.limits, own.limits) if name in each) for name in sorted(names)}
+    return replace(account, limits=limits, price=own.price, fixed_tokens=own.fixed_tokens)
+
+
+def _vouched_for(state: RunState) -> Authority:
+    """What people decided elsewhere, as far as it is signed with a key that the policy of this place has."""
+    authority = state.authority
+    requests = tuple(
+        with_votes(request, tuple(vote for vote in request.votes if _counts(state, vote)))
+        for request in authority.requests
+    )
+    rules = tuple(rule for rule in authority.rules if all(_counts(state, vote) for vote in rule.votes))
+    delegations = tuple(each for each in authority.delegations if _is_signed(state, each.statement))
+    return replace(authority, requests=requests, rules=rules, delegations=delegations)
+
+
+def _counts(state: RunState, vote: Vote) -> bool:
+    return vote.said.digest == vote.seen.digest and _is_signed(state, vote.said)
+
+
+def _is_signed(state: RunState, said: Signed) -> bool:
+    speaker = verify_speaker(state, said)
+    return isinstance(speaker, Speaker) and bool(speaker.proof)
+
+
+def policies_brought(state: RunState) -> tuple[Policy, ...]:
+    """Return the policies that judge the calls of a run once it is imported, beside that of its agent there."""
+    own = (state.spec.policy,) if state.spec else ()
+    return tuple({policy.hash: policy for policy in (*state.origin.policies, *own)}.values())

@@ -1,0 +1,63 @@
+"""A run is moved to another place: it ends here as `moved`, with all that is open, and is imported there. Pure
+functions.
+
+1. From the request on, nothing starts. An LLM call under way is given up, and made there; tools under way end first.
+2. What is open stays in the log as it is: requests, waits, messages, a pause, a block. It is open there, and not here.
+3. Anybody who may pause a run may move it, by their own claim: that keeps nothing from being decided.
+"""
+
+from typing import Any, Literal
+
+from holdfast.log.events import AgentEvent, MoveRequested, RunFinished, SignalRejected
+from holdfast.run.refusals import bounded
+from holdfast.run.rights import claimed
+from holdfast.run.state import RunState
+from holdfast.tools.subagents import SUBAGENT_TOOLS
+
+MoveOutcome = Literal["accepted", "duplicate", "busy", "not_movable", "too_late"]
+"""The outcome of a request to move a run."""
+
+
+def on_move(state: RunState, payload: Any) -> tuple[MoveOutcome, str, list[AgentEvent]]:
+    """Return the outcome of a request to move the run, why, and the events that follow.
+
+    Args:
+        state: The state before.
+        payload: `{"by": "alice", "reason": "…"}`.
+    """
+    if state.outcome:
+        refused: tuple[MoveOutcome, str] = "too_late", f"the run is {state.outcome}"
+    elif state.moving:
+        refused = "duplicate", f"the run is being moved, as {state.moving.by} asked"
+    elif state.spec is None:
+        refused = "busy", "the agent is being loaded: move the run in a moment"
+    elif why := immovable(state):
+        refused = "not_movable", why
+    else:
+        by, reason = claimed(payload)
+        return "accepted", _consequence(state), [MoveRequested(by=by, reason=reason)]
+    outcome, why = refused
+    return outcome, why, bounded([SignalRejected(signal="move", explanation=why, outcome=outcome)], payload)
+
+
+def immovable(state: RunState) -> str:
+    """Return why a run cannot continue in another place; empty if it can."""
+    if state.origin.lineage:
+        return f"it is a sub-agent of {state.origin.lineage.parent}, which waits for it here"
+    if state.origin.allowance:
+        return "it is an iteration of a loop, which waits for it here"
+    if state.subagents.open or any(call.call.name in SUBAGENT_TOOLS for call in state.running_calls):
+        return "its sub-agents are open: wait until they have ended, or cancel them"
+    return ""
+
+
+def on_moved(state: RunState) -> RunFinished:
+    """Return the event that ends a run which is moved, when nothing is under way any more."""
+    assert state.moving is not None
+    because = f": {state.moving.reason}" if state.moving.reason else ""
+    return RunFinished(outcome="moved", result=f"Moved by {state.moving.by}{because}")
+
+
+def _consequence(state: RunState) -> str:
+    tools = ", ".join(sorted({call.call.name for call in state.running_calls}))
+    return f"the run ends here as moved, when {tools} has ended" if tools else "the run ends here as moved"

@@ -1,0 +1,89 @@
+"""Move a thread: end its run here as `moved`, and write it to a file that another place imports.
+
+Before the run is ended, the file is written once, and dropped: a thread that cannot be exported stays where it is. A
+killed move is repeated with the same command: a thread that has ended as moved is only exported.
+"""
+
+import asyncio
+from pathlib import Path
+
+from holdfast.errors import ExportFailed, NotAccepted, NoWorker
+from holdfast.portable.manifest import Exported
+from holdfast.runtime.client.decisions import SENT, send_update
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.portable.export import write_thread
+from holdfast.runtime.portable.writer import new_file
+from holdfast.runtime.reading.reader import Note
+from holdfast.runtime.reading.record import Evidence
+from holdfast.runtime.reading.runs import ENDED
+
+_LOOK_SECONDS = 0.1
+
+
+async def move_thread(
+    threads: Threads,
+    thread: str,
+    path: Path,
+    *,
+    by: str,
+    reason: str = "",
+    evidence: Evidence | None,
+    private: str | None,
+    note: Note = lambda words: None,
+) -> Exported:
+    """Move a thread to a new file. Tools under way end first, and this waits for them.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread id.
+        path: The file.
+        by: Who moves it.
+        reason: Why; it is in the log.
+        evidence: Ledger and artifacts, which have to be in the file.
+        private: The key to sign with; None to sign nothing.
+        note: Called with a message about what is waited for.
+
+    Raises:
+        NotAccepted: The run cannot be moved: it is a sub-agent's or a loop's, or has sub-agents that are open.
+        ThreadNotFound: There is no such thread.
+        ExportFailed: The file exists, or the thread cannot be exported with all that it needs.
+        ServerUnreachable: No server or no worker answers. Move it again.
+    """
+    with new_file(path) as file:
+        found = await threads.reader.find(thread)
+        if found and found.status not in ENDED:
+            if found.parent_id:
+                why = f"{found.parent_id!r} waits for it here"
+                raise NotAccepted(f"thread {thread!r} cannot be moved: {why}", outcome="not_movable")
+            _check_complete(await write_thread(threads, thread, file, evidence=evidence))
+            await _end(threads, thread, by=by, reason=reason, note=note)
+            file.seek(0)
+            file.truncate()
+        made = await write_thread(threads, thread, file, evidence=evidence, private=private)
+        _check_complete(made)
+        return made
+
+
+def _check_complete(made: Exported) -> None:
+    if made.left_out:
+        raise ExportFailed(
+            f"the file of thread {made.thread!r} would have no {' and no '.join(made.left_out)}, without which it "
+            "cannot continue elsewhere: set DATABASE_URL, and HOLDFAST_ARTIFACTS where the workers have it"
+        )
+
+
+async def _end(threads: Threads, thread: str, *, by: str, reason: str, note: Note) -> None:
+    """End the run as `moved`, and wait until it has ended.
+
+    Raises:
+        NotAccepted: It stays here.
+        NoWorker: No worker answers: the next one will end it.
+    """
+    answer = await send_update(threads, thread, "move", {"by": by, "reason": reason}, signal="move")
+    if answer.outcome == SENT:
+        raise NoWorker(f"thread {thread!r} ends when a worker runs: repeat the move then ({answer.explanation})")
+    if answer.outcome not in ("accepted", "duplicate", "too_late"):
+        raise NotAccepted(f"thread {thread!r} was not moved: {answer.explanation}", outcome=answer.outcome)
+    note(answer.explanation)
+    while (await threads.runs.describe(thread)).status not in ENDED:  # noqa: ASYNC110  # the server's
+        await asyncio.sleep(_LOOK_SECONDS)

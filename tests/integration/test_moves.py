@@ -1,0 +1,163 @@
+"""A thread is moved from one place to another, and back: what was open stays open, and nothing happens twice."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, Catalog, Policy, ToolContext, allow, ask, tool
+from holdfast.authority.policy import Approver
+from holdfast.errors import ImportRefused, PositionInvalid, Refused
+from holdfast.runtime.client.forks import fork
+from holdfast.runtime.client.listing import list_threads
+from holdfast.runtime.client.messages import say as say_to
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.reading.runs import MOVED, status_of
+from holdfast.testing import Conversation, Reply, call, say
+from tests.places import CAROL, site
+from tests.rig import eventually
+
+PAID: Counter[str] = Counter()
+"""What was really paid, by the key of the effect."""
+
+LOST: set[str] = set()
+"""Threads that do not hear what became of their payments."""
+
+POLICY = Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="dana"),))
+
+
+@tool(effect="unsafe", timeout=2)
+async def pay(order: int, context: ToolContext) -> str:
+    """Pay for an order; the answer may never come."""
+    PAID[str(order)] += 1
+    if context.thread in LOST:
+        await asyncio.Event().wait()
+    return f"paid {order}"
+
+
+@tool
+def look() -> str:
+    """Look around."""
+    return "quiet"
+
+
+def catalog(policy: Policy = POLICY, **agent: Any) -> Catalog:
+    """Return the clerk of a place."""
+    clerk = Agent(name="clerk", instructions="Pay.", tools=("pay", "look"), policy=policy, **agent)
+    return Catalog(agents=[clerk], tools=[pay, look])
+
+
+def script(conversation: Conversation) -> Reply:
+    """Look, pay, look, and finish."""
+    replies = [call("look"), call("pay", order=7), call("look")]
+    return replies[conversation.replies] if conversation.replies < len(replies) else say("done")
+
+
+async def test_an_open_request_is_decided_where_the_thread_was_moved_to(stack: Stack, tmp_path: Path) -> None:
+    """The request keeps its id; the payment is made once, there; the log there begins with the log here."""
+    PAID.clear()
+    async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
+        run = await a.rig.start(thread="rel-1", workspace=None)
+        before = await a.status(run.id, "waiting_approval")
+        path = await a.move("rel-1")
+        at_source = await a.threads.state("rel-1")
+        assert (at_source["status"], at_source["pending"]) == ("moved", [])
+        done = await b.bring(path)
+        assert (done.thread, done.new) == ("rel-1", True)
+        state = await b.status("rel-1", "waiting_approval")
+        assert [each["request"] for each in state["pending"]] == [each["request"] for each in before["pending"]]
+        assert state["pending"][0]["digest"] == before["pending"][0]["digest"]
+        await b.run("rel-1").signal("approve", {"request": "1", "by": "dana"})
+        await b.status("rel-1", "completed")
+        await b.run("rel-1").result()
+        assert PAID == {"7": 1}
+        source, here = await a.lines("rel-1"), await b.lines("rel-1")
+        assert here[: len(source)] == source
+        types = [json.loads(line)["type"] for line in here[len(source) - 2 :]]
+        assert types[:4] == ["move_requested", "run_finished", "run_imported", "agent_loaded"]
+        assert (await b.verified("rel-1")).ok
+        assert (await a.verified("rel-1")).ok
+
+
+async def test_a_thread_is_moved_back_to_where_it_came_from(stack: Stack, tmp_path: Path) -> None:
+    """The record there has a prefix of the file, and gets the rest; the same import again changes nothing."""
+    PAID.clear()
+    async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
+        run = await a.rig.start(thread="rel-2", workspace=None)
+        await a.status(run.id, "waiting_approval")
+        first = await a.move("rel-2")
+        await b.bring(first)
+        await b.status("rel-2", "waiting_approval")
+        second = await b.move("rel-2")
+        await a.bring(second)
+        assert not (await a.bring(second)).new
+        assert not (await a.bring(second)).new
+        await a.status("rel-2", "waiting_approval")
+        await a.run("rel-2").signal("approve", {"request": "1", "by": "dana"})
+        await a.run("rel-2").result()
+        assert PAID == {"7": 1}
+        moved, here = await b.lines("rel-2"), await a.lines("rel-2")
+        assert here[: len(moved)] == moved
+        found = await a.verified("rel-2")
+        assert found.ok, found
+
+
+async def test_a_live_copy_continues_as_a_fork(stack: Stack, tmp_path: Path) -> None:
+    """It has its own id and folder, what was open ends there, and the original goes on where it is."""
+    PAID.clear()
+    async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
+        await a.rig.start(thread="rel-3", workspace=None)
+        await a.status("rel-3", "waiting_approval")
+        path = a.path()
+        await export_thread(a.threads, "rel-3", path, evidence=a.evidence, private=CAROL)
+        with pytest.raises(ImportRefused, match="was open where it was exported"):
+            await b.bring(path)
+        done = await b.bring(path, fork=True, id="rel-3-b")
+        state = await b.status(done.thread, "waiting_approval")
+        assert (state["fork"]["thread"], state["fork"]["effects_ask"]) == ("rel-3", True)
+        assert str(b.folder) in state["workspace"]
+        assert (await a.threads.state("rel-3"))["status"] == "waiting_approval"
+        assert PAID == {}
+
+
+async def test_an_effect_whose_outcome_is_unknown_is_asked_about_there(stack: Stack, tmp_path: Path) -> None:
+    """A payment that nobody knows the end of is not made again; people in the other place say what became of it."""
+    PAID.clear()
+    policy = Policy(rules=(allow(),), approvers=(Approver(name="dana"),))
+    desk = catalog(policy)
+    async with site(stack, desk, script, tmp_path / "a") as a, site(stack, desk, script, tmp_path / "b") as b:
+        LOST.add("rel-4")
+        await a.rig.start(thread="rel-4", workspace=None)
+        before = await a.status("rel-4", "waiting_approval")
+        assert before["pending"][0]["kind"] == "reconcile"
+        await b.bring(await a.move("rel-4"))
+        state = await b.status("rel-4", "waiting_approval")
+        assert state["pending"] == before["pending"]
+        await b.run("rel-4").signal("reconcile", {"request": "1", "decision": "happened", "by": "dana"})
+        await b.run("rel-4").result()
+        assert PAID == {"7": 1}
+        assert (await b.verified("rel-4")).ok
+
+
+async def test_a_moved_thread_gets_no_task_and_no_message(stack: Stack, tmp_path: Path) -> None:
+    """It is listed as moved; only its file continues it, also where it was."""
+    async with site(stack, catalog(), script, tmp_path / "a") as a:
+        await a.rig.start(thread="rel-5", workspace=None)
+        await a.status("rel-5", "waiting_approval")
+        path = await a.move("rel-5")
+        # The names of search attributes in a new namespace are unknown for a moment.
+        await eventually(a.run("rel-5").describe, lambda found: status_of(found) == MOVED)
+        with pytest.raises(Refused, match="was moved to another place"):
+            await a.threads.start("go on", thread="rel-5")
+        with pytest.raises(Refused, match="was moved to another place"):
+            await say_to(a.threads, "rel-5", "go on", by="carol")
+        with pytest.raises(PositionInvalid, match="was moved"):
+            await fork(a.threads, "rel-5")
+        rows = await eventually(lambda: list_threads(a.threads, status="moved"), bool)
+        assert [row["thread"] for row in rows] == ["rel-5"]
+        assert (await a.bring(path)).new
+        await a.status("rel-5", "waiting_approval")

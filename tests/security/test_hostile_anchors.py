@@ -1,0 +1,293 @@
+"""Anchors that belong to others: what they put there, and how they answer, hurts neither workers nor verifiers."""
+
+import asyncio
+import operator
+import os
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from holdfast.authority.signatures import encode_key, public_key
+from holdfast.errors import SettingsError
+from holdfast.log.node_seals import NodeSeal, make_seal
+from holdfast.runtime.anchors import sealer
+from holdfast.runtime.anchors.folder import AnchoredLines, FolderAnchor
+from holdfast.runtime.anchors.sealer import Sealer
+from holdfast.runtime.anchors.webhook import WebhookAnchor
+from holdfast.runtime.audit.anchors import Anchors, compare, compare_with_branches, find_seals
+from holdfast.runtime.audit.file_anchors import compare_file
+from holdfast.runtime.cli.anchors import given_anchors
+from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.webhooks import Receiver as To
+from tests.rig import eventually
+
+KEY = encode_key(bytes([31]) * 32)
+NODE = public_key(KEY)
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+LOG = {position: f"{position:064x}" for position in range(1_000)}
+
+
+def seal_of(events: int, *, namespace: str = "default", thread: str = "rel-1", seconds: int = 0) -> NodeSeal:
+    """Return a seal of `LOG`."""
+    at = AT + timedelta(seconds=seconds)
+    return make_seal(KEY, namespace=namespace, thread=thread, events=events, head=LOG[events - 1], at=at)
+
+
+async def file_of(folder: Path, thread: str = "rel-1") -> Path:
+    """Anchor a seal, and return its file."""
+    await FolderAnchor(folder).put(seal_of(1, thread=thread))
+    return Path(AnchoredLines([folder], thread)._files[0][0])
+
+
+async def test_any_number_of_lines_takes_no_memory(tmp_path: Path) -> None:
+    """Seals are read one by one, a line without an end in parts; what counts is found among them."""
+    file = await file_of(tmp_path)
+    with file.open("wb") as opened:
+        opened.write(b"{}\n" * 100_000 + b"x" * 50_000_000 + b"\n")
+        opened.write(seal_of(7).line() + b"\n" + (seal_of(5).line() + b"\n") * 5_000)
+    tracemalloc.start()
+    try:
+        found = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), dict(list(LOG.items())[:7]))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (found.faults, found.seals, peak < 5_000_000) == ((), 1, True)
+    assert any("lines that are not seals" in one.why for one in found.unchecked)
+
+
+async def test_links_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
+    """They are named; a verifier neither waits for a pipe nor leaves the anchor. A pipe given as a place is refused."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(seal_of(900).line() + b"\n")
+    anchor = tmp_path / "anchor"
+    anchor.mkdir()
+    makes: list[Callable[[Path], None]] = [os.mkfifo, lambda path: path.symlink_to(outside), Path.mkdir]
+    for number, make in enumerate(makes):
+        file = await file_of(anchor, f"rel-{number}")
+        file.unlink()
+        make(file)
+        lines = AnchoredLines([anchor], f"rel-{number}")
+        assert (list(lines), lines.odd) == ([], [str(file)])
+    (anchor / "linked").symlink_to(outside.parent)
+    found = compare(find_seals(Anchors([anchor]), "rel-1"), LOG)
+    assert any("linked is a link" in one.why for one in found.unchecked)
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(SettingsError, match="neither a folder nor a regular file"):
+            AnchoredLines([odd], "rel-1")
+
+
+async def test_seals_go_into_no_link_pipe_or_second_name(tmp_path: Path) -> None:
+    """What others put in a seal's place gets no seal, and the error says so: the sealer tries again."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine\n")
+    anchor = tmp_path / "anchor"
+    anchor.mkdir()
+    file = await file_of(anchor)
+    makes: list[Callable[[Path], None]] = [
+        os.mkfifo,
+        lambda path: path.symlink_to(victim),
+        lambda path: path.hardlink_to(victim),
+        Path.mkdir,
+    ]
+    for make in makes:
+        file.rmdir() if file.is_dir() else file.unlink()
+        make(file)
+        with pytest.raises(OSError):  # noqa: PT011  # each has another
+            await FolderAnchor(anchor).put(seal_of(2))
+    file.rmdir()
+    file.parent.rename(tmp_path / "node")
+    file.parent.symlink_to(tmp_path / "node")
+    with pytest.raises(OSError):  # noqa: PT011  # of the link
+        await FolderAnchor(anchor).put(seal_of(2))
+    assert (victim.read_text(), list((tmp_path / "node").iterdir())) == ("mine\n", [])
+
+
+APPEND = """
+import asyncio, sys
+from pathlib import Path
+from holdfast.runtime.anchors.folder import FolderAnchor
+from tests.security.test_hostile_anchors import seal_of
+for number in range(int(sys.argv[2]), int(sys.argv[3])):
+    asyncio.run(FolderAnchor(Path(sys.argv[1])).put(seal_of(number)))
+"""
+
+
+async def test_processes_that_append_at_the_same_time_lose_no_line(tmp_path: Path) -> None:
+    """Two workers with the same key write whole lines to the same file."""
+    ranges = ("1", "150"), ("150", "300")
+    started = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", APPEND, str(tmp_path), *each) for each in ranges
+    ]
+    assert [await process.wait() for process in started] == [0, 0]
+    found = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), LOG)
+    lines = list(AnchoredLines([tmp_path], "rel-1"))
+    assert (sorted(lines), found.faults) == (sorted(seal_of(number).line() for number in range(1, 300)), ())
+    assert not any("not seals" in one.why for one in found.unchecked)
+
+
+FULL = """
+import asyncio, resource, sys
+from pathlib import Path
+from holdfast.runtime.anchors.folder import FolderAnchor
+from tests.security.test_hostile_anchors import seal_of
+anchor, limit = FolderAnchor(Path(sys.argv[1])), int(sys.argv[2])
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+for number in (1, 2):
+    try:
+        asyncio.run(anchor.put(seal_of(number)))
+    except OSError as error:
+        print(type(error).__name__)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+asyncio.run(anchor.put(seal_of(3)))
+"""
+
+
+def test_a_full_disk_costs_no_later_seal(tmp_path: Path) -> None:
+    """A line that fits in part, or not at all, is an error, which the sealer repeats; the next line is whole again."""
+    limit = str(len(seal_of(1).line()) + 50)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path), limit], capture_output=True, text=True, check=True
+    )
+    lines = list(AnchoredLines([tmp_path], "rel-1"))
+    assert (done.stdout, lines[0], lines[-1]) == ("OSError\n", seal_of(1).line(), seal_of(3).line())
+    assert len(lines) == 3
+
+
+@asynccontextmanager
+async def answering(head: bytes) -> AsyncIterator[tuple[str, list[int]]]:
+    """Serve a receiver that answers with `head` and an endless body; yield its URL, and how much it could send."""
+    sent = [0, 0]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent[1] += 1
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head)
+            while True:
+                writer.write(b"x" * 65_536)
+                await writer.drain()
+                sent[0] += 65_536
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", sent
+
+
+async def test_an_endless_body_is_not_read() -> None:
+    """The status is what counts: a receiver that never stops to answer costs neither time nor memory."""
+    async with answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n") as (url, sent):
+        anchor = WebhookAnchor(To(url=url))
+        await anchor.put(seal_of(1))
+        await anchor.aclose()
+        assert sent[0] < 50_000_000
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    """A receiver cannot send a seal elsewhere; it is an error, which the sealer repeats."""
+    async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n") as (elsewhere, there):
+        head = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n"
+        async with answering(head.encode()) as (url, _):
+            anchor = WebhookAnchor(To(url=url))
+            with pytest.raises(OSError, match="HTTP 307"):
+                await anchor.put(seal_of(1))
+            await anchor.aclose()
+        assert there[1] == 0
+
+
+class Slow:
+    """An anchor that keeps each seal only when no run waits for it any more."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.kept: list[NodeSeal] = []
+
+    async def put(self, seal: NodeSeal) -> None:
+        """Keep a seal."""
+        await asyncio.sleep(2 * sealer.WAIT_SECONDS)
+        self.kept.append(seal)
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+    async def count(self) -> int:
+        """Return how many seals it has."""
+        return len(self.kept)
+
+
+async def test_an_anchor_that_is_slow_for_hours_holds_up_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the seals, and after the first no run waits for it, though it answers each time."""
+    monkeypatch.setattr(sealer, "WAIT_SECONDS", 0.1)
+    slow, waited = Slow(), list[bool]()
+    async with Sealer(KEY, [slow], namespace="default") as sealing:
+        (lane,) = sealing._lanes
+        for number in range(1, 6):
+            waited.append(not lane.slow)
+            await sealing.seal(f"rel-{number}", 1, LOG[0])
+            await eventually(slow.count, partial(operator.eq, number))
+    assert (waited, len(slow.kept)) == ([True, False, False, False, False], 5)
+
+
+def test_seals_of_another_namespace_accuse_no_file(tmp_path: Path) -> None:
+    """A file does not say of which namespace it is: it need fit the seals of one, and the others are named."""
+    file = tmp_path / "received.jsonl"
+    other = make_seal(KEY, namespace="staging", thread="rel-1", events=3, head="f" * 64, at=AT)
+    file.write_bytes(other.line() + b"\n" + seal_of(9).line() + b"\n")
+    seals = find_seals(Anchors([file], {NODE: None}), "rel-1")
+    good = compare_file(seals, {position: LOG[position] for position in range(9)})
+    assert (good.faults, good.seals) == ((), 1)
+    assert [one.why for one in good.unchecked] == [
+        "the file was compared with seals of namespace 'default'; there are others, of staging"
+    ]
+    assert compare_file(seals, dict.fromkeys(range(9), "a" * 64)).faults
+
+
+async def test_a_reset_while_a_thread_is_verified_accuses_nobody(tmp_path: Path) -> None:
+    """Seals are listed before the log is read; that a reset left their branch meanwhile is read after it."""
+    folder = FolderAnchor(tmp_path)
+    await folder.put(seal_of(9))
+    seals = find_seals(Anchors([tmp_path], {NODE: None}), "rel-1", namespace="default")
+    gone = make_seal(KEY, namespace="default", thread="rel-1", events=9, head=LOG[8], at=AT, gone="reset")
+
+    async def branch(aside: str) -> dict[int, str]:
+        return {}
+
+    log = dict.fromkeys(range(5), "b" * 64)
+    assert (await compare_with_branches(seals, log, None, branch, whole=True)).faults
+    await folder.put(gone)
+    assert not (await compare_with_branches(seals, log, None, branch, whole=True)).faults
+
+
+def test_a_revoked_node_counts_until_then(tmp_path: Path) -> None:
+    """Whose key leaked: `until TIME` after it in the file of nodes; what is no time there is refused."""
+    nodes, anchor = tmp_path / "nodes.txt", tmp_path / "received.jsonl"
+    late = make_seal(KEY, namespace="default", thread="rel-1", events=9, head="f" * 64, at=AT + timedelta(seconds=5))
+    anchor.write_bytes(seal_of(4).line() + b"\n" + late.line() + b"\n")
+    settings = Settings.from_env({}, root=tmp_path)
+
+    def compared(words: str) -> tuple[int, int]:
+        nodes.write_text(f"{NODE} {words}\n")
+        given = given_anchors(settings, [anchor], [str(nodes)])
+        assert given is not None
+        found = compare(find_seals(given, "rel-1"), LOG)
+        return found.seals, len(found.faults)
+
+    assert compared("# builder 1") == (1, 1)
+    assert compared("until 2026-01-02T00:00:05Z  # stolen") == (1, 0)
+    assert compared("until 2026-01-02T00:00:06Z") == (1, 1)
+    for words in ("until", "until yesterday", "until 2026-01-02T00:00:05"):
+        with pytest.raises(SettingsError, match=r"nodes.txt"):
+            compared(words)

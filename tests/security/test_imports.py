@@ -1,0 +1,401 @@
+"""Hostile files for an import: whoever writes one controls everything in it. A refused import changes nothing here."""
+
+import asyncio
+import hashlib
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from psycopg_pool import AsyncConnectionPool
+from temporalio.client import Client
+
+from holdfast import Policy, allow, ask
+from holdfast.authority.policy import Approver
+from holdfast.authority.signatures import public_key
+from holdfast.errors import HoldfastError, ImportRefused, ThreadExists, ThreadIdInvalid
+from holdfast.lineage import Lineage
+from holdfast.log.event_log import EventLog, event_line
+from holdfast.log.events import AgentEvent, AgentLoaded, RunImported, ToolCallFinished, ToolCallStarted
+from holdfast.portable.manifest import Imported
+from holdfast.portable.members import ARTIFACTS, LEDGER, LOG
+from holdfast.run import features
+from holdfast.run.contracts import RunInput, ToolOutcome
+from holdfast.run.machine import AgentRun
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.portable import content
+from holdfast.runtime.portable.importing import Place, import_thread
+from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.ledger import effects_of
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.stores import EffectRow
+from tests.keeping import new_pool
+from tests.portable_files import ALICE, MALLORY, SIGNER, export, log_of, parts_of, rebuilt
+from tests.unit.runs import Thread, agent_spec, calls
+
+ROOT = Path(__file__).parents[2]
+PAYS = Policy(rules=(allow(),))
+WHOLE = b"what the log refers to"
+WHOLE_AT = f"sha256:{hashlib.sha256(WHOLE).hexdigest()}"
+
+
+@dataclass
+class Here:
+    """A place without a worker: what an import starts stays as it was started."""
+
+    client: Client
+    pool: AsyncConnectionPool
+    folder: Path
+
+    @property
+    def threads(self) -> Threads:
+        """The threads."""
+        return Threads(self.client, task_queue="nobody-works-here", record=PostgresThreads(self.pool))
+
+    async def bring(self, file: bytes, **options: Any) -> Imported:
+        """Import a file, as one who trusts Alice."""
+        path = self.folder / f"{uuid4().hex}.holdfast"
+        path.write_bytes(file)
+        place = Place(PostgresThreads(self.pool), PostgresArtifacts(self.pool), self.pool)
+        given = {"signer": SIGNER, **options}
+        return await import_thread(self.threads, path, place, **given)
+
+    async def refuses(self, file: bytes, kind: type[HoldfastError], words: str, **options: Any) -> None:
+        """Check that a file is refused, and that nothing is here afterwards."""
+        with pytest.raises(kind, match=words):
+            await self.bring(file, **options)
+        async with self.pool.connection() as connection:
+            for table in ("threads", "events", "effects", "artifacts"):
+                found = await connection.execute(f"SELECT count(*) FROM holdfast.{table}".encode())
+                assert await found.fetchone() == (0,), table
+
+
+@pytest.fixture
+async def here(client: Client, stack: Stack, tmp_path: Path) -> AsyncIterator[Here]:
+    """A database of this test alone."""
+    async with new_pool(stack.database_url) as (_, pool):
+        yield Here(client, pool, tmp_path)
+
+
+def running(name: str = "", **begin: Any) -> Thread:
+    """Return a thread that has paid, and calls the LLM."""
+    thread = Thread(agent_spec(policy=PAYS), **({"name": name or f"imp-{uuid4().hex[:8]}"} | begin))
+    thread.load(1)
+    thread.reply(calls("pay"))
+    thread.finish(1, "paid")
+    return thread
+
+
+def rows_of(events: Sequence[AgentEvent]) -> list[EffectRow]:
+    """Return the ledger's rows of a log in which every effect has its outcome."""
+    ends = {event.number: event for event in events if isinstance(event, ToolCallFinished)}
+    rows = [
+        EffectRow(event.key, 0, "pay", _outcome(ends[event.number]) if event.number in ends else None)
+        for event in events
+        if isinstance(event, ToolCallStarted)
+    ]
+    return sorted(rows, key=lambda row: row.key)
+
+
+def _outcome(end: ToolCallFinished) -> str:
+    return ToolOutcome(status=end.status, content=end.content, artifact=end.artifact).model_dump_json()
+
+
+def file_of(
+    thread: Thread, *, private: str | None = ALICE, events: Sequence[AgentEvent] | None = None, **options: Any
+) -> bytes:
+    """Return the thread's file."""
+    events = events or thread.log
+    given = {"thread": thread.name, "private": private, "rows": rows_of(events), **options}
+    with ThreadPoolExecutor(1) as apart:  # it has an event loop of its own
+        return apart.submit(partial(export, events, **given)).result()
+
+
+async def test_a_file_needs_the_signature_of_somebody_who_is_named_here(here: Here) -> None:
+    """Unsigned, signed by another key, or with nobody named: the error names the key, and nothing changes."""
+    thread = running().moved()
+    for private, options in (
+        (None, {}),
+        (MALLORY, {}),
+        (ALICE, {"signer": None}),
+        (MALLORY, {"signer": None, "trusted": Policy(approvers=(Approver(name="alice", keys=(SIGNER,)),))}),
+    ):
+        words = "is not signed" if private is None else public_key(private)
+        await here.refuses(file_of(thread, private=private), ImportRefused, words, **options)
+    known = Policy(approvers=(Approver(name="alice", keys=(SIGNER,)),))
+    assert (await here.bring(file_of(thread), signer=None, trusted=known)).signer == SIGNER
+
+
+async def test_an_altered_file_is_refused_although_it_is_signed_again(here: Here) -> None:
+    """A key that is trusted does not make an outcome follow that does not: the file is verified in full."""
+    thread = running().moved()
+    parts = parts_of(file_of(thread))
+    forged = [
+        event.model_copy(update={"policy_hash": 64 * "0"}) if isinstance(event, AgentLoaded) else event
+        for event in thread.log
+    ]
+    await here.refuses(
+        rebuilt([(n, log_of(forged) if n == LOG else c) for n, c in parts], ALICE), ImportRefused, "does not verify"
+    )
+    await here.refuses(file_of(thread)[:-9], ImportRefused, "does not verify")
+
+
+async def test_a_live_copy_is_refused(here: Here) -> None:
+    """A thread that may be running elsewhere would act twice."""
+    await here.refuses(file_of(running()), ImportRefused, "was open where it was exported")
+
+
+@pytest.mark.parametrize("name", ["x~reset-1", "holdfast-schedule/x", " x", "x\u202e", ""])
+async def test_an_id_that_no_run_can_have_is_refused(name: str, here: Here) -> None:
+    """Logs that resets set aside, launchers of schedules, and what people cannot read."""
+    thread = running("t").moved()
+    with pytest.raises((ThreadIdInvalid, ImportRefused)):
+        await here.bring(rebuilt(parts_of(file_of(thread)), ALICE, thread=name))
+
+
+async def test_the_id_of_a_sub_agent_of_a_thread_here_is_refused(here: Here) -> None:
+    """A call of that thread, or of its sub-agent, would find another's thread in place of its sub-agent's."""
+    root = running().moved()
+    await here.bring(file_of(root))
+    for name in (f"{root.name}.2", f"{root.name}.2.1"):
+        with pytest.raises(ImportRefused, match="is the id of a sub-agent"):
+            await here.bring(file_of(running(name).moved()))
+
+
+async def test_a_sub_agents_thread_is_refused(here: Here) -> None:
+    """The run that waits for it is in another place."""
+    lineage = Lineage(path=("p",), number=1, key="k", deepest=3)
+    thread = running("p.1", lineage=lineage, features=1)
+    await here.refuses(file_of(thread), ImportRefused, "sub-agent of p")
+
+
+async def test_another_thread_of_that_id_is_not_touched(here: Here) -> None:
+    """Neither its log nor its ledger: the file differs at an event, which is named."""
+    mine, theirs = running("same").moved(), running("same", task="another").moved()
+    await here.bring(file_of(mine))
+    before = await PostgresThreads(here.pool).read("same")
+    with pytest.raises(ThreadExists, match="event 1 differs"):
+        await here.bring(file_of(theirs))
+    assert await PostgresThreads(here.pool).read("same") == before == [event_line(event) for event in mine.log]
+
+
+async def test_an_older_file_does_not_take_a_thread_back(here: Here) -> None:
+    """What happened since would happen again: only a file that goes further is imported."""
+    first = running("older").moved()
+    there = first.imported()
+    there.reply(calls("pay"))
+    there.finish(2, "paid again")
+    newer = there.moved()
+    place = PostgresThreads(here.pool)
+    await place.append("older", 0, [event_line(event) for event in newer.log])
+    with pytest.raises(ThreadExists, match=r"differs|has gone on here"):
+        await here.bring(file_of(first))
+    assert (await here.bring(file_of(newer))).new
+
+
+async def test_ledger_rows_cannot_suppress_an_effect(here: Here) -> None:
+    """A row that no event starts is refused; an outcome that only an unvouched ledger has counts for nothing."""
+    thread = running().moved()
+    rows = [*rows_of(thread.log), EffectRow("f" * 40, 0, "pay", None)]
+    await here.refuses(file_of(thread, rows=sorted(rows, key=lambda row: row.key)), ImportRefused, "no event starts it")
+
+    under_way = Thread(agent_spec(policy=PAYS), name=f"imp-{uuid4().hex[:8]}")
+    under_way.load(1)
+    under_way.reply(calls("pay"))
+    under_way.update("move", {"by": "carol"})
+    (call,) = under_way.waiting()[:1]
+    under_way.run._calls.give_up(call.id)
+    under_way.signal("x")
+    while not under_way.closed:
+        under_way.archive()
+    claimed = [
+        EffectRow(row.key, 0, "pay", ToolOutcome(status="ok", content="paid, honestly").model_dump_json())
+        for row in rows_of(under_way.log)
+    ]
+    await here.bring(file_of(under_way, private=None, rows=claimed), signer=None, unproven=True)
+    (row,) = await effects_of(here.pool, under_way.name)
+    assert (row.key, row.outcome) == (claimed[0].key, None), "its tool's check, or a person, says what happened"
+
+
+async def test_an_outcome_that_the_ledger_here_knows_otherwise_is_refused(here: Here) -> None:
+    """The ledger here is not overwritten, and nothing else is written."""
+    thread = running().moved()
+    (row,) = rows_of(thread.log)
+    async with here.pool.connection() as connection:
+        await connection.execute(
+            "INSERT INTO holdfast.effects (key, epoch, thread, tool, outcome, finished_at) "
+            "VALUES (%s, 0, %s, 'pay', '{}', now())",
+            [row.key, thread.name],
+        )
+    with pytest.raises(ImportRefused, match="another outcome of effect"):
+        await here.bring(file_of(thread))
+    assert not await PostgresThreads(here.pool).read(thread.name)
+
+
+async def test_an_artifact_is_what_its_name_says(here: Here) -> None:
+    """Content under another's digest, or that no event refers to, is refused."""
+    thread = running().moved()
+    parts = parts_of(file_of(thread))
+    place = next(n for n, (name, _) in enumerate(parts) if name == LEDGER) + 1
+    for name in (f"{ARTIFACTS}{'0' * 64}", f"{ARTIFACTS}../../../etc/passwd"):
+        forged = [*parts[:place], (name, b"not that"), *parts[place:]]
+        await here.refuses(rebuilt(forged, ALICE), ImportRefused, "does not verify")
+
+
+async def test_a_file_that_lacks_what_the_run_needs_is_refused(here: Here) -> None:
+    """Without the ledger, effects under way could not be looked up; a redacted file has no words."""
+    thread = running().moved()
+    await here.refuses(file_of(thread, rows=None), ImportRefused, "has no ledger")
+    await here.refuses(file_of(thread, rows=None, redact=True), ImportRefused, "is redacted")
+
+
+async def test_a_huge_file_is_refused_before_it_is_read(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that no run could hold in memory is refused by its size in the manifest."""
+    monkeypatch.setattr(content, "MAX_LOG_BYTES", 1_000)
+    await here.refuses(file_of(running().moved()), ImportRefused, "at most 1,000 are imported")
+
+
+def test_a_start_that_nobody_sealed_imports_nothing() -> None:
+    """Who reaches Temporal alone cannot claim an import: such a run ends before it loads anything."""
+    thread = running("plain").moved()
+    point = next(event.point for event in thread.imported().log if isinstance(event, RunImported))
+    begin = RunInput(resume=True, imported=point, features=1)
+    ids = {"thread": "plain", "run_id": "r", "first_run_id": "r"}
+    run = AgentRun(begin, **ids, at=thread.at, started_at=thread.at)
+    assert run.end is not None
+    assert run.end.failure is not None
+    assert run.end.failure.cause == "StartRefused"
+    assert run.commands() == []
+
+
+async def test_the_same_file_is_imported_once(here: Here) -> None:
+    """Repeated, or side by side: one run, and the same lines."""
+    thread = running().moved()
+    file = file_of(thread)
+    first, second = await here.bring(file), await here.bring(file)
+    assert (first.new, second.new, first.run_id) == (True, False, second.run_id)
+    assert await PostgresThreads(here.pool).length(thread.name) == len(thread.log)
+
+
+async def test_a_policy_that_asks_stays_a_policy_that_asks(here: Here) -> None:
+    """Of a file with a policy of its own, the people and their keys decide nothing here (see test_importing)."""
+    mallory = Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="m", keys=(public_key(MALLORY),)),))
+    thread = Thread(agent_spec(policy=mallory), name=f"imp-{uuid4().hex[:8]}")
+    thread.load(1)
+    thread.reply(calls("pay"))
+    here_spec = agent_spec(policy=Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="dana"),)))
+    there = thread.moved().imported(here_spec)
+    assert there.decide("2", by="m") == "not_entitled"
+    assert there.decide("1", by="m") in ("unknown_request", "duplicate")
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+
+from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.portable import importing
+from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.pool import open_pool
+from holdfast.runtime.stores.threads import PostgresThreads
+
+stack, url, path, signer, step, after = sys.argv[1:]
+owner = {"put": PostgresArtifacts, "append": PostgresThreads}.get(step, importing)
+real = getattr(owner, step)
+
+async def dies(*args, **given):
+    if after == "True":
+        await real(*args, **given)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(owner, step, dies)
+
+async def main():
+    client = await connect_stack(Stack.model_validate_json(stack))
+    async with open_pool(url, size=2) as pool:
+        threads = Threads(client, task_queue="nobody-works-here", record=PostgresThreads(pool))
+        place = importing.Place(PostgresThreads(pool), PostgresArtifacts(pool), pool)
+        await importing.import_thread(threads, Path(path), place, signer=signer)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", ["put", "put_effects", "append", "_begin"])
+async def test_an_import_that_is_killed_is_repeated(
+    step: str, after: bool, client: Client, stack: Stack, tmp_path: Path
+) -> None:
+    """Before or after each of its steps: the same command finishes it, and nothing is there twice."""
+    log = EventLog()
+    for event in (thread := running().moved()).log:
+        given = {"artifact": WHOLE_AT} if isinstance(event, ToolCallFinished) else {}
+        log.append(event.model_copy(update={"position": -1, "digest": "", **given}), at=event.at)
+    path = tmp_path / "killed.holdfast"
+    path.write_bytes(file_of(thread, events=log.events, artifacts=[WHOLE]))
+    async with new_pool(stack.database_url) as (url, pool):
+        words = (stack.model_dump_json(), url, str(path), SIGNER, step, str(after))
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, *words, cwd=ROOT)
+        assert await process.wait() == -signal.SIGKILL
+        here = Here(client, pool, tmp_path)
+        done = await here.bring(path.read_bytes())
+        assert done.new is not ((step, after) == ("_begin", True))
+        again = await here.bring(path.read_bytes())
+        assert (again.new, again.run_id) == (False, done.run_id)
+        assert await PostgresThreads(pool).read(thread.name) == [event_line(event) for event in log.events]
+        assert len(await effects_of(pool, thread.name)) == 1
+        assert await PostgresArtifacts(pool).get(WHOLE_AT) == WHOLE
+
+
+async def test_the_same_file_side_by_side_is_imported_once(here: Here) -> None:
+    """One of them starts the run, and the others find it."""
+    file = file_of(running().moved())
+    found = await asyncio.gather(*(here.bring(file) for _ in range(3)))
+    assert sorted(each.new for each in found) == [False, False, True]
+    assert len({each.run_id for each in found}) == 1
+
+
+async def test_a_file_of_a_later_release_is_refused(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker here could continue such a run, which would be open for ever."""
+    with monkeypatch.context() as later:
+        later.setattr(features, "FEATURES", 99)
+        thread = Thread(agent_spec(policy=PAYS), name=f"imp-{uuid4().hex[:8]}", features=1)
+        thread.load(99)
+        file = file_of(thread.moved())
+    await here.refuses(file, ImportRefused, "feature level 99")
+
+
+async def test_only_a_fork_has_an_id_that_is_chosen_here(here: Here) -> None:
+    """Effects are named by the thread, so that another name would make them anew."""
+    await here.refuses(file_of(running().moved()), ImportRefused, "keeps its id", id="another")
+
+
+async def test_a_fork_under_the_id_of_another_thread_is_refused(here: Here) -> None:
+    """Also where only the record has that thread, and fewer events of it: nothing is written under its id."""
+    other = PostgresThreads(here.pool)
+    await other.append("theirs", 0, [event_line(event) for event in running("theirs").log[:2]])
+    with pytest.raises(ThreadExists, match="is not this fork"):
+        await here.bring(file_of(running()), fork=True, id="theirs")
+    assert await other.length("theirs") == 2
+
+
+async def test_a_live_copy_is_imported_as_a_fork_alone(here: Here) -> None:
+    """Under an id of its own, without the original's ledger; the original's id stays free."""
+    thread = running()
+    done = await here.bring(file_of(thread), fork=True, id=f"{thread.name}-b")
+    assert (done.thread, done.new) == (f"{thread.name}-b", True)
+    assert not (await here.bring(file_of(thread), fork=True, id=done.thread)).new
+    store = PostgresThreads(here.pool)
+    assert (await store.length(thread.name), await store.length(done.thread)) == (0, len(thread.log))
+    assert await effects_of(here.pool, thread.name) == await effects_of(here.pool, done.thread) == []
+    with pytest.raises(ThreadExists, match="from itself"):
+        await here.bring(file_of(thread), fork=True, id=thread.name)

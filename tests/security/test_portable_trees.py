@@ -1,0 +1,319 @@
+"""Forged files of trees, signed by their exporter: logs of sub-agents dropped, swapped, cut, or of another tree."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.authority.policy import Policy, allow
+from holdfast.log.event_log import EventLog
+from holdfast.log.events import AgentEvent, RunReset, RunStarted, SubagentEnded, SubagentStarted
+from holdfast.portable.layout import Entry, Unsound, directory, read_directory
+from holdfast.portable.members import (
+    CHILDREN,
+    LEDGER,
+    LOG,
+    MANIFEST,
+    MAX_LEVELS,
+    MAX_NAME_BYTES,
+    REDACTED_LOG,
+    child_member,
+    rank,
+)
+from holdfast.runtime.portable.verify import FileVerification
+from holdfast.stores import EffectRow
+from tests.portable_files import (
+    ALICE,
+    SIGNER,
+    Parts,
+    export_tree,
+    independent,
+    ours,
+    packed,
+    parts_of,
+    rebuilt,
+    row_line,
+)
+from tests.unit.families import Tree, family
+
+OTHER = "its run did not end as the log above it has it: "
+BEGAN = "its run did not begin as the log above it has it: "
+
+
+def judged(folder: Path, content: bytes) -> FileVerification:
+    """Write and verify a file."""
+    path = folder / "forged.holdfast"
+    path.write_bytes(content)
+    return ours(path)
+
+
+def rechained(events: Sequence[AgentEvent]) -> list[AgentEvent]:
+    """Return other events in a correct chain."""
+    log = EventLog()
+    for event in events:
+        log.append(event.model_copy(update={"digest": ""}), at=event.at)
+    return list(log.events)
+
+
+def forged(tree: Tree, path: str, change: Callable[[AgentEvent], AgentEvent | None]) -> bytes:
+    """Return the file of a tree in which events of one log are other ones, or are not there."""
+    events = [changed for event in tree[path] if (changed := change(event))]
+    return export_tree({**tree, path: rechained(events)})
+
+
+def replaced(parts: Parts, **contents: bytes) -> Parts:
+    """Return members with other contents, by name."""
+    return [(name, contents.get(name, content)) for name, content in parts]
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "..",
+            "../1",
+            "1/..",
+            "1/../2",
+            "/1",
+            "1//2",
+            "",
+            ".",
+            ".1",
+            "1.",
+            "1..2",
+            "0",
+            "01",
+            "1.0",
+            "+1",
+            "-1",
+            "1 ",
+        ),
+        *(
+            "1_0",
+            "\uff11",
+            "\u0663",
+            "1\n",
+            "1e3",
+            "t.1",
+            "1.t",
+            "1" * 10,
+            ".".join("1" * (MAX_LEVELS + 1)),
+            "1." * 5_000 + "1",
+        ),
+    ],
+)
+def test_a_sub_agent_has_one_name_and_no_other(tmp_path: Path, path: str) -> None:
+    """Only the numbers of the calls: nothing that leads elsewhere, no second way to write one, no thousand levels."""
+    name = f"{CHILDREN}{path}/log.jsonl"
+    assert rank(name) is None
+    assert independent().rank(name) is None
+    if name.isascii() and len(name) < 60_000:
+        parts = parts_of(export_tree(family()))
+        first = dict(parts)[child_member(LOG, "1")]
+        at = next(index for index, (each, _) in enumerate(parts) if each.startswith("context/"))
+        found = judged(tmp_path, rebuilt([*parts[:at], (name, first), *parts[at:]], ALICE))
+        assert (found.ok, found.where) == (False, "zip")
+        with pytest.raises(independent().Unsound, match="zip: "):
+            independent().verify(tmp_path / "forged.holdfast", SIGNER)
+
+
+def test_other_members_of_a_sub_agent_have_no_name() -> None:
+    """Log and ledger, and nothing else: artifacts are shared, and what follows from a log is in no file."""
+    for kind in (
+        "",
+        "artifacts/" + "0" * 64,
+        "context.json",
+        "log.jsonl/x",
+        "LOG.jsonl",
+        "log.jsonl\0",
+        "manifest.json",
+    ):
+        assert rank(f"{CHILDREN}1/{kind}") is None
+        assert independent().rank(f"{CHILDREN}1/{kind}") is None
+    assert rank(CHILDREN) is independent().rank(CHILDREN) is None
+    deepest = child_member(REDACTED_LOG, ".".join(["123456789"] * MAX_LEVELS))
+    assert rank(deepest)
+    assert len(deepest) <= MAX_NAME_BYTES
+
+
+def test_sub_agents_are_there_once_and_in_order() -> None:
+    """Each comes after the one above it, by numbers and not by letters; log before ledger; none comes twice."""
+    names = [child_member(name, path) for path in ("2", "2.1", "2.10", "10", "10.2") for name in (LOG, LEDGER)]
+    for module_rank in (rank, independent().rank):
+        places: list[Any] = [module_rank(name) for name in names]
+        assert places == sorted(places)
+    entries = [Entry(name, 0, 0) for name in names]
+    assert [each.entry.name for each in read_directory(directory(entries))] == names
+    for wrong in ([*entries, entries[-1]], [entries[2], entries[0]], [entries[1], entries[0]], entries[::-1]):
+        with pytest.raises(Unsound, match="out of order, or there twice"):
+            read_directory(directory(wrong))
+
+
+def test_a_directory_of_the_longest_names_is_read() -> None:
+    """A file may have thousands of sub-agents, and each name may be as long as the format allows."""
+    above = ".".join(["123456789"] * (MAX_LEVELS - 1))
+    entries = [Entry(child_member(LOG, f"{above}.{100_000_000 + number}"), 0, 0) for number in range(60_000)]
+    assert len(read_directory(directory(entries))) == 60_000
+
+
+# What a manifest may list.
+
+
+def test_a_sub_agent_comes_with_the_one_above_it_and_with_its_log(tmp_path: Path) -> None:
+    """No log hangs in the air, none stands twice, and a ledger alone is no sub-agent: both verifiers name the list."""
+    whole = parts_of(export_tree(family()))
+    redacted = dict(parts_of(export_tree(family(), redact=True)))
+    second, name = child_member(LOG, "1.1"), child_member(REDACTED_LOG, "1.1")
+    at = [each for each, _ in whole].index(second)
+    for parts in (
+        [part for part in whole if "/children/1/" not in part[0]],
+        [part for part in whole if part[0] != second],
+        [*whole[: at + 1], (name, redacted[name]), *whole[at + 1 :]],
+        [(name, redacted[name]) if part[0] == second else part for part in whole],
+    ):
+        found = judged(tmp_path, rebuilt(parts, ALICE))
+        assert (found.ok, found.where) == (False, MANIFEST)
+        with pytest.raises(independent().Unsound, match=r"manifest\.json: "):
+            independent().verify(tmp_path / "forged.holdfast", SIGNER)
+
+
+def test_both_verifiers_name_the_log_of_another_thread(tmp_path: Path) -> None:
+    """Sub-agents that are swapped, an empty log, the log of the parent itself, and that of a thread elsewhere."""
+    parts = parts_of(export_tree(family()))
+    first, second = child_member(LOG, "1"), child_member(LOG, "1.1")
+    have = dict(parts)
+    for name, content in ((first, have[second]), (second, have[first]), (first, have[LOG]), (second, b"")):
+        found = judged(tmp_path, rebuilt(replaced(parts, **{name: content}), ALICE))
+        assert (found.ok, found.where, found.position) == (False, name, 0), found
+        with pytest.raises(independent().Unsound, match=f"{name}: event 0: "):
+            independent().verify(tmp_path / "forged.holdfast", SIGNER)
+
+
+# What the logs say of each other.
+
+
+def test_a_dropped_sub_agent_is_named_unless_the_manifest_says_so(tmp_path: Path) -> None:
+    """What was left out is what the manifest says, so that nothing is missing that looks whole."""
+    tree = family()
+    parts = parts_of(export_tree(tree))
+    without = [part for part in parts if "/children/1.1/" not in part[0]]
+    found = judged(tmp_path, rebuilt(without, ALICE))
+    assert (found.ok, found.where) == (False, child_member(LOG, "1.1"))
+    assert "does not say that it was left out" in found.reason
+    assert judged(tmp_path, rebuilt(without, ALICE, left_out=("subagents",))).ok
+
+
+def test_the_log_of_another_tree_is_named(tmp_path: Path) -> None:
+    """It has the same thread, call and run: but another task, or another answer than the parent has read."""
+    tree = family()
+    for other, why in (
+        (family(task="Something else."), BEGAN),
+        (family(answer="something else"), OTHER),
+        (family(end=False), OTHER),
+    ):
+        for path in ("1", "1.1"):
+            found = judged(tmp_path, export_tree({**tree, path: other[path]}))
+            assert (found.ok, found.where) == (False, child_member(LOG, path))
+            assert found.reason.startswith(why), found.reason
+
+
+def test_a_sub_agent_that_was_cut_is_named(tmp_path: Path) -> None:
+    """Wherever its log is cut before its end, although the exporter has signed the rest."""
+    tree = family()
+    for length in range(1, len(tree["1.1"])):
+        found = judged(tmp_path, export_tree({**tree, "1.1": tree["1.1"][:length]}))
+        assert (found.ok, found.where) == (False, child_member(LOG, "1.1")), length
+
+
+def test_a_sub_agent_begins_as_its_parent_has_it(tmp_path: Path) -> None:
+    """Its run, agent, lineage, depth and the policies above it are those of the call that started it."""
+    tree = family()
+    lax = Policy(rules=(allow("look"),))
+    for update, words in (
+        ({"first_run_id": "r9"}, "the log has no run r1"),
+        ({"agent": "other"}, "it is of agent 'other'"),
+        ({"depth": 3}, "it has depth 3"),
+        ({"policies": (lax,)}, "other policies were handed down"),
+        ({"policies": ()}, "other policies were handed down"),
+        ({"lineage": None}, "it claims no parent"),
+        ({"sealed": False}, "it claims no parent"),
+    ):
+
+        def change(event: AgentEvent, update: Any = update) -> AgentEvent:
+            return event.model_copy(update=update) if isinstance(event, RunStarted) else event
+
+        found = judged(tmp_path, forged(tree, "1", change))
+        assert (found.ok, found.where) == (False, child_member(LOG, "1")), update
+        # Some of it changes what the sub-agent itself could do: then its own log no longer holds.
+        assert words in found.reason or found.position is not None, found
+
+    def lineage(event: AgentEvent) -> AgentEvent:
+        if isinstance(event, RunStarted) and event.lineage:
+            return event.model_copy(update={"lineage": event.lineage.model_copy(update={"key": "f" * 40})})
+        return event
+
+    assert "another lineage" in judged(tmp_path, forged(tree, "1.1", lineage)).reason
+
+
+def test_a_parent_that_claims_another_end_is_named(tmp_path: Path) -> None:
+    """Its log may say nothing that the sub-agent's log does not have: another answer, steps, tokens, or a failure."""
+    tree = family()
+
+    def claims(update: Mapping[str, object]) -> bytes:
+        def change(event: AgentEvent) -> AgentEvent:
+            return event.model_copy(update=update) if isinstance(event, SubagentEnded) else event
+
+        # Where only the end is left, no call has read the words: their digest is all that there is.
+        events = tree[""][: next(event.position for event in tree[""] if isinstance(event, SubagentEnded)) + 1]
+        return export_tree({**tree, "": rechained([change(event) for event in events])})
+
+    for update in (
+        {"said": "0" * 64},
+        {"steps": 7},
+        {"trust": "person"},
+        {"status": "failed"},
+        {"status": "cancelled"},
+    ):
+        found = judged(tmp_path, claims(update))
+        assert not found.ok, update
+        assert found.where in (LOG, child_member(LOG, "1")), update
+
+
+def test_a_reset_excuses_an_end_and_no_beginning(tmp_path: Path) -> None:
+    """A run that Temporal has reset may end otherwise than its parent has seen: its start is as it was."""
+    tree = family()
+    events = tree["1.1"]
+    reset = RunReset(at=events[-3].at, digest="", position=0)
+    branch = rechained([*events[:-3], reset])
+    found = judged(tmp_path, export_tree({**tree, "1.1": branch}))
+    assert found.ok, found
+    (excused,) = (each.why for each in found.unchecked if each.what == "subagents")
+    assert excused.startswith("a reset of t.1.1 or"), "whoever writes a reset into a log is not believed in silence"
+    other = family(task="Something else.")["1.1"]
+    found = judged(tmp_path, export_tree({**tree, "1.1": rechained([*other[:-3], reset])}))
+    assert found.reason.startswith(BEGAN)
+
+
+def test_a_log_without_its_parents_call_is_named(tmp_path: Path) -> None:
+    """A sub-agent that nobody has started is part of no tree, even if all else in it holds."""
+    tree = family()
+    begun = next(event.position for event in tree[""] if isinstance(event, SubagentStarted))
+    found = judged(tmp_path, export_tree({**tree, "": rechained(tree[""][:begun])}))
+    assert (found.ok, found.where) == (False, child_member(LOG, "1"))
+    assert "has started no such sub-agent" in found.reason
+
+
+def test_the_ledger_of_a_sub_agent_is_compared_with_its_log(tmp_path: Path) -> None:
+    """An effect that its log does not start is named by the ledger in which it stands."""
+    parts = parts_of(export_tree(family()))
+    name = child_member(LEDGER, "1.1")
+    row = row_line(EffectRow("f" * 40, 0, "pay", None))
+    found = judged(tmp_path, rebuilt(replaced(parts, **{name: row}), ALICE))
+    assert (found.ok, found.where) == (False, name)
+    found = judged(tmp_path, rebuilt([part for part in parts if part[0] != name], ALICE))
+    assert (found.ok, found.where) == (False, name)
+    assert packed(parts) == export_tree(family())

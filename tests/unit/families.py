@@ -1,0 +1,93 @@
+"""Small trees of runs in the pure core: a run, its sub-agent, and a sub-agent of that one."""
+
+from holdfast.agents.agent import AgentSpec, Limits
+from holdfast.authority.policy import Policy, allow
+from holdfast.log.events import AgentEvent
+from holdfast.run.children import (
+    Announced,
+    AnnounceEnd,
+    ChildReport,
+    ChildReports,
+    LookAtChildren,
+    StartChildren,
+    StartedChild,
+    StartedChildren,
+    child_input,
+)
+from holdfast.run.commands import Call
+from holdfast.run.contracts import RunResult
+from holdfast.trust import least
+from tests.unit.plays import SUBAGENT_TOOLS
+from tests.unit.runs import Thread, agent_spec, calls, says, tool_spec
+from tests.unit.test_subagents import asks
+
+Tree = dict[str, list[AgentEvent]]
+"""Logs by path, the one at the top first."""
+
+
+def family(*, task: str = "Look.", levels: int = 2, answer: str = "found it", end: bool = True) -> Tree:
+    """Return the logs of a run and of its sub-agents, one below the other.
+
+    Args:
+        task: What the sub-agents are asked for.
+        levels: How many sub-agents there are.
+        answer: What they say.
+        end: They have ended, and so has the run at the top.
+    """
+    tree: Tree = {}
+    _grow(tree, Thread(_spec(), features=1), "", task=task, levels=levels, answer=answer, end=end)
+    return tree
+
+
+def _spec() -> AgentSpec:
+    policy = Policy(rules=(allow(),))
+    tools = (tool_spec("look"), *SUBAGENT_TOOLS)
+    spec = agent_spec(tools=tools, policy=policy, limits=Limits(max_depth=20))
+    return spec.model_copy(update={"subagents": ("helper",)})
+
+
+def _grow(tree: Tree, thread: Thread, path: str, *, task: str, levels: int, answer: str, end: bool) -> RunResult | None:
+    own: Tree = {}
+    thread.load(1)
+    if not levels:
+        thread.reply(calls("look"))
+        thread.finish(1, content="seen")
+    else:
+        thread.reply(asks(("run_agent", {"agent": "helper", "task": task})))
+        (order,) = thread.waiting(StartChildren)
+        assert isinstance(order, Call)
+        assert isinstance(order.request, StartChildren)
+        (start,) = order.request.children
+        child = Thread(_spec(), name=f"{thread.name}.{start.number}", **dict(child_input(order.request, start)))
+        below = f"{path}.{start.number}".lstrip(".")
+        thread.end(order, StartedChildren(children=(StartedChild(number=start.number, run_id="r1"),)))
+        result = _grow(own, child, below, task=task, levels=levels - 1, answer=answer, end=end)
+        if result:
+            _read(thread, start.number, result)
+    if end:
+        thread.reply(says(answer))
+        thread.archive()
+        for hint in thread.waiting(AnnounceEnd):
+            thread.end(hint, Announced())
+    tree[path] = thread.log
+    tree |= own
+    found = thread.run.end
+    return found.result if found else None
+
+
+def _read(thread: Thread, number: int, result: RunResult) -> None:
+    """Have a run look at its sub-agent, which has ended."""
+    thread.signal("subagent_ended", {"thread": f"{thread.name}.{number}"})
+    (look,) = thread.waiting(LookAtChildren)
+    assert isinstance(look, Call)
+    report = ChildReport(
+        number=number,
+        status="completed",
+        text=result.result,
+        trust=least(result.trust or "web", "agent"),
+        steps=result.steps,
+        usage=result.usage,
+        constraints=result.constraints,
+        cost=result.cost,
+    )
+    thread.end(look, ChildReports(reports=(report,)))

@@ -120,8 +120,8 @@ async def publish(
             await asyncio.gather(*map(send, batch))
             if waiting and paced:
                 seconds = await seconds_until_taken(threads, batch[-1])
-                # Slow workers took the first of them meanwhile.
-                taking = seconds < TAKEN_WITHIN or await is_taken(threads, batch[0])
+                # Slow workers took some of them meanwhile.
+                taking = seconds < TAKEN_WITHIN or await any_taken(threads, batch)
                 paced = taking and clock.time() < paced_until
                 size = next_size(size, seconds) if paced else MOST
     return Publication(
@@ -148,6 +148,14 @@ async def seconds_until_taken(threads: Threads, thread: str) -> float:
             return clock.time() - began
         await asyncio.sleep(LOOK_SECONDS)
     return TAKEN_WITHIN
+
+
+async def any_taken(threads: Threads, batch: Sequence[str]) -> bool:
+    """Whether a worker has processed what was sent to one of these runs: the first of them first."""
+    for thread in batch:
+        if await is_taken(threads, thread):
+            return True
+    return False
 
 
 async def is_taken(threads: Threads, thread: str) -> bool:

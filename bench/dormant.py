@@ -1,13 +1,15 @@
 """`python -m bench.dormant`: very many runs that sleep until an event arrives, and one event that wakes some of them.
 
-Prints what a sleeping run costs a worker that has evicted it from its cache, and how long an event takes to wake a
-thousand. Each run that was to wake must have woken once, and no other one at all.
+Prints what a sleeping run costs a worker that has evicted it from its cache, how long an event takes to wake a
+thousand, and how long until they have called the LLM once more and ended. Each run that was to wake must have woken
+once, and no other one at all.
 """
 
 import asyncio
 import gc
 import time
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -74,26 +76,40 @@ async def measure(stack: Stack, home: Path, url: str, runs: int, woken: int) -> 
         held = (process.memory_info().rss - before) / max(runs - cached, 1)
         asleep = (runs - cached) / (time.perf_counter() - began)
         threads = Threads(client, task_queue=QUEUE)
-        began = time.perf_counter()
+        sent = datetime.now(UTC)
         published = await publish(threads, EVENT, by="bench", id="one")
         done = f"ExecutionStatus = 'Completed' AND WorkflowId STARTS_WITH '{QUEUE}-{EVENT}-'"
         await reached(client, done, woken)
-        took = time.perf_counter() - began
         again = await publish(threads, EVENT, by="bench", id="one")
-        wakes: Counter[str] = Counter()
+        wakes, last_wake, last_end = Counter[str](), sent, sent
         for thread in (f"{QUEUE}-{EVENT}-{number}" for number in range(woken)):
-            wakes[thread] = len([event async for event in threads.events(thread) if event["type"] == "wake_received"])
+            async for event in threads.events(thread):
+                at = datetime.fromisoformat(event["at"])
+                if event["type"] == "wake_received":
+                    wakes[thread] += 1
+                    last_wake = max(last_wake, at)
+                last_end = max(last_end, at)
         still = await count(client, SLEEPING)
-    wrong = sum(times != 1 for times in wakes.values()) + len(again.sent) + abs(still - (runs - woken))
+    wrong = (
+        sum(wakes[f"{QUEUE}-{EVENT}-{number}"] != 1 for number in range(woken))
+        + len(again.sent)
+        + abs(still - (runs - woken))
+    )
     lines = [
         f"- {runs:,} runs sleep; the worker keeps {cached:,} in memory, and {held / 1e3:.1f} KB of each further one"
         f" ({asleep:.0f} runs a second fall asleep)",
-        f"- one event wakes {len(published.sent):,} of them: all have ended after {took:.1f} s (at most {WITHIN:g} s)",
+        f"- one event wakes {len(published.sent):,} of them: all are awake after {seconds(last_wake - sent)} (at most"
+        f" {WITHIN:g} s), and have called the LLM and ended after {seconds(last_end - sent)}",
         f"- {wrong} woken twice, not at all, or by mistake",
     ]
     print("\n".join(lines))
     about = "One worker, `python -m bench.dormant`; each run waits for an event of one of two names."
     document.write("dormant", "\n".join(["## Runs that sleep", "", about, "", *lines]))
+
+
+def seconds(took: timedelta) -> str:
+    """Return a duration in words."""
+    return f"{took.total_seconds():.1f} s"
 
 
 def main(

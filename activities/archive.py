@@ -45,6 +45,7 @@ from holdfast.run.snapshot import snapshot_of
 from holdfast.stores import ArtifactStore, SetsAside, ThreadStore, origin_of
 from holdfast.temporal.encrypted import decrypt_in_place
 from holdfast.temporal.history_reader import read_events
+from holdfast.transcript.transcript import Transcript
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +59,7 @@ class Record:
         artifacts: Stores what events refer to.
         chains: Maps a Temporal run to its chain.
         forget: Called after archiving a run that pauses; drops what this worker caches of it.
+        keep: Called with the messages of a thread that was loaded, which its next LLM call reads.
         seal: Called after archiving, with where the record stands.
     """
 
@@ -69,6 +71,7 @@ class Record:
         *,
         chains: Chains,
         forget: Callable[[], None],
+        keep: Callable[[list[bytes]], None],
         seal: SealRecord = unsealed,
     ) -> None:
         self._store = store
@@ -76,6 +79,7 @@ class Record:
         self._artifacts = artifacts
         self._chains = chains
         self._forget = forget
+        self._keep = keep
         self._seal = seal
 
     @activity.defn
@@ -211,7 +215,7 @@ class Record:
             if request.previous_run and not has_ended(event.type for event in reversed(events)):
                 events = await self._catch_up(thread, request.previous_run, events)
             try:
-                loaded = LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
+                loaded = await self._loaded(events)
             except RecordUnreadable as error:
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
             if (owner := loaded.snapshot.state.thread) not in ("", thread):
@@ -243,9 +247,15 @@ class Record:
         lines = await forked_lines(self._store, point, self._unrecorded)
         try:
             events = run_events(point.thread, await asyncio.to_thread(read_lines, point.thread, 0, lines))
-            return LoadedThread(snapshot=await asyncio.to_thread(snapshot_of, events))
+            return await self._loaded(events)
         except RecordUnreadable as error:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+
+    async def _loaded(self, events: list[AgentEvent]) -> LoadedThread:
+        transcript = Transcript()
+        snapshot = await asyncio.to_thread(snapshot_of, events, transcript)
+        self._keep(transcript.messages)
+        return LoadedThread(snapshot=snapshot)
 
     async def _require_features(self, thread: str) -> None:
         """Leave a record that this release cannot read to a worker of the release that wrote it.

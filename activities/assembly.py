@@ -101,7 +101,8 @@ def build_worker(
     transcripts = TranscriptCache(threads, adapter)
     around = Around([resources[each] if isinstance(each, type) else each for each in catalog.middleware])
     chains = Chains()
-    record = Record(threads, ledger, artifacts, chains=chains, forget=transcripts.forget, seal=seal)
+    forget, keep = transcripts.forget, transcripts.keep
+    record = Record(threads, ledger, artifacts, chains=chains, forget=forget, keep=keep, seal=seal)
     loop_record = LoopRecord(record, threads)
     loops = Loops(catalog, loop_record, default_llm=default_llm, notify=bool(notifier.receivers))
     agents = Agents(

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from temporalio.exceptions import ApplicationError
 
 from holdfast.base.digests import GENESIS
+from holdfast.base.parsing import parse_json
 from holdfast.errors import RecordUnreadable
-from holdfast.log.event_log import digest_after, event_line
+from holdfast.log.event_log import digest_of_line, event_line
 from holdfast.log.events import AgentEvent
 from holdfast.log.fork_point import ForkPoint
 from holdfast.log.references import artifacts_of
@@ -55,8 +56,8 @@ def chains(lines: Sequence[bytes]) -> bool:
     """Return whether each line's digest follows from the line before, from the first one of a log on."""
     head = GENESIS
     for line in lines:
-        stored = json.loads(line)
-        head = digest_after(head, stored)
+        stored = parse_json(line)
+        head = digest_of_line(head, stored, line)
         if stored.get("digest") != head:
             return False
     return True

@@ -1,15 +1,17 @@
 """A worker's cache of transcripts: the encoded messages and the encoded agent of each thread. Losing it is harmless.
 
 1. The first call of a thread reads its transcript with queries, which leave no trace in history. Messages from before
-   the current Temporal run, which the workflow no longer holds, are rebuilt from the permanent record.
+   the current Temporal run, which the workflow no longer holds, are rebuilt from the permanent record, or are those
+   that this worker kept when it loaded the thread.
 2. Later calls append what this worker itself returned since: the LLM's reply and the results of its calls. If that is
    not all (another worker ran a call, a person denied one), they read the tail.
-3. In both cases, only a transcript with the digest that the workflow computed is sent to an LLM.
+3. In all cases, only a transcript with the digest that the workflow computed is sent to an LLM.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from holdfast.activities.archive import read_thread
@@ -27,6 +29,10 @@ from holdfast.transcript.transcript import Transcript, TranscriptRef, ref_digest
 
 PREFIXES = 100
 """The most encoded agents to keep."""
+
+
+LOADED = 4
+"""The most threads whose messages are kept between the loading of the thread and its next LLM call."""
 
 
 @dataclass
@@ -102,6 +108,8 @@ class TranscriptCache:
         self._transcripts: OrderedDict[str, CachedTranscript] = OrderedDict()
         self._prefixes: dict[str, bytes] = {}
         """The encoded agents by hash: a thousand runs that wake together have one."""
+        self._loaded: OrderedDict[str, list[bytes]] = OrderedDict()
+        """The lines of threads that this worker has loaded, by thread."""
 
     async def read(self, request: LLMRequest) -> tuple[CachedTranscript, list[bytes]]:
         """Read the calling run's transcript, and the messages that the request refers to.
@@ -148,8 +156,15 @@ class TranscriptCache:
 
     def forget(self) -> None:
         """Drop the calling run's transcript while the run pauses; its next call reads it again."""
+        self._loaded.pop(calling_thread(), None)
         if cached := self._transcripts.pop(calling_thread(), None):
             self._size -= cached.size
+
+    def keep(self, messages: list[bytes]) -> None:
+        """Keep the lines of the calling run's thread, which this worker has just loaded from the permanent record."""
+        self._loaded[calling_thread()] = messages
+        while len(self._loaded) > LOADED:
+            self._loaded.popitem(last=False)
 
     async def _rebuild(self, run: CallingRun, ref: TranscriptRef) -> CachedTranscript:
         """Read the agent and all messages since the last context compaction."""
@@ -159,10 +174,11 @@ class TranscriptCache:
             prefix = self._prefixes[spec.hash] = request_prefix(spec, self._adapter)
             while len(self._prefixes) > PREFIXES:
                 del self._prefixes[next(iter(self._prefixes))]
-        cached = CachedTranscript(session["compactions"], spec, self._adapter, prefix)
-        for line in await self._older_lines(run, session):
-            cached.append_line(line)
-        await _read_tail(run, cached, ref)
+        empty = partial(CachedTranscript, session["compactions"], spec, self._adapter, prefix)
+        loaded = self._loaded.pop(run.thread, [])[: session["first"]]
+        if loaded and (cached := await _read(run, empty(), loaded, ref)).matches(ref):
+            return cached
+        cached = await _read(run, empty(), await self._older_lines(run, session), ref)
         if not cached.matches(ref):
             what = f"{ref.length} messages since context compaction {ref.compactions}"
             raise TranscriptMismatch(f"thread {run.thread}: {what} do not have the digest {ref.digest}")
@@ -196,6 +212,14 @@ async def _catch_up(run: CallingRun, cached: CachedTranscript, ref: TranscriptRe
     if cached.compactions == ref.compactions and length < ref.length:
         await _read_tail(run, cached, ref)
     return cached.matches(ref)
+
+
+async def _read(run: CallingRun, cached: CachedTranscript, older: list[bytes], ref: TranscriptRef) -> CachedTranscript:
+    """Add the messages from before the calling Temporal run, and those since."""
+    for line in older:
+        cached.append_line(line)
+    await _read_tail(run, cached, ref)
+    return cached
 
 
 async def _read_tail(run: CallingRun, cached: CachedTranscript, ref: TranscriptRef) -> None:

@@ -66,6 +66,8 @@ async def measure(stack: Stack, home: Path, steps: int, at: int, repeat: int) ->
     await ensure_search_attributes(client)
     await migrate(stack.database_url)
     took: list[float] = []
+    cpu: list[float] = []
+    """Seconds of CPU time that client and worker take for each fork: both are in this process."""
     async with (
         open_pool(stack.database_url, size=8) as pool,
         scripted_worker(
@@ -87,18 +89,20 @@ async def measure(stack: Stack, home: Path, steps: int, at: int, repeat: int) ->
         replies = [event.position for event in events if event.type == "llm_replied"]
         position, effects, wrong = replies[at] - 1, len(made), 0
         for _ in range(repeat):
-            count, began = len(prompts), time.perf_counter()
+            count, began, used = len(prompts), time.perf_counter(), time.process_time()
             done = await fork(threads, thread, at=position, by="bench")
             while len(prompts) == count:  # noqa: ASYNC110  # the worker is in this process
                 await asyncio.sleep(0.002)
             took.append(time.perf_counter() - began)
+            cpu.append(time.process_time() - used)
             wrong += prompts[count] != prompts[0]
             await client.get_workflow_handle(done.thread).terminate()
         wrong += len(made) - effects
     best, worst = min(took), max(took)
     lines = [
         f"- a thread of {steps:,} steps ({len(events):,} events), forked after step {at:,}: the fork's LLM is called"
-        f" after {best:.2f} to {worst:.2f} s (at most {WITHIN:g} s)",
+        f" after {best:.2f} to {worst:.2f} s (at most {WITHIN:g} s); client and worker take {min(cpu):.2f} to"
+        f" {max(cpu):.2f} s of CPU time",
         f"- {wrong} effects, or prompts that differ from the original's, in {repeat} forks",
     ]
     print("\n".join(lines))

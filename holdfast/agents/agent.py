@@ -200,7 +200,10 @@ class AgentSpec(Frozen):
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the tool with this name, if the agent has it."""
-        return next((tool for tool in self.tools if tool.name == name), None)
+        for tool in self.tools:
+            if tool.name == name:
+                return tool
+        return None
 
     def polled_call(self, call: ToolCall) -> ToolCall | None:
         """Return the call that this call makes again and again; None if it makes none, or cannot be read."""

@@ -116,7 +116,7 @@ from holdfast.run.next_actions import (
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.polling import ends_unfulfilled, on_poll, poll_event, refuse_poll
 from holdfast.run.refining import on_refinement
-from holdfast.run.repeats import noted
+from holdfast.run.repeats import told
 from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
 from holdfast.run.runtime_calls import on_runtime_call
@@ -267,7 +267,7 @@ class Audit:
         if isinstance(event, ToolCallStarted):
             self._begun(event)
         if isinstance(event, ToolCallFinished):
-            if noted(self.state, event.model_copy(update={"repeats": 0})) != event:
+            if told(self.state, event) != event.repeats:
                 raise Wrong(f"call {event.number} has not ended like this {event.repeats} times in a row")
             self._finished(event)
         for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):

@@ -10,10 +10,9 @@ else:
     def replace(value: ValueT, /, **changes: Any) -> ValueT:
         """Return a copy of a frozen dataclass without slots, with these fields changed.
 
-        Skips `__init__`, which a fold over thousands of events would call for every field of every event.
+        Skips `__init__`, which a fold over thousands of events would call for every field of every event. `|` copies
+        a dict of thirty fields in one piece.
         """
         changed = object.__new__(type(value))
-        fields = changed.__dict__
-        fields.update(value.__dict__)
-        fields.update(changes)
+        object.__setattr__(changed, "__dict__", value.__dict__ | changes)
         return changed

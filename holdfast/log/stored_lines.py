@@ -1,15 +1,14 @@
 """Decodes and verifies lines of the permanent record."""
 
-import json
 from collections.abc import Sequence
 
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
 from holdfast.errors import EventUnreadable, RecordUnreadable
-from holdfast.log.event_log import digest_after
+from holdfast.log.event_log import digest_after, digest_of_line
 from holdfast.log.events import AgentEvent
 from holdfast.log.loop_events import IterationEnded, IterationStarted, LoopStarted, StoredEvent, WorkspaceSurveyed
-from holdfast.log.upcasters import decode_stored
+from holdfast.log.upcasters import decode_parsed, parse_event
 
 
 def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | None = None) -> list[StoredEvent]:
@@ -32,11 +31,14 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
     previous = GENESIS if start == 0 else head
     for position, line in enumerate(lines, start):
         try:
-            event = decode_stored(line)
-            stored = json.loads(line)
+            stored = parse_event(line)
+            event = decode_parsed(stored)
             claimed = stored.get("digest")
-            digest = claimed if previous is None else digest_after(previous, stored)
             is_canonical = canonical(stored) == line
+            if previous is None:
+                digest = claimed
+            else:
+                digest = digest_of_line(previous, stored, line) if is_canonical else digest_after(previous, stored)
         except (ValueError, RecursionError, EventUnreadable) as error:
             raise _unreadable(thread, position, f"does not decode ({error})") from error
         if event.position != position:

@@ -92,7 +92,17 @@ def decode_stored(
         EventUnreadable: The line is not an event, or has an unknown version; the message names the event and the
             problem.
     """
-    event = _parsed(line)
+    return decode_parsed(parse_event(line), upcasters=upcasters, current=current)
+
+
+def decode_parsed(
+    event: JSON, *, upcasters: Sequence[Upcaster] = UPCASTERS, current: Mapping[str, int] = CURRENT
+) -> StoredEvent:
+    """Decode one event, as `decode_stored`, from its JSON as `parse_event` returns it.
+
+    Raises:
+        EventUnreadable: As for `decode_stored`.
+    """
     position = event.get("position")
     which = f"event {position}" if isinstance(position, int) else "an event"
     if "type" not in event:
@@ -122,7 +132,12 @@ def decode_stored(
         raise EventUnreadable(f"{which} cannot be read: {field}: {one_line(first['msg'], 200)}") from error
 
 
-def _parsed(line: bytes | str) -> JSON:
+def parse_event(line: bytes | str) -> JSON:
+    """Parse an event's JSON text.
+
+    Raises:
+        EventUnreadable: It is no JSON object.
+    """
     try:
         event = parse_json(line)
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.base.canonical import canonical
-from holdfast.base.digests import chain, digest
+from holdfast.base.digests import digest
 
 WITHOUT_BODY: Final = frozenset(
     ("run_continued", "message_taken", "tool_call_started", "refusals_counted", "wait_polled")
@@ -49,18 +49,3 @@ def redacted_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of the ledger with its outcome's digest in place of the outcome."""
     outcome = row["outcome"]
     return {**row, "outcome": None if outcome is None else f"sha256:{digest(outcome)}"}
-
-
-def body_digest(head: str, event: Mapping[str, Any], line: bytes) -> str:
-    """Return the digest of an event that was kept whole, after the digest before it.
-
-    Args:
-        head: The digest before it.
-        event: The event's JSON, parsed.
-        line: The same in canonical JSON. Where the event's digest stands in it once, the rest of the line is what was
-            digested; no line contains the digest of what it becomes without another text.
-    """
-    member = f'"digest":"{event.get("digest")}",'.encode()
-    if line.count(member) == 1:
-        return chain(head, line.replace(member, b""))
-    return chain(head, canonical({name: value for name, value in event.items() if name != "digest"}))

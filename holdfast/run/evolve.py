@@ -116,6 +116,38 @@ def evolve(state: RunState, event: AgentEvent) -> RunState:
 
 def _apply(state: RunState, event: AgentEvent) -> RunState:
     match event:
+        # The LLM.
+        case LLMReplied():
+            return begin_step(state, event)
+        case ReplyRejected():
+            return replace(state, steps=state.steps.reject_reply())
+        case ContextExceeded():
+            return replace(state, context=state.context.exceeded())
+        case CompactionRequested():
+            return replace(state, context=replace(state.context, requested=True))
+        case ContextCompacted():
+            context, steps = state.context.compacted(event.summary, step=state.steps.count), state.steps.use_reply()
+            return replace(state, context=context, steps=steps, usage=state.usage + event.usage)
+
+        # Tool calls.
+        case ToolCallRequested():
+            return request_call(state, event)
+        case VerdictGiven():
+            call = state.calls.get(event.number)
+            if event.verdict == "allow":
+                starts_at = event.at + timedelta(seconds=event.delay) if event.delay else None
+                phase = call.after("allow")
+                call = replace(call, phase=phase, terms=event.terms, starts_at=starts_at, repeats=event.repeats)
+            else:
+                call = replace(call, phase=call.after("judge"))
+            return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())
+        case ToolCallStarted():
+            call = state.calls.get(event.number)
+            started = replace(call, phase=call.after("start"), grant="", begun=True, starts_at=None, repeats=0)
+            return replace(state, calls=state.calls.put(started))
+        case ToolCallFinished():
+            return finish_call(state, event)
+
         # The run.
         case RunStarted():
             return start_run(state, event)
@@ -196,37 +228,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
         case LearningSkipped():
             return replace(state, ending=state.ending.replied())
 
-        # The LLM.
-        case LLMReplied():
-            return begin_step(state, event)
-        case ReplyRejected():
-            return replace(state, steps=state.steps.reject_reply())
-        case ContextExceeded():
-            return replace(state, context=state.context.exceeded())
-        case CompactionRequested():
-            return replace(state, context=replace(state.context, requested=True))
-        case ContextCompacted():
-            context, steps = state.context.compacted(event.summary, step=state.steps.count), state.steps.use_reply()
-            return replace(state, context=context, steps=steps, usage=state.usage + event.usage)
-
-        # Tool calls.
-        case ToolCallRequested():
-            return request_call(state, event)
-        case VerdictGiven():
-            call = state.calls.get(event.number)
-            if event.verdict == "allow":
-                starts_at = event.at + timedelta(seconds=event.delay) if event.delay else None
-                phase = call.after("allow")
-                call = replace(call, phase=phase, terms=event.terms, starts_at=starts_at, repeats=event.repeats)
-            else:
-                call = replace(call, phase=call.after("judge"))
-            return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())
-        case ToolCallStarted():
-            call = state.calls.get(event.number)
-            started = replace(call, phase=call.after("start"), grant="", begun=True, starts_at=None, repeats=0)
-            return replace(state, calls=state.calls.put(started))
-        case ToolCallFinished():
-            return finish_call(state, event)
+        # Waits and sub-agents.
         case DormancyBegan():
             return begin_wait(state, event)
         case WaitPolled():

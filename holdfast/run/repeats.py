@@ -55,6 +55,20 @@ def counted(state: RunState, event: ToolCallFinished) -> Repeats:
     return state.repeats.add(call.call.digest, result, refused=refused)
 
 
+def told(state: RunState, event: ToolCallFinished) -> int:
+    """Return how often a call has now ended in the same way, where the LLM is told that; else 0.
+
+    Args:
+        state: The state before.
+        event: The end of the call.
+    """
+    limit = state.spec.limits.repeats_told if state.spec else 0
+    if not limit or (limit > 1 and not state.repeats.reaches(state.calls.get(event.number).call.digest, limit - 1)):
+        return 0  # without its result's digest, which takes longer
+    after = counted(state, event)
+    return 0 if after is state.repeats or after.latest().count < limit else after.latest().count
+
+
 def noted(state: RunState, event: AgentEvent) -> AgentEvent:
     """Return the event with `repeats` set, where it ends a call that the LLM is told repeats itself.
 
@@ -62,12 +76,8 @@ def noted(state: RunState, event: AgentEvent) -> AgentEvent:
         state: The state before.
         event: As it is about to be recorded.
     """
-    if not isinstance(event, ToolCallFinished) or not state.spec:
-        return event
-    after, limit = counted(state, event), state.spec.limits.repeats_told
-    if after is state.repeats or not limit or after.latest().count < limit:
-        return event
-    return event.model_copy(update={"repeats": after.latest().count})
+    count = told(state, event) if isinstance(event, ToolCallFinished) else 0
+    return event.model_copy(update={"repeats": count}) if count else event
 
 
 def guarded(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:

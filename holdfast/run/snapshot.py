@@ -46,9 +46,15 @@ class RunSnapshot(Frozen):
         return [event_json(event) for event in tail]
 
 
-def snapshot_of(events: Iterable[AgentEvent]) -> RunSnapshot:
-    """Return the snapshot after these events, which are all events of a thread from the first one on."""
-    position, head, state, transcript = 0, GENESIS, RunState(), Transcript()
+def snapshot_of(events: Iterable[AgentEvent], transcript: Transcript | None = None) -> RunSnapshot:
+    """Return the snapshot after these events, which are all events of a thread from the first one on.
+
+    Args:
+        events: The events.
+        transcript: Empty; takes in their messages. None for one that is not needed any more.
+    """
+    position, head, state = 0, GENESIS, RunState()
+    transcript = Transcript() if transcript is None else transcript
     for event in events:
         state = evolve(state, event)
         transcript.add(event)

@@ -27,7 +27,7 @@ from holdfast.log.events import ToolCallFinished, UserMessageReceived
 from holdfast.log.stored_lines import read_lines
 from holdfast.runtime.stores import blocks
 from holdfast.runtime.stores import pool as stores_pool
-from holdfast.runtime.stores.blocks import BLOCK_BYTES, Block, events_reversed, pack, unpack
+from holdfast.runtime.stores.blocks import BLOCK_BYTES, Block, events_reversed, pack, pack_like, unpack
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.stores import ThreadStore
@@ -127,6 +127,38 @@ class TestPostgresThreads(ThreadStoreConformance):
                     "UPDATE holdfast.events SET body = %s WHERE body = %s", [*(undamaged or ()), b"\x01no"]
                 )
         assert await store.read("damaged") == [b"{}"] * 3
+
+    async def test_a_fork_has_the_lines_that_were_read(
+        self, store: ThreadStore, pool: AsyncConnectionPool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A fork shares blocks with its original where they hold its lines; where one was altered, the fork has the
+        lines that it was given.
+        """
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
+        origin, forks = f"origin-{uuid4().hex}", [f"fork-{uuid4().hex}" for _ in range(2)]
+        lines = chained([f"{number}" * 100 for number in range(20)], position=0)
+        await store.append(origin, 0, lines)
+        point = {"thread": origin, "position": 16, "head": json.loads(lines[16])["digest"]}
+        forked = [*lines[:17], canonical({"type": "run_forked", "position": 17, "point": point})]
+        await store.append(forks[0], 0, forked)
+        assert await store.read(forks[0]) == forked
+        own, shared = await self._bodies(pool, forks[0]), await self._bodies(pool, origin)
+        assert own[:3] == shared[:3]
+        assert own[-1] not in shared
+        (other,) = pack(0, chained(["other", "events"], position=0))
+        async with pool.connection() as connection:
+            await connection.execute("UPDATE holdfast.events SET body = %s WHERE body = %s", [other.body, shared[1]])
+        await store.append(forks[1], 0, forked)
+        assert await store.read(forks[1]) == forked
+
+    async def _bodies(self, pool: AsyncConnectionPool, thread: str) -> list[bytes]:
+        async with pool.connection() as connection:
+            rows = await connection.execute(
+                "SELECT body FROM holdfast.events JOIN holdfast.threads ON threads.id = events.thread "
+                "WHERE threads.thread = %s ORDER BY position",
+                [thread],
+            )
+            return [bytes(body) for (body,) in await rows.fetchall()]
 
     @pytest.mark.parametrize("seed", range(4))
     async def test_wherever_blocks_begin_and_end(
@@ -273,6 +305,24 @@ def test_blocks_are_of_about_equal_size(sizes: list[int]) -> None:
     assert packed[-1].stop == len(lines)
     assert len(packed) <= -(-sum(sizes) // BLOCK_BYTES) or len(packed) == 1
     assert max(block.size for block in packed) <= BLOCK_BYTES + max(sizes)
+
+
+def test_blocks_are_shared_only_where_they_hold_the_same_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are packed byte for byte, whatever the blocks hold that could be taken; those that do not hold them, are
+    damaged, or have another time than their last line, are not taken.
+    """
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
+    lines = [*chained([f"{number}" * 100 for number in range(12)], position=0), *(b"%d" % n * 400 for n in range(4))]
+    stored = pack(0, lines)
+    assert pack_like(stored, lines) == stored
+    altered = [*lines[:5], b"another", *lines[6:], b"more"]
+    packed = pack_like(stored, altered)
+    assert [line for block in packed for line in unpack(block)] == altered
+    assert set(packed) & set(stored) == {block for block in stored if not block.position <= 5 < block.stop}
+    broken = [stored[0]._replace(body=stored[0].body[:-1]), *stored[1:-1], stored[-1]._replace(at=7)]
+    packed = pack_like(broken, lines)
+    assert [line for block in packed for line in unpack(block)] == lines
+    assert not set(packed) & {broken[0], broken[-1]}
 
 
 @given(st.integers(0, 3), st.data())

@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.base.canonical import MAX_INTEGER, canonical, exact_json, plain_json, portable, unportable
-from holdfast.base.digests import digest
+from holdfast.base.digests import GENESIS, digest
 from holdfast.errors import NotPortable
+from holdfast.log.event_log import digest_after, digest_of_line, stamped_line
 
 TEXTS = st.text() | st.text(st.characters(min_codepoint=0xE000, codec="utf-8"), max_size=4)
 """Half of them beyond the range in which UTF-16 and code points sort alike."""
@@ -150,3 +151,25 @@ def test_the_digest_covers_the_meaning(value: Any) -> None:
     assert digest(json.loads(spelled)) == digest(value)
     if isinstance(value, dict):
         assert digest(dict(reversed(list(value.items())))) == digest(value)
+
+
+EVENTS = st.dictionaries(
+    st.sampled_from(["a", "digest", "position", "z"]),
+    st.recursive(
+        st.sampled_from([GENESIS, "é", f'"digest":"{GENESIS}",', 7]),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["b", "digest", "x"]), inner),
+        max_leaves=4,
+    ),
+    max_size=4,
+)
+
+
+@given(EVENTS)
+@example({"a": {"digest": GENESIS, "x": 1}})
+@example({"digest": 7, "z": [{"digest": GENESIS, "x": 1}]})
+def test_an_event_is_digested_without_its_own_digest(event: dict[str, Any]) -> None:
+    """However its digest is computed, and whatever it holds that looks like one, the result is the same."""
+    expected = digest_after("ab" * 32, event)
+    line = canonical({**event, "digest": expected})
+    assert stamped_line("ab" * 32, event) == (expected, line)
+    assert digest_of_line("ab" * 32, {**event, "digest": expected}, line) == expected

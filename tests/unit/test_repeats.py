@@ -93,6 +93,16 @@ def test_a_repeated_call_starts_later_and_later_then_the_llm_is_told_then_people
     thread.check_consistent()
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_the_llm_is_told_from_the_limit_on(limit: int) -> None:
+    """With a limit of 1, it is told of every result, the first one, too."""
+    thread = guarded(repeats_told=limit)
+    for _ in range(4):
+        step(thread)
+    assert repeats(thread) == [count if count >= limit else 0 for count in range(1, 5)]
+    assert fault(thread.log) is None
+
+
 @pytest.mark.parametrize("cycle", [1, 2, 3, WINDOW])
 def test_a_cycle_of_calls_is_found(cycle: int) -> None:
     """A, B, A, B, … counts as A, A, A, … does, up to as many calls as the window holds."""

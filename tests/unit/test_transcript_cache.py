@@ -42,6 +42,8 @@ class FakeWorkflow:
     def __init__(self) -> None:
         self.transcript = Transcript()
         self.queries: list[str] = []
+        self.first = 0
+        """How many messages come from before this Temporal run, which does not have them."""
 
     def get_workflow_handle(self, _: str, *, run_id: str) -> "FakeWorkflow":
         """Return the handle."""
@@ -51,10 +53,17 @@ class FakeWorkflow:
         """Answer as AgentRunWorkflow does."""
         self.queries.append(name)
         if name == "transcript":
-            return self.transcript.page(*args)
+            return self.transcript.page(*args) if args[0] >= self.first else b""
         spec = SPEC.model_dump(mode="json", exclude_defaults=True)
         base = self.transcript.base
-        return {"spec": spec, "compactions": base.compactions, "first": 0, "since": base.since, "position": 0}
+        return {
+            "spec": spec,
+            "compactions": base.compactions,
+            "first": self.first,
+            "since": 0,
+            "position": 9,
+            "pinned": [],
+        }
 
     def encoded(self) -> list[bytes]:
         """Return the messages as the LLM is sent them."""
@@ -89,10 +98,21 @@ class FakeWorker:
 
     async def read(self, ref: TranscriptRef | None = None) -> list[bytes]:
         """Return the messages that `call_llm` would send."""
-        environment = ActivityEnvironment(client=self.workflow)  # type: ignore[arg-type]
+        environment = self._environment()
         request = LLMRequest(transcript=ref or self.workflow.transcript.ref(SPEC.hash))
         _, messages = await environment.run(self.transcripts.read, request)
         return messages
+
+    def load(self, messages: list[bytes]) -> None:
+        """Keep the messages of the thread, as after it was loaded."""
+        self._environment().run(self.transcripts.keep, messages)
+
+    def forget(self) -> None:
+        """Drop the run's transcript."""
+        self._environment().run(self.transcripts.forget)
+
+    def _environment(self) -> ActivityEnvironment:
+        return ActivityEnvironment(client=self.workflow)  # type: ignore[arg-type]
 
     def perform(self, reply: AssistantMessage, *results: str) -> None:
         """Add a reply of the LLM, and the results of the first tool calls, as this worker's own."""
@@ -189,3 +209,26 @@ async def test_every_worker_encodes_a_reply_alike(workflow: FakeWorkflow) -> Non
     own.perform(reply, "seen")
     assert await own.read() == await other.read()
     assert workflow.queries.count("transcript") == 2, "the own worker needed no query for it"
+
+
+async def test_the_worker_that_loaded_a_thread_has_its_messages(workflow: FakeWorkflow) -> None:
+    """The first call after the thread was loaded reads neither them nor the permanent record; they count once."""
+    workflow.step("a")
+    workflow.first = workflow.transcript.length
+    worker = FakeWorker(workflow)
+    worker.load(workflow.transcript.messages)
+    workflow.step("b")
+    assert await worker.read() == workflow.encoded()
+    worker.forget()
+    with pytest.raises(AssertionError, match="must not be read"):
+        await worker.read()
+
+
+async def test_messages_that_were_loaded_are_verified(workflow: FakeWorkflow) -> None:
+    """Where they are not those of the run, the permanent record is read."""
+    workflow.step("a")
+    workflow.first = workflow.transcript.length
+    worker = FakeWorker(workflow)
+    worker.load([*workflow.transcript.messages[:-1], workflow.transcript.messages[0]])
+    with pytest.raises(AssertionError, match="must not be read"):
+        await worker.read()

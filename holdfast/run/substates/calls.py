@@ -186,7 +186,10 @@ class Calls:
 
     def find(self, number: int) -> CallState | None:
         """Return the call of that number in the current step, if there is one."""
-        return next((call for call in self.current if call.number == number), None)
+        for call in self.current:
+            if call.number == number:
+                return call
+        return None
 
     def get(self, number: int) -> CallState:
         """Return the call of that number in the current step.

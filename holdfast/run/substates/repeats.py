@@ -34,6 +34,10 @@ class SeenResult(Frozen):
     denied: bool = False
     """People were asked about these repeats, and denied the call."""
 
+    def reset(self) -> "SeenResult":
+        """Return it as it is after something new has happened."""
+        return SeenResult(call=self.call, result=self.result, refused=self.refused)
+
 
 @dataclass(frozen=True)
 class Repeats:
@@ -53,20 +57,26 @@ class Repeats:
 
     def count(self, call_digest: str) -> int:
         """Return how often a call has run and had the same result since the last news."""
-        found = (each.count for each in self.seen if each.call == short(call_digest) and not each.refused)
-        return max(found, default=0)
+        call = short(call_digest)
+        return max((each.count for each in self.seen if each.call == call and not each.refused), default=0)
+
+    def reaches(self, call_digest: str, count: int) -> bool:
+        """Return whether a call has ended, or been refused, so often in the same way since the last news."""
+        call = short(call_digest)
+        return any(each.count >= count for each in self.seen if each.call == call)
 
     def is_denied(self, call_digest: str) -> bool:
         """Return whether people denied this call when they were asked about its repeats, and nothing new came since."""
-        return any(each.denied for each in self.seen if each.call == short(call_digest))
+        call = short(call_digest)
+        return any(each.denied for each in self.seen if each.call == call)
 
     def add(self, call_digest: str, result_digest: str, *, refused: bool) -> "Repeats":
         """Count how a call has ended."""
         call, result = short(call_digest), short(result_digest)
-        found = next((each for each in self.seen if (each.call, each.result) == (call, result)), None)
-        others = tuple(each for each in self.seen if each is not found)
+        found = next((each for each in self.seen if each.result == result and each.call == call), None)
+        others = tuple([each for each in self.seen if each is not found])
         if found is None and not refused:
-            others = tuple(SeenResult(call=each.call, result=each.result, refused=each.refused) for each in others)
+            others = tuple([each.reset() if each.count or each.denied else each for each in others])
         before = found or SeenResult(call=call, result=result, refused=refused)
         counted = before.model_copy(update={"count": min(before.count + 1, MAX_COUNT)})
         return Repeats((*others, counted)[-WINDOW:])

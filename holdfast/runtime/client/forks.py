@@ -218,8 +218,9 @@ async def _was_moved(threads: Threads, point: ForkPoint) -> bool:
 async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | None]:
     """Whether a worker had loaded the agent by then; if none had, the agent that was asked for."""
     loaded, asked = True, None
-    async for event in _events(threads, point.thread, max(0, point.position - _BEFORE_AGENT)):
-        if event["position"] > point.position:
+    stop = point.position + 1
+    async for event in _events(threads, point.thread, max(0, stop - _BEFORE_AGENT), stop):
+        if event["position"] >= stop:
             break
         if event["type"] == "run_started":
             loaded, asked = False, event.get("agent")
@@ -228,11 +229,13 @@ async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | Non
     return loaded, asked
 
 
-async def _events(threads: Threads, thread: str, start: int) -> AsyncIterator[JSON]:
-    """The events that are durably recorded: from the permanent record, if it has the first of them."""
+async def _events(threads: Threads, thread: str, start: int, stop: int | None = None) -> AsyncIterator[JSON]:
+    """The events that are durably recorded, at least up to `stop`: from the permanent record, if it has the first of
+    them.
+    """
     record = threads.reader.record
     if start and record and await record.length(thread) > start:
-        async for page in record.pages(thread, start):
+        async for page in record.pages(thread, start, stop):
             for line in page:
                 yield json.loads(line)
         return

@@ -19,11 +19,11 @@ from holdfast.errors import EventUnreadable, FileUnreadable, NotPlayable, SetInv
 from holdfast.evaluation.reading import read_recording
 from holdfast.evaluation.recording import Recording
 from holdfast.evaluation.sets import SUFFIX, EvalSet
+from holdfast.log.event_log import digest_of_line
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.portable.layout import Unsound
 from holdfast.portable.members import LOG
-from holdfast.portable.redaction import body_digest
 from holdfast.runtime.portable.reader import opened
 from holdfast.runtime.portable.verify import verify_file
 
@@ -87,7 +87,7 @@ def _events(path: Path, *, head: str) -> list[AgentEvent]:
                     raise NotPlayable(f"event {len(events)} has {len(line):,} bytes; the limit is {MAX_EVENT_BYTES:,}")
                 if len(events) == MAX_EVENTS:
                     break
-                digest = body_digest(digest, json.loads(line), line)
+                digest = digest_of_line(digest, json.loads(line), line)
                 events.append(decode_event(line))
     except (Unsound, EventUnreadable, ValueError, RecursionError) as error:
         raise NotPlayable(f"it has changed since it was verified ({error})") from None

@@ -20,6 +20,7 @@ from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
 from holdfast.base.parsing import parse_json
 from holdfast.errors import NotPortable
+from holdfast.log.event_log import digest_of_line
 from holdfast.log.node_seals import NodeSeal
 from holdfast.portable.layout import Unsound
 from holdfast.portable.members import (
@@ -34,7 +35,7 @@ from holdfast.portable.members import (
     is_log,
     path_of,
 )
-from holdfast.portable.redaction import body_digest, is_redacted, shape_fault
+from holdfast.portable.redaction import is_redacted, shape_fault
 from holdfast.portable.seals import check_nodes, check_seals, claimed_positions
 from holdfast.runtime.audit.anchors import NONE_GIVEN, Anchors, Compared, find_seals
 from holdfast.runtime.audit.evidence import Unchecked, ledger_faults
@@ -222,7 +223,7 @@ def check_whole(file: PortableFile, *, artifacts: bool = True) -> str:
         with suppress(Unsound):  # said in its turn
             digests = dict.fromkeys(claimed_positions(file.small(SEALS)), "")
     seals: tuple[NodeSeal, ...] = ()
-    digest_of = _redacted_digest if file.manifest.redacted else body_digest
+    digest_of = _redacted_digest if file.manifest.redacted else digest_of_line
     for name in file.names[:-2]:
         if name == file.log:
             owner = _check_chain(file, name, digest_of, digests)
@@ -279,7 +280,7 @@ def _check_chain(
 def _redacted_digest(head: str, event: dict[str, object], line: bytes) -> str:
     """Return the digest of an event; of one without its body, the one that it claims."""
     if not is_redacted(event):
-        return body_digest(head, event, line)
+        return digest_of_line(head, event, line)
     claimed = event.get("digest")
     return claimed if isinstance(claimed, str) and not shape_fault(event) else ""
 

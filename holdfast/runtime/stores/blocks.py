@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from holdfast.base.canonical import canonical
 from holdfast.base.lines import PAGE_BYTES
-from holdfast.log.event_log import digest_after
+from holdfast.base.parsing import parse_json
+from holdfast.log.event_log import stamped_line
 
 BLOCK_BYTES = PAGE_BYTES // 3
 """Bytes of lines in a block; one more line may fit. Larger blocks take less space, but reading one event is slower."""
@@ -73,6 +74,31 @@ def pack(position: int, lines: Sequence[bytes]) -> list[Block]:
         blocks.append(_block(position, part))
         position += len(part)
     return blocks
+
+
+def pack_like(stored: Sequence[Block], lines: Sequence[bytes]) -> list[Block]:
+    """Pack the lines of a thread, from its first one on: large blocks of another thread that hold the same lines at the
+    same positions are taken as they are. Comparing takes a fifth of the time of compressing.
+
+    Args:
+        stored: Blocks of the other thread, in their order.
+        lines: The lines.
+    """
+    blocks: list[Block] = []
+    done = 0
+    for block in stored:
+        if block.size >= BLOCK_BYTES // 2 and _holds(block, lines[block.position : block.stop]):
+            blocks += pack(done, lines[done : block.position]) if block.position > done else []
+            blocks.append(block)
+            done = block.stop
+    return blocks + (pack(done, lines[done:]) if len(lines) > done else [])
+
+
+def _holds(block: Block, lines: Sequence[bytes]) -> bool:
+    try:
+        return unpack(block) == lines and block.at == _time(lines[-1])
+    except ValueError:
+        return False
 
 
 def unpack(block: Block) -> list[bytes]:
@@ -161,7 +187,7 @@ def _condensed(block: Block, lines: list[bytes]) -> bytes | None:
     In an event's JSON, `at` is the number of microseconds since the event before it in the block.
     """
     try:
-        events = [json.loads(line) for line in lines]
+        events = [parse_json(line) for line in lines]
         times = [(datetime.fromisoformat(event["at"]) - EPOCH) // _MICROSECOND for event in events]
         first, last = (bytes.fromhex(events[index]["digest"]) for index in (0, -1))
         elapsed = [0, *(later - earlier for earlier, later in pairwise(times))]
@@ -183,18 +209,17 @@ def _rebuild(block: Block, content: bytes) -> list[bytes]:
     if block.at is None:
         raise ValueError("it has no time")
     digest, last = content[:_DIGEST].hex(), content[_DIGEST : 2 * _DIGEST].hex()
-    events = [json.loads(part) for part in content[2 * _DIGEST :].split(b"\n")]
+    events = [parse_json(part) for part in content[2 * _DIGEST :].split(b"\n")]
     at = block.at
     for position, event in reversed(list(enumerate(events, block.position))):
         passed = event.pop("at", 0)
         event |= {"at": (EPOCH + at * _MICROSECOND).isoformat().replace("+00:00", "Z"), "position": position}
         event.setdefault("schema_version", _VERSION)
         at -= passed
-    lines: list[bytes] = []
-    for event in events:
-        if lines:
-            digest = digest_after(digest, event)
-        lines.append(canonical(event | {"digest": digest}))
+    lines = [canonical(events[0] | {"digest": digest})]
+    for event in events[1:]:
+        digest, line = stamped_line(digest, event)
+        lines.append(line)
     if digest != last:
         raise ValueError("the digest of its last event does not follow from that of its first")
     return lines

@@ -41,16 +41,6 @@ _REQUESTS = (
     "AND type IN ('approval_requested', 'reconcile_requested') AND request = ANY(%s)"
 )
 
-_FORKED = f"""
-    INSERT INTO holdfast.event_rows (thread, {COLUMNS})
-    SELECT %(fork)s, {COLUMNS} FROM holdfast.event_rows
-    WHERE thread = (
-        SELECT threads.id FROM holdfast.threads JOIN holdfast.event_rows AS last ON last.thread = threads.id
-        WHERE threads.thread = %(origin)s AND last.position = %(last)s AND last.body->>'digest' = %(head)s
-    ) AND position <= %(last)s
-"""  # noqa: S608  # constants
-"""Rows begin with the first event and have no gap; the digest of the last vouches for those before."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -85,7 +75,7 @@ async def insert_rows(
         lines: The events' lines, from position `carried.length` on.
         carried: Of the rows before.
     """
-    events = [_event(line) for line in lines]
+    events = [event_of(line) for line in lines]
     await _look_back(connection, thread, events, carried)
     rows = [(thread, *row) for row in rows_of(events, carried)]
     try:
@@ -94,24 +84,6 @@ async def insert_rows(
     except psycopg.DataError as error:
         log.warning("event_bodies_left_out", thread=thread, position=rows[0][1], reason=str(error).strip())
         await _copy(connection, [(*row[:-1], Jsonb({})) for row in rows])
-
-
-async def copy_forked(connection: psycopg.AsyncConnection, thread: int, lines: Sequence[bytes]) -> int:
-    """Copy the rows of the events that a fork has of its original, inside the database; return how many those are: 0
-    where the original's rows are not all there, or do not lead to the same event.
-
-    Args:
-        connection: In a transaction that holds the thread's lock.
-        thread: The fork's number; it has no rows.
-        lines: Its lines from the first one on.
-    """
-    marked = (place for place in range(len(lines) - 1, 0, -1) if b'"type":"run_forked"' in lines[place])
-    place = next((place for place in marked if _event(lines[place]).get("type") == "run_forked"), 0)
-    origin = _text(_part(_event(lines[place]), "point").get("thread")) if place else None
-    if origin is None:
-        return 0
-    given = {"origin": origin, "fork": thread, "last": place - 1, "head": _event(lines[place - 1]).get("digest")}
-    return (await connection.execute(_FORKED, given)).rowcount
 
 
 async def _copy(connection: psycopg.AsyncConnection, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -187,7 +159,7 @@ async def _look_back(
             carried.requests[request] = (about[0], about[1])
 
 
-def _event(line: bytes) -> dict[str, Any]:
+def event_of(line: bytes) -> dict[str, Any]:
     """Decode a line, as far as it is an event."""
     try:
         event = json.loads(line)

@@ -15,8 +15,9 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast.base.lines import PAGE_BYTES
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable, ThreadForgotten
-from holdfast.runtime.stores.blocks import Block, pack, unpack
-from holdfast.runtime.stores.event_rows import CATCH_UP, COLUMNS, carried_of, copy_forked, insert_rows
+from holdfast.runtime.stores.blocks import Block, pack, pack_like, unpack
+from holdfast.runtime.stores.event_rows import CATCH_UP, COLUMNS, carried_of, insert_rows
+from holdfast.runtime.stores.forked import copy_rows, original_of
 from holdfast.runtime.stores.unavailable import retried_by_temporal
 from holdfast.stores import aside_id, origin_of
 
@@ -68,7 +69,7 @@ class PostgresThreads:
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
         """Store `lines` at the positions from `start` on, atomically and idempotently."""
-        blocks = await asyncio.to_thread(pack, start, lines) if lines else []  # before taking the lock
+        blocks = await self._packed(start, lines) if lines else []  # before taking the lock
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection, connection.transaction():
                 number = await lock_thread(connection, thread, lock="NO KEY UPDATE")
@@ -85,6 +86,16 @@ class PostgresThreads:
                     blocks = await asyncio.to_thread(pack, length, fresh) if fresh else []
                 await _insert(connection, number, blocks)
                 await _insert_rows(connection, thread, number, length, lines[stored:])
+
+    async def _packed(self, start: int, lines: Sequence[bytes]) -> list[Block]:
+        """Pack lines; those that a fork has of its original are packed already."""
+        original = None if start else original_of(lines)
+        if original is None:
+            return await asyncio.to_thread(pack, start, lines)
+        with retried_by_temporal(f"the record of {original.thread}"):
+            async with self._pool.connection() as connection:
+                stored = await _blocks(connection, original.thread, 0, original.events)
+        return await asyncio.to_thread(pack_like, stored, lines)
 
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
         """Read a page of lines from position `start` on."""
@@ -184,7 +195,8 @@ async def _insert_rows(
     carried = await carried_of(connection, number)
     if length - carried.length > CATCH_UP:
         return  # `holdfast migrate` adds them all
-    if not length and (copied := await copy_forked(connection, number, lines)):
+    original = None if length else original_of(lines)
+    if original and (copied := await copy_rows(connection, number, original)):
         carried, lines = await carried_of(connection, number), lines[copied:]
     before = await _lines(connection, thread, carried.length, length) if carried.length < length else []
     if before or lines:
@@ -316,6 +328,8 @@ def _page(thread: str, start: int, blocks: list[Block]) -> list[bytes]:
     lines: list[bytes] = []
     size = 0
     for block in blocks:
+        if lines and size + block.size > PAGE_BYTES:
+            break  # the next page begins with it: a block is unpacked once
         for position, line in _numbered(thread, block):
             if position < start:
                 continue

@@ -64,8 +64,11 @@ def noted(state: RunState, event: AgentEvent) -> AgentEvent:
     """
     if not isinstance(event, ToolCallFinished) or not state.spec:
         return event
-    after, limit = counted(state, event), state.spec.limits.repeats_told
-    if after is state.repeats or not limit or after.latest().count < limit:
+    limit = state.spec.limits.repeats_told
+    if not limit or state.repeats.highest + 1 < limit:
+        return event
+    after = counted(state, event)
+    if after is state.repeats or after.latest().count < limit:
         return event
     return event.model_copy(update={"repeats": after.latest().count})
 

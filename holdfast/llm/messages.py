@@ -111,7 +111,9 @@ MAX_DEPTH = 100
 def too_deep(value: Any) -> bool:
     """Whether JSON has more than `MAX_DEPTH` levels."""
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_DEPTH + 1):
         inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        if not inner:
+            return False
         level = [each for values in inner for each in values]
-    return any(isinstance(each, dict | list) for each in level)
+    return True

@@ -69,6 +69,9 @@ KIND_WORDS: Mapping[RefinementKind, str] = {
 WHO = '```json\n{"by": "your name"}\n```'
 """The payload of a signal that needs nothing but a name."""
 
+REFINEMENT = '```json\n{\n "kind": "narrow",\n "text": "what to do from now on",\n "by": "your name"\n}\n```'
+"""The payload of the signal that refines the task."""
+
 WHERE = "**More Actions**, at the top of this page, then **Send a Signal**"
 """Where the Web UI sends signals."""
 
@@ -222,9 +225,8 @@ def _refinements(state: RunState) -> list[str]:
             "",
             f"Only a signed refinement counts: `{code(f'holdfast refine {state.thread} --narrow TEXT')}`",
         ]
-    payload = json.dumps({"kind": "narrow", "text": "what to do from now on", "by": "your name"}, indent=1)
     what = f"To refine it (`narrow`, `rescope` or `correct`), press {_named('refine')}"
-    return [*lines, "", what, "", f"```json\n{payload}\n```"]
+    return [*lines, "", what, "", REFINEMENT]
 
 
 def _named(signal: str) -> str:

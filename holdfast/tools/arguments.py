@@ -71,19 +71,31 @@ def read_arguments(model: type[BaseModel], text: str) -> Arguments:
     except RecursionError:
         raise ArgumentsInvalid("they are nested too deeply") from None
     written = _written(read)
+    if written != text:
+        read = _read_again(read, written)
+    # What was read from the text that is recorded: the call gets these very values.
+    return Arguments(
+        {field.alias or name: getattr(read, name) for name, field in type(read).model_fields.items()}, written
+    )
+
+
+def _read_again(read: BaseModel, written: str) -> BaseModel:
+    """Return what is read from the canonical JSON of what was read.
+
+    Raises:
+        ArgumentsInvalid: It has other values, or other JSON.
+    """
     try:
-        again = model.model_validate_json(written)
+        again = type(read).model_validate_json(written)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"]) or "a value"
         raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=place)) from None
-    fields = type(read).model_fields
-    for name, field in fields.items():
+    for name, field in type(read).model_fields.items():
         if not _same(getattr(read, name), getattr(again, name)):
             raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=field.alias or name))
     if _written(again) != written:
         raise ArgumentsInvalid(_NOT_FAITHFUL.format(place="a value"))
-    # What was read from the text that is recorded: the call gets these very values.
-    return Arguments({field.alias or name: getattr(again, name) for name, field in fields.items()}, written)
+    return again
 
 
 def _written(read: BaseModel) -> str:

@@ -21,7 +21,7 @@ from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.ledger import Ledger
-from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.stores.pool import migrate, open_pool, unlock_all
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.temporal.converter import data_converter
 from tests.rig import die
@@ -275,6 +275,21 @@ async def test_a_cancelled_attempt_leaves_no_lock_behind(attempt: Any, tmp_path:
     with pytest.raises(asyncio.CancelledError):
         await first
     assert (await attempt(act)).content == "acted"
+
+
+async def test_a_release_that_is_cancelled_releases(pool: AsyncConnectionPool) -> None:
+    """Where the release of a claim is cancelled, the claim ends with its connection, which no call gets again."""
+    async with pool.connection() as connection:
+        await connection.execute("SELECT pg_advisory_lock(20261123)")
+        releasing = asyncio.create_task(unlock_all(connection))
+        await asyncio.sleep(0)  # it waits for the answer
+        releasing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await releasing
+        assert connection.closed
+    async with pool.connection() as connection:
+        await connection.execute("SELECT pg_advisory_lock(20261123)")
+        await unlock_all(connection)
 
 
 async def test_a_check_that_exceeds_its_time_limit_leaves_the_outcome_unknown(attempt: Any) -> None:

@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.log.node_seals import SealRecord, unsealed
 from holdfast.runtime.client.prune import is_needed, seal_pruned
 from holdfast.runtime.reading.runs import Runs
+from holdfast.runtime.stores.pool import unlock_all
 from holdfast.runtime.stores.prune import BATCH, BEGINNING, Prunable, prunable_batch, prune
 from holdfast.runtime.stores.threads import PostgresThreads
 
@@ -74,8 +75,7 @@ async def sweep(
             row = await (await connection.execute(_WHERE)).fetchone()
             return None if row is None else await _sweep(connection, runs, pool, retention, row[0], batch, seal)
         finally:
-            if not connection.closed:
-                await connection.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+            await unlock_all(connection)
 
 
 async def _sweep(

@@ -150,6 +150,8 @@ async def _look_back(
     connection: psycopg.AsyncConnection, thread: int, events: Sequence[dict[str, Any]], carried: Carried
 ) -> None:
     """Read the tools of calls and requests that these events name, and that began before them."""
+    if not carried.length:
+        return
     numbers = {number for event in events if (number := _number(event.get("number"))) is not None}
     requests = {request for event in events if (request := _text(event.get("request")))}
     if numbers := numbers - carried.tools.keys():

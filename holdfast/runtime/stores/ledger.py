@@ -119,8 +119,7 @@ class Ledger:
                 try:
                     yield await self._claimed(connection, effect, thread=thread, start=start)
                 finally:
-                    if not connection.closed:
-                        await unlock_all(connection)
+                    await unlock_all(connection)
 
     async def past_effects(self, thread: str, *, after: int) -> PastEffects:
         """Read the effects of a thread's calls numbered above `after`: the newest `MOST_PAST_EFFECTS`, oldest first.

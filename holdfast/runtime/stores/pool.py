@@ -36,7 +36,6 @@ def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
         timeout=5,
         open=False,
         check=_check,  # after the database restarts, all idle connections are dead
-        reset=unlock_all,  # a cancelled call may not have released its lock
         kwargs={"autocommit": True, "connect_timeout": 5},
     )
 
@@ -53,7 +52,13 @@ async def _check(connection: psycopg.AsyncConnection) -> None:
 
 async def unlock_all(connection: psycopg.AsyncConnection) -> None:
     """Release every advisory lock that the connection holds."""
-    await connection.execute("SELECT pg_advisory_unlock_all()")
+    if connection.closed:
+        return
+    try:
+        await connection.execute("SELECT pg_advisory_unlock_all()")
+    except BaseException:  # when it is cancelled, too: the locks end with the connection
+        await connection.close()
+        raise
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class PostgresThreads:
                 blocks = await _blocks(connection, thread, start, most=_PAGE_BLOCKS, size=PAGE_BYTES)
                 if not blocks:
                     await _refuse_forgotten(connection, thread)
-        return await asyncio.to_thread(_page, thread, start, blocks)
+        return await asyncio.to_thread(_page, thread, start, blocks) if blocks else []
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
         """Make room for `lines`, which continue the thread from an earlier event after its run was reset.
@@ -230,7 +230,11 @@ async def lock_thread(
                 raise _forgotten(thread, row[1])
             return int(row[0])
         # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind on every append.
-        await connection.execute("INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING", [thread])
+        inserted = await connection.execute(
+            "INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING RETURNING id", [thread]
+        )
+        if row := await inserted.fetchone():
+            return int(row[0])  # nobody else sees the row before the transaction ends
 
 
 async def _refuse_forgotten(connection: psycopg.AsyncConnection, thread: str) -> None:

@@ -1290,7 +1290,7 @@ def on_terminal(shell: Shell, words: list[str], talk: Talk, *, columns: int = 10
 
     def read(until: str) -> None:
         nonlocal shown
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while not until or until not in shown:
             assert time.monotonic() < deadline, f"{until!r} never came: {shown}"
             if select.select([ours], [], [], 0.1)[0]:

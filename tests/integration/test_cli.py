@@ -8,6 +8,7 @@ import re
 import select
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from base64 import b64encode
@@ -167,9 +168,9 @@ class Shell:
     folder: Path = REPOSITORY
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
 
-    def __call__(self, *words: str, **variables: str) -> Ran:
+    def __call__(self, *words: str, stdin: int | None = None, **variables: str) -> Ran:
         """Run it to its end."""
-        ended = run("starter", words, environ=self.environment | variables, folder=self.folder)
+        ended = run("starter", words, environ=self.environment | variables, folder=self.folder, stdin=stdin)
         out, err = ended.out.decode(), ended.err.decode()
         assert "Traceback" not in err
         assert not out.startswith("Traceback")
@@ -582,21 +583,17 @@ def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:
     assert (begun.code, begun.json["task"], begun.json["result"]) == (0, "tell 1", "Told tell 1.")
     assert piped(b"tell 2", "say", "pipe", "-").code == 0
     for given, why in ((b"", "is empty"), (b"x" * 200_001, "more than 200,000 bytes"), (b"\xff", "UTF-8")):
-        refused = piped(given, "start", "-")
+        with tempfile.TemporaryFile() as file:
+            file.write(given)
+            file.seek(0)
+            refused = shell("start", "-", stdin=file.fileno())
         assert (refused.code, why in " ".join(refused.err.split())) == (2, True), refused.err
     terminal, other = pty.openpty()
-    refused_there = subprocess.run(
-        [sys.executable, str(STARTER), "start", "-"],
-        env=shell.environment,
-        stdin=other,
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
+    refused_there = shell("start", "-", stdin=other)
     os.close(terminal)
     os.close(other)
-    assert refused_there.returncode == 2
-    assert b"nothing is piped" in refused_there.stderr
+    assert refused_there.code == 2
+    assert "nothing is piped" in refused_there.err
 
 
 def test_migrating_is_a_step_of_its_own(shell: Shell, stack: Stack) -> None:

@@ -168,8 +168,12 @@ class Shell:
     folder: Path = REPOSITORY
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
 
-    def __call__(self, *words: str, stdin: int | None = None, **variables: str) -> Ran:
+    def __call__(self, *words: str, **variables: str) -> Ran:
         """Run it to its end."""
+        return self.read(None, *words, **variables)
+
+    def read(self, stdin: int | None, /, *words: str, **variables: str) -> Ran:
+        """Run it to its end, with an open file as its standard input."""
         ended = run("starter", words, environ=self.environment | variables, folder=self.folder, stdin=stdin)
         out, err = ended.out.decode(), ended.err.decode()
         assert "Traceback" not in err
@@ -586,10 +590,10 @@ def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:
         with tempfile.TemporaryFile() as file:
             file.write(given)
             file.seek(0)
-            refused = shell("start", "-", stdin=file.fileno())
+            refused = shell.read(file.fileno(), "start", "-")
         assert (refused.code, why in " ".join(refused.err.split())) == (2, True), refused.err
     terminal, other = pty.openpty()
-    refused_there = shell("start", "-", stdin=other)
+    refused_there = shell.read(other, "start", "-")
     os.close(terminal)
     os.close(other)
     assert refused_there.code == 2

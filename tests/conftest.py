@@ -55,10 +55,16 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while modules are imported, and tests are made: nearly all of it lives on."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave out what lives as long as the process, five thousand tests among it, whenever garbage is collected."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -182,14 +182,17 @@ async def lose_attempt(
 async def eventually(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
     """Poll until the answer satisfies the condition, and return it.
 
+    The longer it takes, the rarer the polls: most are queries, which cost a worker and Temporal CPU time.
+
     Raises:
         AssertionError: It never did; the message holds the last answer.
     """
-    answer = None
+    answer, pause = None, 0.02
     try:
         async with asyncio.timeout(PATIENCE):
-            while not wanted(answer := await ask()):  # noqa: ASYNC110  # the answer is another process's
-                await asyncio.sleep(0.02)
+            while not wanted(answer := await ask()):  # the answer is another process's
+                await asyncio.sleep(pause)
+                pause = min(1.5 * pause, 0.15)
     except TimeoutError:
         raise AssertionError(f"never came; the last answer was {answer!r}") from None
     return answer

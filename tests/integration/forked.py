@@ -35,8 +35,10 @@ class Ended:
     err: bytes
 
 
-def run(program: str, words: Sequence[str], *, environ: Mapping[str, str], folder: Path = ROOT) -> Ended:
-    """Run `starter` or `worker` to its end.
+def run(
+    program: str, words: Sequence[str], *, environ: Mapping[str, str], folder: Path = ROOT, stdin: int | None = None
+) -> Ended:
+    """Run `starter` or `worker` to its end; its standard input is that open file, or empty.
 
     Raises:
         TimeoutError: It did not end in time and was killed.
@@ -50,7 +52,7 @@ def run(program: str, words: Sequence[str], *, environ: Mapping[str, str], folde
     ):
         connection.settimeout(SECONDS)
         connection.connect(_server())
-        files = array.array("i", [nothing.fileno(), out.fileno(), err.fileno()])
+        files = array.array("i", [nothing.fileno() if stdin is None else stdin, out.fileno(), err.fileno()])
         connection.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
         connection.sendall(json.dumps(request).encode() + b"\n")
         answer = b""

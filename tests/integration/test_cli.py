@@ -8,6 +8,7 @@ import re
 import select
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from base64 import b64encode
@@ -169,7 +170,11 @@ class Shell:
 
     def __call__(self, *words: str, **variables: str) -> Ran:
         """Run it to its end."""
-        ended = run("starter", words, environ=self.environment | variables, folder=self.folder)
+        return self.read(None, *words, **variables)
+
+    def read(self, stdin: int | None, /, *words: str, **variables: str) -> Ran:
+        """Run it to its end, with an open file as its standard input."""
+        ended = run("starter", words, environ=self.environment | variables, folder=self.folder, stdin=stdin)
         out, err = ended.out.decode(), ended.err.decode()
         assert "Traceback" not in err
         assert not out.startswith("Traceback")
@@ -582,21 +587,17 @@ def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:
     assert (begun.code, begun.json["task"], begun.json["result"]) == (0, "tell 1", "Told tell 1.")
     assert piped(b"tell 2", "say", "pipe", "-").code == 0
     for given, why in ((b"", "is empty"), (b"x" * 200_001, "more than 200,000 bytes"), (b"\xff", "UTF-8")):
-        refused = piped(given, "start", "-")
+        with tempfile.TemporaryFile() as file:
+            file.write(given)
+            file.seek(0)
+            refused = shell.read(file.fileno(), "start", "-")
         assert (refused.code, why in " ".join(refused.err.split())) == (2, True), refused.err
     terminal, other = pty.openpty()
-    refused_there = subprocess.run(
-        [sys.executable, str(STARTER), "start", "-"],
-        env=shell.environment,
-        stdin=other,
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
+    refused_there = shell.read(other, "start", "-")
     os.close(terminal)
     os.close(other)
-    assert refused_there.returncode == 2
-    assert b"nothing is piped" in refused_there.stderr
+    assert refused_there.code == 2
+    assert "nothing is piped" in refused_there.err
 
 
 def test_migrating_is_a_step_of_its_own(shell: Shell, stack: Stack) -> None:
@@ -1290,7 +1291,7 @@ def on_terminal(shell: Shell, words: list[str], talk: Talk, *, columns: int = 10
 
     def read(until: str) -> None:
         nonlocal shown
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while not until or until not in shown:
             assert time.monotonic() < deadline, f"{until!r} never came: {shown}"
             if select.select([ours], [], [], 0.1)[0]:

@@ -292,6 +292,7 @@ def test_a_demo_removes_unused_folders_of_earlier_ones(tmp_path: Path) -> None:
     assert left == {"notes", running_name, latest.path.name}
 
 
+@pytest.mark.slow
 def test_the_demo_survives_two_kills(tmp_path: Path) -> None:
     """From end to end, as `make demo` runs it: every fact is right, and nothing is left running."""
     facts = play_demo("holdfast.examples.release.demo", tmp_path)

@@ -137,7 +137,7 @@ async def test_any_query_gets_an_answer(query: str, pool: AsyncConnectionPool, e
     scope = a_scope()
     item = await keep(PostgresMemories(pool, embeddings), "The kettle's lid is loose.", scope)
     for store in (PostgresMemories(pool), PostgresMemories(pool, embeddings)):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             found = await recalled(store, query, scope)
         assert found in ([], [item])
         assert found or "kettle" not in query

@@ -406,7 +406,7 @@ async def test_an_altered_record_is_found(rig: StartRig, pool: AsyncConnectionPo
         with pytest.raises(RecordUnreadable, match="event 1 of thread"):
             await all_of(forgotten.events(thread))
         await threads.start("more", thread=thread)
-        failed = await threads.wait_until_loaded(thread, within=20)
+        failed = await threads.wait_until_loaded(thread, within=PATIENCE)
         assert failed is not None
         assert (failed["status"], "event 1 of thread" in failed["result"]) == ("failed", True)
         assert await threads.state(thread) == failed

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.replay.releases import CURRENT, is_released
 
 RELEASES = sorted(file.stem for file in FROZEN.glob("*.json"))
 
-NOW = formats()
+now = cache(formats)
 
 
 def frozen(release: str) -> Formats:
@@ -24,7 +25,7 @@ def frozen(release: str) -> Formats:
 
 def test_this_release_has_frozen_its_formats() -> None:
     """The formats of the code at hand are those in the file of this version."""
-    assert (found := report(changes(frozen(CURRENT), NOW), before=f"{CURRENT} as frozen", after="this code")) == "", (
+    assert (found := report(changes(frozen(CURRENT), now()), before=f"{CURRENT} as frozen", after="this code")) == "", (
         found
     )
 
@@ -32,7 +33,7 @@ def test_this_release_has_frozen_its_formats() -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_no_release_is_broken(release: str) -> None:
     """Since each release, formats have only been added to."""
-    broken = [change for change in changes(frozen(release), NOW) if change.breaking]
+    broken = [change for change in changes(frozen(release), now()) if change.breaking]
     assert not broken, report(broken, before=release, after="this code")
 
 
@@ -47,7 +48,7 @@ def test_what_a_release_has_written_is_still_read(release: str) -> None:
 
 def test_formats_are_the_same_each_time() -> None:
     """Nothing that is frozen depends on the time, on chance, or on the machine."""
-    assert changes(NOW, formats()) == []
+    assert changes(now(), formats()) == []
 
 
 # What the comparison finds. Each alteration is made to what was frozen before.
@@ -93,7 +94,7 @@ ADDED: dict[str, Alter] = {
 
 def altered(alter: Alter) -> Formats:
     """Return formats that an older release may have had."""
-    old = copy.deepcopy(NOW)
+    old = copy.deepcopy(now())
     alter(old)
     return old
 
@@ -101,7 +102,7 @@ def altered(alter: Alter) -> Formats:
 @pytest.mark.parametrize("alter", BROKEN.values(), ids=BROKEN)
 def test_a_change_that_breaks_older_data_is_found(alter: Alter) -> None:
     """The report names it, and says how such a change is made."""
-    found = changes(altered(alter), NOW)
+    found = changes(altered(alter), now())
     assert [change for change in found if change.breaking]
     assert report(found, before="0.1.0", after="this code").endswith(BREAKING)
 
@@ -109,7 +110,7 @@ def test_a_change_that_breaks_older_data_is_found(alter: Alter) -> None:
 @pytest.mark.parametrize("alter", ADDED.values(), ids=ADDED)
 def test_an_addition_is_found_and_allowed(alter: Alter) -> None:
     """The report names it, and says that it has to be frozen."""
-    found = changes(altered(alter), NOW)
+    found = changes(altered(alter), now())
     assert found
     assert not [change for change in found if change.breaking]
     assert report(found, before="0.1.0", after="this code").endswith(ADDITIVE)
@@ -117,9 +118,9 @@ def test_an_addition_is_found_and_allowed(alter: Alter) -> None:
 
 def test_an_event_of_a_new_schema_version_may_have_any_fields() -> None:
     """Its upcaster converts older ones; `tests/unit/test_upcasters.py` fails where there is none."""
-    later = copy.deepcopy(NOW)
+    later = copy.deepcopy(now())
     later["events"]["run_finished"].update(schema_version=2, fields={"how": "string"})
-    assert changes(NOW, later) == []
+    assert changes(now(), later) == []
 
 
 def test_a_report_of_long_values_shows_where_they_differ() -> None:

@@ -17,7 +17,7 @@ from holdfast.runtime.gateway.limits import UNKNOWN_BYTES
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.gateway.quotas import ADDRESSES, Quota, Quotas, address_of
 from tests.integration.test_gateway import TRUSTING, bearer, site
-from tests.rig import StartRig
+from tests.rig import PATIENCE, StartRig
 
 
 @pytest.fixture
@@ -117,15 +117,14 @@ async def test_unauthenticated_bodies_are_not_read(url: str, path: str) -> None:
         sent = 0
         status = asyncio.ensure_future(reader.readline())
         with suppress(ConnectionError):
-            while not status.done() and sent < 4 * UNKNOWN_BYTES:
+            while not status.done() and sent < 2 * UNKNOWN_BYTES:
                 writer.write(b"x" * 8_192)
                 await writer.drain()
                 sent += 8_192
                 await asyncio.sleep(0.005)
-        first = (await asyncio.wait_for(status, 10)).decode()
+        first = (await asyncio.wait_for(status, PATIENCE)).decode()  # one that reads the body waits for the rest of it
         writer.close()
         assert first.split()[1] in ("401", "404", "413"), first
-        assert sent <= 2 * UNKNOWN_BYTES  # some of it is in the kernel's buffers
         if path != "/slack/actions":  # Slack signs the body, so a little of it must be read
             assert first.split()[1] != "413"
 
@@ -135,12 +134,15 @@ async def test_slow_bodies_of_unknown_callers_are_few(url: str) -> None:
     start = b"POST /slack/actions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
     with_token = b"POST /slack/actions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: 9\r\n\r\n{"
     async with half_open(url, 25, start) as plain, half_open(url, 25, with_token) as wrong:
-        firsts = await asyncio.gather(
-            *(asyncio.wait_for(asyncio.shield(reader.readline()), 3) for reader, _ in plain + wrong),
-            return_exceptions=True,
-        )
-        refused = [first for first in firsts if isinstance(first, bytes) and b" 429 " in first]
-        assert len(refused) >= 30
+        firsts, refused = [asyncio.create_task(reader.readline()) for reader, _ in plain + wrong], 0
+        async with asyncio.timeout(PATIENCE):
+            for answer in asyncio.as_completed(firsts):
+                refused += b" 429 " in await answer
+                if refused == 30:
+                    break
+        assert refused == 30
+        for first in firsts:
+            first.cancel()
         assert await answers(url, "/threads/nobody-knows-this", fresh=3) == [404] * 3
 
 
@@ -169,7 +171,7 @@ async def test_one_token_that_follows_everything_leaves_room_for_another(rig: St
 
 async def test_one_token_that_asks_all_the_time_leaves_room_for_another(rig: StartRig) -> None:
     """Beyond its rate a caller gets 429 with a delay; another caller is unaffected."""
-    async with limited(rig, each_caller=Quota(at_once=4, a_second=5, burst=10)) as http:
+    async with limited(rig, each_caller=Quota(at_once=4, a_second=0.001, burst=10)) as http:
         asked = [http.get("/threads/x", headers=bearer("of-dashboard")) for _ in range(100)]
         answered = await asyncio.gather(*asked)
         refused = [answer for answer in answered if answer.status_code == 429]
@@ -181,7 +183,7 @@ async def test_one_token_that_asks_all_the_time_leaves_room_for_another(rig: Sta
 
 async def test_guessing_tokens_is_slow_and_harms_no_other(rig: StartRig) -> None:
     """An address that sends wrong tokens gets 429 after a few; valid ones from the same address still work."""
-    async with limited(rig, each_address=Quota(at_once=16, a_second=1, burst=10)) as http:
+    async with limited(rig, each_address=Quota(at_once=16, a_second=0.001, burst=10)) as http:
         guesses = [(await http.get("/pending", headers=bearer(f"guess-{n}"))).status_code for n in range(30)]
         assert guesses.count(401) <= 13
         assert guesses.count(429) >= 17

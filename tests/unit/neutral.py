@@ -5,6 +5,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from hypothesis import given, settings
@@ -26,34 +28,36 @@ from holdfast.llm.blocks import (
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, UserMessage
 from holdfast.llm.responses import Responses
-from tests.unit.wire_replies import (
-    IDENT,
-    JSON,
-    NAME,
-    TEXT,
-    Wire,
-    anthropic_replies,
-    anthropic_wants,
-    chat_replies,
-    chat_wants,
-    responses_replies,
-    responses_wants,
-)
+from tests.unit.values import IDENT, JSON, NAME, TEXT, Wire
 
 
 @dataclass(frozen=True)
 class Api:
-    """An adapter, and what its API sends and wants."""
+    """An adapter, and what its API sends and wants. The types of the SDKs are imported when a test needs them."""
 
     adapter: Adapter
-    replies: st.SearchStrategy[Wire]
-    wants: Callable[[Wire], list[Wire]]
+    name: str
+
+    @property
+    def replies(self) -> st.SearchStrategy[Wire]:
+        """What the API replies."""
+        replies: Callable[[], st.SearchStrategy[Wire]] = getattr(_wire_replies(), f"{self.name}_replies")
+        return replies()
+
+    def wants(self, reply: Wire) -> list[Wire]:
+        """Return what the API wants sent back."""
+        wants: Callable[[Wire], list[Wire]] = getattr(_wire_replies(), f"{self.name}_wants")
+        return wants(reply)
+
+
+def _wire_replies() -> ModuleType:
+    return import_module("tests.unit.wire_replies")
 
 
 APIS = (
-    Api(ChatCompletions(), chat_replies(), chat_wants),
-    Api(Responses(), responses_replies(), responses_wants),
-    Api(AnthropicMessages(), anthropic_replies(), anthropic_wants),
+    Api(ChatCompletions(), "chat"),
+    Api(Responses(), "responses"),
+    Api(AnthropicMessages(), "anthropic"),
 )
 
 _PART = st.none() | st.builds(ProviderPart, issuer=st.just("elsewhere"), data=st.dictionaries(TEXT, JSON, max_size=2))

@@ -1,10 +1,14 @@
 """Generate whole threads at random, for `tests/unit/test_run_properties.py`. A seed always gives the same play."""
 
 import json
+import os
+import pickle
 import random
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any, cast, get_args
 
 from hypothesis import strategies as st
 
@@ -59,6 +63,9 @@ from tests.unit.runs import Thread, agent_spec, tool_spec
 PLAYS = examples(30, 60)
 """How many plays there are: few enough that all tests share them and each is played once."""
 SEEDS = st.integers(0, PLAYS - 1)
+
+SHARED = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", ""))
+"""The folder that the processes of a test run share (`tests/conftest.py`)."""
 
 DECISIONS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 PEOPLE = ("alice", "bob", "carol", "dave")
@@ -527,5 +534,14 @@ class Play:
 
 @cache
 def play(seed: int) -> Play:
-    """Return the play with that number."""
-    return Play(seed)
+    """Return the play with that number. One process of a test run plays it, and the others read it."""
+    if not SHARED.name.startswith("tests-"):  # it may outlive this run
+        return Play(seed)
+    file = SHARED / f"play-{seed}.pickle"
+    with suppress(FileNotFoundError):
+        return cast(Play, pickle.loads(file.read_bytes()))
+    played = Play(seed)
+    own = file.with_suffix(f".{os.getpid()}")
+    own.write_bytes(pickle.dumps(played))
+    own.replace(file)
+    return played

@@ -1,32 +1,43 @@
 """Reads requests as the parameter types of the providers' SDKs do."""
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, Literal
 
-from anthropic.types import ContentBlockParam, MessageParam, message_create_params
-from openai.types.chat import ChatCompletionMessageParam, completion_create_params
-from openai.types.responses import ResponseInputItemParam, response_create_params
 from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
 
 
-class _Turn(TypedDict):
-    """A message of Anthropic's as we send it; the SDK's own type also takes the SDK's own objects."""
+@cache
+def _requests() -> dict[str, TypeAdapter[Any]]:
+    from anthropic.types import message_create_params
+    from openai.types.chat import completion_create_params
+    from openai.types.responses import response_create_params
 
-    role: Literal["user", "assistant"]
-    content: Iterable[ContentBlockParam]
+    return {
+        "chat_completions": TypeAdapter(completion_create_params.CompletionCreateParamsNonStreaming),
+        "responses": TypeAdapter(response_create_params.ResponseCreateParamsNonStreaming),
+        "anthropic_messages": TypeAdapter(message_create_params.MessageCreateParamsNonStreaming),
+    }
 
 
-_REQUESTS: dict[str, TypeAdapter[Any]] = {
-    "chat_completions": TypeAdapter(completion_create_params.CompletionCreateParamsNonStreaming),
-    "responses": TypeAdapter(response_create_params.ResponseCreateParamsNonStreaming),
-    "anthropic_messages": TypeAdapter(message_create_params.MessageCreateParamsNonStreaming),
-}
-_MESSAGES: dict[str, tuple[TypeAdapter[Any], ...]] = {
-    "chat_completions": (TypeAdapter(ChatCompletionMessageParam),),
-    "responses": (TypeAdapter(ResponseInputItemParam),),
-    "anthropic_messages": (TypeAdapter(MessageParam), TypeAdapter(_Turn)),
-}
+@cache
+def _messages() -> dict[str, tuple[TypeAdapter[Any], ...]]:
+    from anthropic.types import ContentBlockParam, MessageParam
+    from openai.types.chat import ChatCompletionMessageParam
+    from openai.types.responses import ResponseInputItemParam
+
+    class Turn(TypedDict):
+        """A message of Anthropic's as we send it; the SDK's own type also takes the SDK's own objects."""
+
+        role: Literal["user", "assistant"]
+        content: Iterable[ContentBlockParam]
+
+    return {
+        "chat_completions": (TypeAdapter(ChatCompletionMessageParam),),
+        "responses": (TypeAdapter(ResponseInputItemParam),),
+        "anthropic_messages": (TypeAdapter(MessageParam), TypeAdapter(Turn)),
+    }
 
 
 def sent_messages(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -40,7 +51,7 @@ def check_request(issuer: str, request: dict[str, Any]) -> None:
     Raises:
         pydantic.ValidationError: It is not of that type.
     """
-    read = _read(_REQUESTS[issuer].validate_python(request, strict=True))
+    read = _read(_requests()[issuer].validate_python(request, strict=True))
     assert read.keys() == request.keys()
     for message in sent_messages(request):
         check_message(issuer, message)
@@ -53,7 +64,7 @@ def check_message(issuer: str, message: dict[str, Any]) -> None:
         pydantic.ValidationError: It is not of that type.
     """
     read: Any = None
-    for adapter in _MESSAGES[issuer]:
+    for adapter in _messages()[issuer]:
         read = _read(adapter.validate_python(message, strict=True))
     assert read == message
 

@@ -17,7 +17,7 @@ from tests.examples import examples
 from tests.unit.neutral import Thread, thread
 from tests.unit.sdk_types import check_message, check_request, sent_messages
 from tests.unit.test_adapters import ADAPTERS, each_adapter, without_added
-from tests.unit.wire_replies import Wire
+from tests.unit.values import Wire
 
 THREADS = examples(200, 1_000)
 GOLDEN = Path(__file__).parent / "golden"

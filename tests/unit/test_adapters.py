@@ -22,7 +22,7 @@ from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usa
 from tests.examples import examples
 from tests.unit.neutral import APIS, MESSAGES, Api, drawn
 from tests.unit.sdk_types import check_message, sent_messages
-from tests.unit.wire_replies import Wire
+from tests.unit.values import Wire
 
 ADAPTERS = [api.adapter for api in APIS]
 each_api = pytest.mark.parametrize("api", APIS, ids=lambda api: api.adapter.issuer)

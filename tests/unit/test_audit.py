@@ -45,6 +45,7 @@ from holdfast.runtime.encryption.signing_keys import signed
 from holdfast.runtime.reading.histories import RecordedRun
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import SEAL, sealing
+from tests.examples import examples
 from tests.replay.record import HISTORIES
 from tests.replay.scenarios import LAUNCHER, LOOP
 from tests.unit.plays import SEEDS, play
@@ -171,7 +172,7 @@ def test_no_call_starts_without_a_cause(seed: int, data: st.DataObject) -> None:
     assert found.position == start.position
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(8, 20))
 @given(SEEDS, st.data())
 def test_the_audit_never_raises(seed: int, data: st.DataObject) -> None:
     """With events in any order, twice, or of another thread, it finds a fault or none, and raises nothing."""

@@ -1,29 +1,31 @@
 """Event lines: how `log` and `watch` show each event."""
 
 import json
-
-import pytest
+from functools import cache
 
 from holdfast.log.event_log import event_line as event_bytes
 from holdfast.log.events import AgentEvent, ApprovalRequested
 from holdfast.runtime.cli import event_lines
 from holdfast.temporal.history_reader import read_events
-from tests.unit.test_history import RECORDED
-
-EVENTS = {event.type: event for history in RECORDED.values() for event in read_events(history.events)}
+from tests.unit.test_history import RECORDED, recorded
 
 
-@pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
-def test_every_recorded_event_is_shown_in_words(event: AgentEvent) -> None:
+@cache
+def events() -> list[AgentEvent]:
+    """Return the events of all recorded histories."""
+    return [event for name in RECORDED for event in read_events(recorded(name).events)]
+
+
+def test_every_recorded_event_is_shown_in_words() -> None:
     """No event of this release is shown as JSON, which is how events of newer releases appear."""
-    shown = json.loads(event_bytes(event))
-    words = event_lines._summary(event_lines._with_defaults(shown))
-    assert event_lines.event_summary(shown) == words
+    for event in {event.type: event for event in events()}.values():
+        shown = json.loads(event_bytes(event))
+        words = event_lines._summary(event_lines._with_defaults(shown))
+        assert event_lines.event_summary(shown) == words
 
 
 def test_a_request_is_shown_with_its_id() -> None:
     """The line names what to type into `approve`."""
-    requests = [event for history in RECORDED.values() for event in read_events(history.events)]
-    asked = next(event for event in requests if isinstance(event, ApprovalRequested))
+    asked = next(event for event in events() if isinstance(event, ApprovalRequested))
     line = event_lines.event_summary(json.loads(event_bytes(asked)))
     assert line.startswith(f"request {asked.request.id}: may this run? {asked.request.tool}(")

@@ -1,6 +1,7 @@
 """Events rebuilt from recorded histories; `tests/workflow/test_history.py` compares them with the workflow's own."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,20 @@ from holdfast.log.events import AgentEvent, RunForked
 from holdfast.temporal.history_reader import read_events
 
 HISTORIES = Path(__file__).parents[1] / "replay" / "histories"
-RECORDED = {
-    f"{file.parent.name}/{file.stem}": WorkflowHistory.from_json(file.stem, file.read_text())
+RECORDED = [
+    f"{file.parent.name}/{file.stem}"
     for file in sorted(HISTORIES.rglob("*.json"))
     # Launchers record no events; `tests/replay/test_replay.py` reads those of loops.
     if not file.stem.startswith(("loop", "launcher"))
-}
+]
+"""The names of the recorded histories of agent runs."""
+
+
+@cache
+def recorded(name: str) -> WorkflowHistory:
+    """Return a recorded history; reading all of them costs a second."""
+    return WorkflowHistory.from_json(name, (HISTORIES / f"{name}.json").read_text())
+
 
 LOADED = "run_started user_message_received agent_loaded "
 ALLOWED = "tool_call_requested verdict_given "
@@ -222,7 +231,7 @@ def payloads(message: Message) -> Iterator[Payload]:
 def test_recorded_histories_yield_the_events_of_their_scenario(name: str) -> None:
     """Without a worker or a server, the chain is complete over all Temporal runs and has the scenario's events."""
     events: list[AgentEvent] = []
-    runs = [read_events(RECORDED[each].events) for each in RECORDED if each == name or each.startswith(f"{name}.")]
+    runs = [read_events(recorded(each).events) for each in RECORDED if each == name or each.startswith(f"{name}.")]
     for own in runs:
         first = own[0].position
         if isinstance(own[0], RunForked):  # the events before it are the original's
@@ -240,18 +249,18 @@ def test_recorded_histories_yield_the_events_of_their_scenario(name: str) -> Non
 
 def test_a_history_message_is_read_like_its_events() -> None:
     """Both forms that Temporal's client returns are accepted."""
-    recorded = RECORDED["0.1.0/plain"]
-    assert read_events(History(events=recorded.events)) == read_events(recorded.events)
+    plain = recorded("0.1.0/plain")
+    assert read_events(History(events=plain.events)) == read_events(plain.events)
 
 
 @given(st.data())
 def test_a_truncated_history_is_refused_or_yields_a_prefix(draw: st.DataObject) -> None:
     """Truncating a history does not change the events before the cut."""
-    recorded = RECORDED[draw.draw(st.sampled_from(list(RECORDED)))].events
-    whole = read_events(recorded)
-    cut = draw.draw(st.integers(0, len(recorded) - 1))
+    history = recorded(draw.draw(st.sampled_from(RECORDED))).events
+    whole = read_events(history)
+    cut = draw.draw(st.integers(0, len(history) - 1))
     try:
-        part = read_events(recorded[:cut])
+        part = read_events(history[:cut])
     except HistoryUnreadable as error:
         assert "event " in str(error)  # noqa: PT017  # both outcomes are correct
     else:
@@ -261,7 +270,7 @@ def test_a_truncated_history_is_refused_or_yields_a_prefix(draw: st.DataObject) 
 @given(st.data())
 def test_a_gap_in_a_history_is_refused_with_its_position(draw: st.DataObject) -> None:
     """A missing page is detected at its first event."""
-    events = copy_of(RECORDED[draw.draw(st.sampled_from(list(RECORDED)))])
+    events = copy_of(recorded(draw.draw(st.sampled_from(RECORDED))))
     hole = draw.draw(st.integers(0, len(events) - 2))
     del events[hole]
     with pytest.raises(HistoryUnreadable, match=f"event {hole + 1} of the history"):
@@ -271,7 +280,7 @@ def test_a_gap_in_a_history_is_refused_with_its_position(draw: st.DataObject) ->
 @given(st.data())
 def test_altered_payloads_never_break_the_reader(draw: st.DataObject) -> None:
     """A history with a payload removed, truncated, replaced or swapped is refused or read as it now stands."""
-    events = copy_of(RECORDED[draw.draw(st.sampled_from(list(RECORDED)))])
+    events = copy_of(recorded(draw.draw(st.sampled_from(RECORDED))))
     found = [payload for event in events for payload in payloads(event)]
     payload = draw.draw(st.sampled_from(found))
     match draw.draw(st.integers(0, 4)):
@@ -293,7 +302,7 @@ def test_altered_payloads_never_break_the_reader(draw: st.DataObject) -> None:
 @given(st.data())
 def test_reordered_events_never_break_the_reader(draw: st.DataObject) -> None:
     """A history with swapped events or changed types or times is refused or read as it now stands."""
-    events = copy_of(RECORDED[draw.draw(st.sampled_from(list(RECORDED)))])
+    events = copy_of(recorded(draw.draw(st.sampled_from(RECORDED))))
     one, other = draw.draw(st.sampled_from(events)), draw.draw(st.sampled_from(events))
     kept = one.event_id, other.event_id
     first = HistoryEvent.FromString(one.SerializeToString())
@@ -319,7 +328,7 @@ def test_reordered_events_never_break_the_reader(draw: st.DataObject) -> None:
 )
 def test_a_foreign_history_is_refused_at_its_first_event(change: dict[str, Any], words: str) -> None:
     """The error says that the history belongs to another kind of workflow."""
-    events = copy_of(RECORDED["0.1.0/plain"])
+    events = copy_of(recorded("0.1.0/plain"))
     begin = events[0].workflow_execution_started_event_attributes
     for name, value in change.items():
         begin.ClearField(name)  # type: ignore[arg-type]
@@ -338,7 +347,7 @@ def test_a_history_without_a_start_is_refused(events: list[HistoryEvent]) -> Non
 
 def test_an_altered_tool_result_is_detected() -> None:
     """A tool result altered afterwards does not match the transcript of the next LLM request."""
-    events = copy_of(RECORDED["0.1.0/plain"])
+    events = copy_of(recorded("0.1.0/plain"))
     altered = next(payload for event in events for payload in payloads(event) if b"it is a" in payload.data)
     altered.data = altered.data.replace(b"it is a", b"it is x")
     with pytest.raises(HistoryUnreadable, match="the transcript that it sends to 'call_llm'"):

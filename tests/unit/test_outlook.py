@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents.agent import Limits
@@ -25,9 +25,10 @@ from holdfast.runtime.cli.screens import show_screen
 from holdfast.runtime.client.showing import RECENT_EVENTS, continuation, show_thread
 from holdfast.runtime.reading.recent import ERROR_CHARS, errors_in, last_event, running_calls
 from holdfast.temporal.history_reader import read_events
+from tests.examples import examples
 from tests.unit.plays import SEEDS, play
 from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
-from tests.unit.test_history import RECORDED
+from tests.unit.test_history import RECORDED, recorded
 
 ASKING = Policy(rules=(allow("look"), ask("pay", terms=Terms(expires_after=3_600))))
 
@@ -93,6 +94,7 @@ def test_a_paused_or_blocked_run_says_what_follows_when_it_resumes() -> None:
     )
 
 
+@settings(max_examples=examples(8, 60))
 @given(SEEDS)
 def test_every_state_has_its_words(seed: int) -> None:
     """After any event: one line for now; what follows, unless the run is over; the same in the Web UI; a valid view."""
@@ -110,7 +112,7 @@ def test_every_state_has_its_words(seed: int) -> None:
 @pytest.mark.parametrize("name", FIRST_RELEASE)
 def test_threads_recorded_by_the_first_release_have_their_words(name: str) -> None:
     """Each of its events leads to a phase and to words, and errors are found among them."""
-    state, events = RunState(), [*read_events(RECORDED[name].events)]
+    state, events = RunState(), [*read_events(recorded(name).events)]
     for event in events:
         state = evolve(state, event)
         assert run_view(state)["now"]

@@ -8,23 +8,7 @@ from openai.types import chat, completion_usage, responses
 from openai.types.chat import chat_completion
 from openai.types.responses import response_output_text, response_reasoning_item, response_usage
 
-from holdfast.base.canonical import MAX_INTEGER
-
-Wire = dict[str, Any]
-
-TEXT = st.text(min_size=1, max_size=12)
-BLANK = st.sampled_from([" ", "\n\n"])
-IDENT = st.text("abcdefgh0123456789_-", min_size=1, max_size=12)
-NAME = st.sampled_from(["look", "pay", "wipe"])
-NUMBER = st.integers(-MAX_INTEGER, MAX_INTEGER) | st.floats(-MAX_INTEGER, MAX_INTEGER)
-"""Larger ones are recorded, and not always as the same number (`holdfast.llm.blocks.ProviderPart`)."""
-JSON = st.recursive(
-    st.none() | st.booleans() | NUMBER | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-OBJECT = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
-COUNT = st.integers(0, 1_000_000)
+from tests.unit.values import BLANK, COUNT, IDENT, NAME, OBJECT, TEXT, Wire
 
 
 def _maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -42,6 +42,7 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.ledger import EffectLedger
 from holdfast.run.snapshot import snapshot_of
+from holdfast.runtime.worker.handover import HandOver
 from holdfast.stores import ArtifactStore, SetsAside, ThreadStore, origin_of
 from holdfast.temporal.encrypted import decrypt_in_place
 from holdfast.temporal.history_reader import read_events
@@ -59,6 +60,7 @@ class Record:
         chains: Maps a Temporal run to its chain.
         forget: Called after archiving a run that pauses; drops what this worker caches of it.
         seal: Called after archiving, with where the record stands.
+        handover: Keeps what the worker's runs hand over; None to query them instead.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Record:
         chains: Chains,
         forget: Callable[[], None],
         seal: SealRecord = unsealed,
+        handover: HandOver | None = None,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -77,6 +80,7 @@ class Record:
         self._chains = chains
         self._forget = forget
         self._seal = seal
+        self._handover = handover
 
     @activity.defn
     async def archive(self, request: ArchiveRequest) -> Archived:
@@ -86,7 +90,7 @@ class Record:
                 return await self._archive(request)
 
     async def _archive(self, request: ArchiveRequest) -> Archived:
-        run = CallingRun.of(request)
+        run = CallingRun.of(request, handover=self._handover)
         thread = run.thread
         require_own_id(thread)
         before = await self._forked_lines(thread, request.fork) if request.fork else []

@@ -24,7 +24,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.run import contracts
-from holdfast.run.commands import Call, Failure, Sleep, Stop
+from holdfast.run.commands import Call, Failure, Request, Sleep, Stop
 from holdfast.run.contracts import Page, RunInput, RunResult, View, Views
 from holdfast.run.details import current_details
 from holdfast.run.handover import HAND_OVER, Caller, session_of
@@ -170,9 +170,7 @@ class AgentRunWorkflow:
                     elif isinstance(command, Call):
                         command = replace(command, seconds=0)
                         if not self._settled and not workflow.unsafe.is_replaying():
-                            info = workflow.info()
-                            caller = Caller(info.namespace, info.workflow_id, info.run_id)
-                            HAND_OVER.give(self._run, command.request, caller=caller)
+                            self._hand_over(command.request)
                     self._calls[command.id] = started = calls.start(command, self._run.state)
                     waiter = asyncio.create_task(self._wait_for(command.id, started))
                     self._waiters.add(waiter)
@@ -180,6 +178,12 @@ class AgentRunWorkflow:
                 case _:
                     assert_never(command)
         self._publish(silent=not commands and not self._run.over)
+
+    def _hand_over(self, request: Request) -> None:
+        """Hand over what the activity would query, if the worker offers that."""
+        if give := workflow.extern_functions().get(HAND_OVER):
+            info = workflow.info()
+            give(self._run, request, caller=Caller(info.namespace, info.workflow_id, info.run_id))
 
     async def _wait_for(self, call_id: int, started: asyncio.Future[Any]) -> None:
         """Wait for the end of a call, and pass it on."""

@@ -21,7 +21,7 @@ from holdfast.run.budgeting import BUDGET_SPENT
 from holdfast.run.details import HARMLESS
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
-from holdfast.runtime.cli.budget_words import budget_words
+from holdfast.runtime.cli.costs import budget_words
 from holdfast.runtime.cli.keys import ASKS, Keys, Name, choices_for, decision_of, hints_for, name_of
 from holdfast.runtime.cli.request_screens import request_head, request_terms
 from holdfast.runtime.cli.scrolling import Scrolling

@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from holdfast.runtime.cli.budget_words import budget_words
+from holdfast.runtime.cli.costs import budget_words
 from holdfast.runtime.cli.text import brief, clock, count, visible
 from holdfast.runtime.cli.thread_screens import STATUS_STYLES
 from holdfast.runtime.cli.thread_words import tokens_words

@@ -9,8 +9,7 @@ from rich.text import Text
 from holdfast.base.constraint_names import constraint_name, constraint_origin
 from holdfast.base.readable_json import readable_json
 from holdfast.run.substates.dormancy import looks_words
-from holdfast.runtime.cli.budget_words import budget_words, left_words
-from holdfast.runtime.cli.costs import cost_words
+from holdfast.runtime.cli.costs import budget_words, cost_words, left_words
 from holdfast.runtime.cli.outlook_rows import outlook_rows
 from holdfast.runtime.cli.request_screens import request_screen, request_text
 from holdfast.runtime.cli.text import age_words, brief, clock, count, indented, visible

@@ -42,6 +42,7 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.ledger import EffectLedger
 from holdfast.run.snapshot import snapshot_of
+from holdfast.runtime.worker.handover import HandOver
 from holdfast.stores import ArtifactStore, SetsAside, ThreadStore, origin_of
 from holdfast.temporal.encrypted import decrypt_in_place
 from holdfast.temporal.history_reader import read_events
@@ -61,6 +62,7 @@ class Record:
         forget: Called after archiving a run that pauses; drops what this worker caches of it.
         keep: Called with the messages of a thread that was loaded, which its next LLM call reads.
         seal: Called after archiving, with where the record stands.
+        handover: Keeps what the worker's runs hand over; None to query them instead.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Record:
         forget: Callable[[], None],
         keep: Callable[[list[bytes]], None],
         seal: SealRecord = unsealed,
+        handover: HandOver | None = None,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -81,6 +84,7 @@ class Record:
         self._forget = forget
         self._keep = keep
         self._seal = seal
+        self._handover = handover
 
     @activity.defn
     async def archive(self, request: ArchiveRequest) -> Archived:
@@ -90,7 +94,7 @@ class Record:
                 return await self._archive(request)
 
     async def _archive(self, request: ArchiveRequest) -> Archived:
-        run = CallingRun.of(request)
+        run = CallingRun.of(request, handover=self._handover)
         thread = run.thread
         require_own_id(thread)
         before = await self._forked_lines(thread, request.fork) if request.fork else []

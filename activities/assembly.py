@@ -31,6 +31,7 @@ from holdfast.runtime.composition.stores import choose_stores
 from holdfast.runtime.llm.embeddings import Embeddings
 from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.worker.construction import new_worker
+from holdfast.runtime.worker.handover import HandOver
 from holdfast.runtime.worker.redaction import Redacting
 from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import NO_RESOURCES
@@ -98,11 +99,20 @@ def build_worker(
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
     adapter = ChatCompletions()
-    transcripts = TranscriptCache(threads, adapter)
+    handover = HandOver()
+    transcripts = TranscriptCache(threads, adapter, handover=handover)
     around = Around([resources[each] if isinstance(each, type) else each for each in catalog.middleware])
     chains = Chains()
-    forget, keep = transcripts.forget, transcripts.keep
-    record = Record(threads, ledger, artifacts, chains=chains, forget=forget, keep=keep, seal=seal)
+    record = Record(
+        threads,
+        ledger,
+        artifacts,
+        chains=chains,
+        forget=transcripts.forget,
+        keep=transcripts.keep,
+        seal=seal,
+        handover=handover,
+    )
     loop_record = LoopRecord(record, threads)
     loops = Loops(catalog, loop_record, default_llm=default_llm, notify=bool(notifier.receivers))
     agents = Agents(
@@ -138,6 +148,6 @@ def build_worker(
         client,
         workflows=workflows,
         activities=activities,
-        interceptors=[Redacting(secrets), CheckedOrders(chains), *interceptors],
+        interceptors=[Redacting(secrets), CheckedOrders(chains), handover, *interceptors],
         **options,
     )

@@ -10,7 +10,8 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.run.commands import Request
 from holdfast.run.contracts import NOT_SEALED, QUERIES
-from holdfast.run.handover import HAND_OVER, Answers, Caller
+from holdfast.run.handover import Answers, Caller
+from holdfast.runtime.worker.handover import HandOver
 from holdfast.seals.seals import is_unsealed
 
 NOTHING: Answers = {}
@@ -34,16 +35,17 @@ class CallingRun:
         self._handed = handed
 
     @classmethod
-    def of(cls, request: Request | None = None) -> Self:
+    def of(cls, request: Request | None = None, *, handover: HandOver | None = None) -> Self:
         """The run that called the activity running here.
 
         Args:
             request: The activity's request, for what the run has handed over with it; None to query the run anyway.
+            handover: Keeps what the worker's runs hand over; None to query the run anyway.
         """
         thread, info = calling_thread(), activity.info()
         run_id = info.workflow_run_id
         caller = Caller(info.workflow_namespace or "", thread, run_id or "")
-        handed = HAND_OVER.take(request, caller=caller) if request else NOTHING
+        handed = handover.take(request, caller=caller) if handover and request else NOTHING
         return cls(thread, activity.client().get_workflow_handle(thread, run_id=run_id), handed)
 
     async def query(self, query: str, *args: Any) -> Any:

@@ -23,6 +23,7 @@ from holdfast.llm.adapters import Adapter
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, decode, encode
 from holdfast.log.events import UserMessageReceived
 from holdfast.run.contracts import LLMRequest
+from holdfast.runtime.worker.handover import HandOver
 from holdfast.stores import ThreadStore
 from holdfast.transcript.prompt import request_prefix
 from holdfast.transcript.transcript import Transcript, TranscriptRef, ref_digest
@@ -97,12 +98,16 @@ class TranscriptCache:
     Args:
         record: The permanent record, for messages from before the calling Temporal run.
         adapter: Encodes the messages for the LLM.
+        handover: Keeps what the worker's runs hand over; None to query them instead.
         limit: The most bytes of messages to keep, over all threads.
     """
 
-    def __init__(self, record: ThreadStore, adapter: Adapter, *, limit: int = 256_000_000) -> None:
+    def __init__(
+        self, record: ThreadStore, adapter: Adapter, *, handover: HandOver | None = None, limit: int = 256_000_000
+    ) -> None:
         self._record = record
         self._adapter = adapter
+        self._handover = handover
         self._limit = limit
         self._size = 0
         self._transcripts: OrderedDict[str, CachedTranscript] = OrderedDict()
@@ -117,7 +122,7 @@ class TranscriptCache:
         Raises:
             TranscriptMismatch: The messages of the workflow and the record do not have the digest of the request.
         """
-        run, ref = CallingRun.of(request), request.transcript
+        run, ref = CallingRun.of(request, handover=self._handover), request.transcript
         thread = run.thread
         # Removed while in use: an overlapping second attempt of the same call builds its own.
         cached = self._transcripts.pop(thread, None)

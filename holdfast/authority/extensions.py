@@ -2,13 +2,12 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, Field
 
-from holdfast.authority.statements import Reasoned, parsed, validation_message
+from holdfast.authority.statements import Reasoned, parsed, read_given
 from holdfast.base.canonical import unportable
 from holdfast.base.names import PersonName
 from holdfast.budget.budget import Amounts
-from holdfast.llm.messages import too_deep
 
 LONGEST_PAYLOAD = 20_000
 """Maximum length of an extension, as JSON text."""
@@ -49,14 +48,9 @@ def read_extension(payload: Any) -> Extension | tuple[ExtensionOutcome, str]:
     """
     if isinstance(payload, str):
         payload = parsed(payload) if len(payload) <= LONGEST_PAYLOAD else None
-    if not isinstance(payload, dict):
-        return "malformed", f'expected an object such as {{"usd": "1", "by": "alice"}}, got {type(payload).__name__}'
-    if too_deep(payload):
-        return "malformed", "the extension is nested too deeply"
-    try:
-        extension = Extension.model_validate(payload)
-    except ValidationError as error:
-        return "malformed", validation_message(error)[:2_000]
+    extension = read_given(payload, Extension, name="extension", example='{"usd": "1", "by": "alice"}')
+    if isinstance(extension, str):
+        return "malformed", extension
     if why := unportable(extension.model_dump(mode="json")):
         return "malformed", f"the extension holds {why}"
     return extension

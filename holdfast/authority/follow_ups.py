@@ -2,14 +2,13 @@
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, Field
 
-from holdfast.authority.statements import Signed, parsed, validation_message
+from holdfast.authority.statements import Signed, parsed, read_given
 from holdfast.base.canonical import unportable
 from holdfast.base.names import PersonName
 from holdfast.llm.blocks import Content, text_of
 from holdfast.llm.content import too_long, unfit
-from holdfast.llm.messages import too_deep
 
 INBOX = 100
 """Maximum number of messages without a reply from the LLM, taken into the transcript or not; more are rejected.
@@ -64,14 +63,9 @@ def read_message(payload: Any) -> Message | tuple[MessageOutcome, str]:
     if isinstance(payload, str):
         given = parsed(payload)
         payload = given if isinstance(given, dict) and "message" in given else {"message": payload}
-    if not isinstance(payload, dict):
-        return "malformed", f'expected an object such as {{"message": "…"}}, got {type(payload).__name__}'
-    if too_deep(payload):
-        return "malformed", "the message is nested too deeply"
-    try:
-        message = Message.model_validate(payload)
-    except ValidationError as error:
-        return "malformed", validation_message(error)[:2_000]
+    message = read_given(payload, Message, name="message", example='{"message": "…"}')
+    if isinstance(message, str):
+        return "malformed", message
     if not text_of(message.message).strip():
         return "malformed", "the message is empty"
     if why := unfit(message.message):

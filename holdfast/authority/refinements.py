@@ -2,13 +2,12 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, Field
 
-from holdfast.authority.statements import Signed, parsed, validation_message
+from holdfast.authority.statements import Signed, parsed, read_given
 from holdfast.base.canonical import unportable
 from holdfast.base.names import PersonName
 from holdfast.llm.content import size_of, unfit
-from holdfast.llm.messages import too_deep
 
 RefinementKind = Literal["narrow", "rescope", "correct"]
 """What a refinement does to the task: asks for less than before · asks for something else instead · puts right what the
@@ -63,15 +62,10 @@ def read_refinement(payload: Any) -> Refinement | tuple[RefinementOutcome, str]:
     """
     if isinstance(payload, str):
         payload = parsed(payload) if len(payload) <= 10 * LONGEST_REFINEMENT else None
-    if not isinstance(payload, dict):
-        wanted = '{"kind": "narrow", "text": "…", "by": "alice"}'
-        return "malformed", f"expected an object such as {wanted}, got {type(payload).__name__}"
-    if too_deep(payload):
-        return "malformed", "the refinement is nested too deeply"
-    try:
-        refinement = Refinement.model_validate(payload)
-    except ValidationError as error:
-        return "malformed", validation_message(error)[:2_000]
+    example = '{"kind": "narrow", "text": "…", "by": "alice"}'
+    refinement = read_given(payload, Refinement, name="refinement", example=example)
+    if isinstance(refinement, str):
+        return "malformed", refinement
     if not refinement.text.strip():
         return "malformed", "the text is empty: say what the task is from now on"
     if why := unfit(refinement.text):

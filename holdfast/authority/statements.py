@@ -163,6 +163,25 @@ def read_signed(payload: Any, kind: type[SignedT], **given: Any) -> SignedT | st
     return read if size <= ARGUMENT_CHARS else f"it is over {ARGUMENT_CHARS:,} characters long"
 
 
+def read_given(payload: Any, kind: type[SignedT], *, name: str, example: str) -> SignedT | str:
+    """Parse what somebody sent as a statement; if it is invalid, return a sentence that explains why.
+
+    Args:
+        payload: What was sent, decoded.
+        kind: The type of the statement.
+        name: What the sentence calls it.
+        example: The JSON of one, for the sentence.
+    """
+    if not isinstance(payload, dict):
+        return f"expected an object such as {example}, got {type(payload).__name__}"
+    if too_deep(payload):
+        return f"the {name} is nested too deeply"
+    try:
+        return kind.model_validate(payload)
+    except ValidationError as error:
+        return validation_message(error)[:2_000]
+
+
 def read_decision(payload: Any, *, decision: DecisionKind | None = None) -> Decision | str:
     """Parse a signal's payload as a decision; if it is invalid, return a sentence that explains why."""
     return read_signed(payload, Decision, decision=decision)

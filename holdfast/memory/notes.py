@@ -68,15 +68,6 @@ def parse_notes(text: str) -> tuple[Note, ...]:
     return tuple(_note(title, body) for title, body in _entries(text))
 
 
-def newest_notes(text: str, most: int) -> tuple[Note, ...]:
-    """Return up to `most` entries: first those without a date, which people wrote, then the newest."""
-    listed = _entries(text)
-    undated = [each for each in listed if not _DATED.fullmatch(each[0])]
-    # Of entries in the same minute, the one further down is newer.
-    dated = sorted((each for each in listed if _DATED.fullmatch(each[0])), key=lambda each: each[0][:16])
-    return tuple(_note(title, body) for title, body in [*undated, *reversed(dated)][:most])
-
-
 def add_note(text: str | None, new: Note, *, heading: str) -> str:
     """Append an entry to the file, unless it has one with the same call and title.
 

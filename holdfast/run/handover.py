@@ -4,26 +4,22 @@
    process, and costs both of them milliseconds of CPU.
 2. Losing it is harmless: an activity in another process, a later attempt, and one that is taken over query the run.
 3. An activity is handed the lines that its request names by digest, and checks them as it checks a query's answer.
-4. Each is taken once. Of those that nobody takes, the oldest are dropped: what is kept is bounded in number and bytes.
+
+`holdfast.runtime.worker.handover` keeps it until the activity takes it.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from threading import Lock
 from typing import Any, NamedTuple
 
 from holdfast.run.commands import Request
 from holdfast.run.contracts import ArchiveRequest, LLMRequest
 from holdfast.run.machine import AgentRun
 
+HAND_OVER = "holdfast_hand_over"
+"""The name under which a worker offers its workflows the function that takes what they hand over."""
+
 Answers = Mapping[str, Callable[..., Any]]
 """Query → what answers it."""
-
-LIMIT = 200
-"""The most calls whose answers are kept: twice as many as the activities that a worker runs at the same time."""
-
-LIMIT_BYTES = 32_000_000
-"""The most bytes of lines that are kept, which outlive their runs in the worker's cache."""
 
 
 class Caller(NamedTuple):
@@ -32,57 +28,6 @@ class Caller(NamedTuple):
     namespace: str
     thread: str
     run_id: str
-
-
-class HandOver:
-    """The answers that the runs of one process have for their activities.
-
-    Workflows and activities run in different threads.
-
-    Args:
-        limit: The most calls whose answers are kept.
-        limit_bytes: The most bytes of lines that are kept.
-    """
-
-    def __init__(self, *, limit: int = LIMIT, limit_bytes: int = LIMIT_BYTES) -> None:
-        self._limit = limit
-        self._limit_bytes = limit_bytes
-        self._lock = Lock()
-        self._answers: OrderedDict[tuple[Caller, str], tuple[Answers, int]] = OrderedDict()
-        """Of each call, by the digest that it names: the answers and the bytes of their lines."""
-        self._bytes = 0
-
-    def give(self, run: AgentRun, request: Request, *, caller: Caller) -> None:
-        """Keep what the activity of a request will ask the run for, as it stands now.
-
-        Args:
-            run: The run that makes the request.
-            request: A request that is about to be made.
-            caller: Its Temporal run.
-        """
-        if not (digest := _digest(request)):
-            return
-        answers, size = _answers(run, request)
-        with self._lock:
-            self._drop((caller, digest))  # a repeated workflow task makes the same request
-            self._answers[caller, digest] = answers, size
-            self._bytes += size
-            while len(self._answers) > self._limit or self._bytes > self._limit_bytes:
-                self._drop(next(iter(self._answers)))
-
-    def take(self, request: Request, *, caller: Caller) -> Answers:
-        """Return what the run has handed over for a request; nothing where it ran in another process, or once taken."""
-        with self._lock:
-            return self._drop((caller, _digest(request)))
-
-    def _drop(self, key: tuple[Caller, str]) -> Answers:
-        answers, size = self._answers.pop(key, ({}, 0))
-        self._bytes -= size
-        return answers
-
-
-HAND_OVER = HandOver()
-"""That of this process. Temporal's sandbox gives each workflow one of its own, which no activity takes from."""
 
 
 def session_of(run: AgentRun) -> dict[str, Any]:
@@ -98,7 +43,7 @@ def session_of(run: AgentRun) -> dict[str, Any]:
     }
 
 
-def _digest(request: Request) -> str:
+def request_digest(request: Request) -> str:
     """Return the digest of what a request refers to: a repeated workflow task may make the same request of other lines.
 
     Empty for a request whose activity asks the run for nothing.
@@ -108,7 +53,7 @@ def _digest(request: Request) -> str:
     return request.head if isinstance(request, ArchiveRequest) else ""
 
 
-def _answers(run: AgentRun, request: Request) -> tuple[Answers, int]:
+def answers_for(run: AgentRun, request: Request) -> tuple[Answers, int]:
     """Return the answers, and the bytes of their lines."""
     if isinstance(request, ArchiveRequest):
         log = run.log.pages()

@@ -66,7 +66,7 @@ SIGNALS: dict[str, int] = dict.fromkeys(
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
 
-Those of level 0 have a handler each in `workflows/agent_run.py`. Later ones come through the handler of all other
+Those of level 0 have a handler each in `workflows/run_interface.py`. Later ones come through the handler of all other
 names, as they did in older releases, which recorded them as unknown: a handler of their own would drop what the SDK
 cannot decode.
 """

@@ -1067,7 +1067,7 @@ def test_help_and_refusals_load_nothing_heavy(nowhere: Shell, words: tuple[str, 
 def test_no_verb_loads_the_llm_client() -> None:
     """A verb that reads threads imports neither the LLM's client nor the activities."""
     code = (
-        "import sys, holdfast.runtime.cli.screens, holdfast.runtime.audit.verify, holdfast.runtime.client.threads;"
+        "import sys, holdfast.runtime.cli.thread_screens, holdfast.runtime.cli.record_screens;"
         "print(*({'openai', 'psycopg', 'holdfast.activities'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ from holdfast.run.compaction import summary_message
 from holdfast.run.details import current_details
 from holdfast.run.outlook import run_view
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot
-from holdfast.runtime.cli.screens import show_screen
+from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, check_thread, status_of
 from tests.security.people import KEYS, PEOPLE, answer, delegation, lift, revocation, signed

@@ -23,7 +23,7 @@ from holdfast.run.refusals import is_refused
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot
 from holdfast.run.substates.refinements import REFINEMENTS
 from holdfast.runtime.cli.event_lines import event_line as shown_line
-from holdfast.runtime.cli.screens import show_screen
+from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, check_thread, eventually, runs_of, status_of
 from tests.security.people import (

@@ -14,13 +14,15 @@ from holdfast.authority.policy import Escalation, Terms
 from holdfast.authority.signatures import is_signed
 from holdfast.authority.statements import Decision
 from holdfast.authority.votes import Seen, Vote
+from holdfast.base.constraint_names import FIRST_HANDED
 from holdfast.run.state import RunState
 from holdfast.runtime.cli import watch
 from holdfast.runtime.cli.event_lines import event_line, event_summary
 from holdfast.runtime.cli.keys import Answer, Keys, hints_for
 from holdfast.runtime.cli.live_view import View
-from holdfast.runtime.cli.screens import request_screen, request_terms, show_screen, signing_screen, terms_words
+from holdfast.runtime.cli.request_screens import request_screen, request_terms, signing_screen, terms_words
 from holdfast.runtime.cli.text import clock
+from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.encryption.signing_keys import make_key, read_key
 from tests.unit.test_trees import Known
@@ -196,6 +198,16 @@ def test_show_lists_remembered_rules_and_delegations() -> None:
     shown = show_screen(state, retrying=[], ui=None).plain
     assert '"cents": 5\n    }\n  python starter.py revoke t --remembered 1\n' in shown
     assert f"by alice to bob, until {clock(NOW.isoformat())}\n  python starter.py revoke t --delegated-to bob" in shown
+
+
+@pytest.mark.parametrize("number", [1, FIRST_HANDED])
+def test_a_constraint_leaves_what_can_be_done_about_a_request_on_the_screen(number: int) -> None:
+    """The commands that decide are shown, and nothing says that a reset has left the thread behind."""
+    constraint = {"constraint": number, "tool": "pay", "scope": "tool", "arguments": "", "until": None, "reason": "no"}
+    state = RunState(thread="t").view() | {"constraints": [constraint], "pending": [view()]}
+    shown = show_screen(state, retrying=[], ui=None).plain
+    assert " approve t 1" in shown
+    assert "reset" not in shown
 
 
 DECIDED = {

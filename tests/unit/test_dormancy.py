@@ -24,7 +24,7 @@ from holdfast.run.evolve import evolve
 from holdfast.run.outlook import run_view
 from holdfast.run.refusals import RECORDED
 from holdfast.run.substates.dormancy import BUFFERED, SEEN, WAITS
-from holdfast.runtime.cli.screens import show_screen
+from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.tools.decorator import tool
 from holdfast.tools.effects import Effect
 from holdfast.tools.triggers import LONGEST_SLEEP, RUNTIME_TOOLS, TimeTrigger, read_trigger

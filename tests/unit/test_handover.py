@@ -6,7 +6,8 @@ from typing import Any
 from holdfast.base.lines import Lines
 from holdfast.run.commands import Call, Request
 from holdfast.run.contracts import ArchiveRequest, LLMRequest
-from holdfast.run.handover import Caller, HandOver, session_of
+from holdfast.run.handover import Caller, session_of
+from holdfast.runtime.worker.handover import HandOver
 from holdfast.transcript.transcript import TranscriptRef
 from tests.unit.runs import Thread, calls, loaded_thread, says
 

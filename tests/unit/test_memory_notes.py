@@ -1,11 +1,11 @@
 """ERRORS.md and similar files: dated entries with their source, which no text can forge."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.notes import Note, add_note, newest_notes, note, parse_notes
+from holdfast.memory.notes import Note, add_note, note, parse_notes
 
 AT = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 ANYTHING = st.text(st.sampled_from("#-> \t\n\r`~=<!ab2026-:\0\u2028\x85"), max_size=60)
@@ -40,15 +40,6 @@ def test_a_call_adds_its_note_once() -> None:
     corrected = text.replace("locked", "blocked")
     assert corrected == add_note(corrected, noted(), heading="Errors")
     assert len(parse_notes(add_note(corrected, noted(call="4b"), heading="Errors"))) == 2
-
-
-def test_the_newest_come_first() -> None:
-    """Undated entries of people come before; within one minute, the lower one is newer."""
-    text = "## By hand\nx\n"
-    for number, minutes in enumerate([5, 0, 5]):
-        new = note(f"n{number}", "t", AT + timedelta(minutes=minutes), thread="t", call=str(number))
-        text = add_note(text, new, heading="Errors")
-    assert [each.title for each in newest_notes(text, 3)] == ["By hand", "n2", "n0"]
 
 
 @given(ANYTHING, ANYTHING, ANYTHING)

@@ -21,7 +21,7 @@ from holdfast.run.evolve import evolve
 from holdfast.run.outlook import Following, doing, following, run_view
 from holdfast.run.state import RunState
 from holdfast.runtime.api.views import ThreadState
-from holdfast.runtime.cli.screens import show_screen
+from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.runtime.client.showing import RECENT_EVENTS, continuation, show_thread
 from holdfast.runtime.reading.recent import ERROR_CHARS, errors_in, last_event, running_calls
 from holdfast.temporal.history_reader import read_events

@@ -2,7 +2,7 @@
 
 from holdfast.runtime.audit.evidence import ADVICE, Unchecked, Where
 from holdfast.runtime.audit.verify import Verification
-from holdfast.runtime.cli.screens import verify_screen
+from holdfast.runtime.cli.record_screens import verify_screen
 
 
 def shown(verified: Verification) -> list[str]:

@@ -7,7 +7,7 @@ from holdfast import Agent, Amounts, Budget, Catalog, Limits, NotAccepted, Polic
 from holdfast.audit.audit import Audit
 from holdfast.log.events import AgentLoaded, BudgetExtended, BudgetReserved, LLMCallLost, LLMReplied
 from holdfast.runtime.cli.event_lines import event_summary
-from holdfast.runtime.cli.screens import list_screen, show_screen
+from holdfast.runtime.cli.thread_screens import list_screen, show_screen
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.llm.prices import cost_of

@@ -7,7 +7,7 @@ from holdfast.errors import NotAccepted
 from holdfast.log.events import ToolCallFinished
 from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.cli.event_lines import event_summary
-from holdfast.runtime.cli.screens import show_screen
+from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import call, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, constrained

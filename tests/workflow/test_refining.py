@@ -7,7 +7,7 @@ from holdfast.errors import NotAccepted
 from holdfast.log.events import MessageTaken, TaskRefined
 from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.cli.event_lines import event_summary
-from holdfast.runtime.cli.screens import list_screen, show_screen
+from holdfast.runtime.cli.thread_screens import list_screen, show_screen
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, hang, say

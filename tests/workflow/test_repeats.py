@@ -9,7 +9,7 @@ from holdfast import Absent, Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.log.events import RunBlocked, ToolCallFinished, VerdictGiven
 from holdfast.run.repeats import RULE
 from holdfast.runtime.cli.event_lines import event_summary
-from holdfast.runtime.cli.screens import show_screen
+from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.testing import Conversation, Reply, call, say
 from tests.replay.scenarios import CATALOG, SCENARIOS, repeated
 from tests.rig import StartRig, check_thread, events_of, eventually, status_of

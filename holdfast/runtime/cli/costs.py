@@ -1,8 +1,9 @@
-"""What threads have cost, as far as the price of their LLM is known."""
+"""What threads have cost, as far as the price of their LLM is known, and what is left of their budgets."""
 
 from importlib.util import find_spec
 
 from holdfast.llm.messages import Usage
+from holdfast.runtime.cli.text import brief
 from holdfast.runtime.client.threads import JSON
 
 
@@ -25,3 +26,18 @@ def cost_words(view: JSON) -> str:
         return f"${view['cost']:,.4f}"
     usage = view.get("usage")
     return "?" if usage is None else f"{usage['prompt_tokens'] + usage['completion_tokens']:,} tokens"
+
+
+def budget_words(budget: JSON | None) -> str:
+    """What is spent, reserved and left of each limit, a line for each."""
+    return "\n".join(
+        f"{each['limit']} {brief(each['spent'])} of {brief(each['allowed'])}, {brief(each['reserved'])} reserved, "
+        f"{brief(each['left'])} left"
+        for each in (budget or {}).get("limits", ())
+    )
+
+
+def left_words(row: JSON) -> str:
+    """What is left of each limit, for a list; empty for a thread without a budget."""
+    limits = (row.get("budget") or {}).get("limits", ())
+    return " ".join(f"{each['limit']}={brief(each['left'])}" for each in limits)

@@ -21,19 +21,13 @@ from holdfast.run.budgeting import BUDGET_SPENT
 from holdfast.run.details import HARMLESS
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
-from holdfast.runtime.cli.budget_words import budget_words
+from holdfast.runtime.cli.costs import budget_words
 from holdfast.runtime.cli.keys import ASKS, Keys, Name, choices_for, decision_of, hints_for, name_of
-from holdfast.runtime.cli.screens import (
-    STATUS_STYLES,
-    limits_words,
-    pause_words,
-    request_head,
-    request_terms,
-    retry_words,
-    tokens_words,
-)
+from holdfast.runtime.cli.request_screens import request_head, request_terms
 from holdfast.runtime.cli.scrolling import Scrolling
 from holdfast.runtime.cli.text import brief, visible
+from holdfast.runtime.cli.thread_screens import STATUS_STYLES
+from holdfast.runtime.cli.thread_words import limits_words, pause_words, retry_words, tokens_words
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.recent import running_calls

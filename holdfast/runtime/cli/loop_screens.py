@@ -2,9 +2,10 @@
 
 from rich.text import Text
 
-from holdfast.runtime.cli.budget_words import budget_words
-from holdfast.runtime.cli.screens import STATUS_STYLES, tokens_words
+from holdfast.runtime.cli.costs import budget_words
 from holdfast.runtime.cli.text import brief, clock, count, visible
+from holdfast.runtime.cli.thread_screens import STATUS_STYLES
+from holdfast.runtime.cli.thread_words import tokens_words
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.programs import CLI
 

@@ -33,7 +33,7 @@ def print_state(
         asking: The screen shows the open requests.
     """
     from holdfast.runtime.cli.costs import with_cost
-    from holdfast.runtime.cli.screens import show_screen
+    from holdfast.runtime.cli.thread_screens import show_screen
     from holdfast.runtime.reading.runs import retrying
 
     state = with_cost(state)

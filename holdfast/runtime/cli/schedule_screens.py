@@ -6,8 +6,8 @@ from datetime import datetime
 from rich.text import Text
 
 from holdfast.base.durations import span_text
-from holdfast.runtime.cli.screens import STATUS_STYLES
 from holdfast.runtime.cli.text import brief, clock, count, visible
+from holdfast.runtime.cli.thread_screens import STATUS_STYLES
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.programs import CLI
 

@@ -49,7 +49,7 @@ def node_lines(node: "Node", depth: int, *, cost: str = "") -> list[Text]:
         depth: How far it is below the top.
         cost: What it has cost by itself; empty not to say so.
     """
-    from holdfast.runtime.cli.screens import STATUS_STYLES
+    from holdfast.runtime.cli.thread_screens import STATUS_STYLES
 
     indent = "  " * depth
     head = Text.assemble(

@@ -26,7 +26,7 @@ from holdfast.runtime.gateway.descriptions import ON_THREAD, content, problems
 from holdfast.runtime.gateway.limits import Message, Receive, Send
 from holdfast.runtime.gateway.pages import note
 from holdfast.runtime.gateway.places import Places
-from holdfast.runtime.portable.export import write_thread
+from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.reading.record import Evidence
 
 PART_BYTES = 64 * 1024
@@ -130,7 +130,7 @@ def exports_router(
         try:
             with _room(), ExitStack() as unsent:  # to close a file on a full disk fails, too
                 file = unsent.enter_context(tempfile.TemporaryFile())
-                exported = await write_thread(
+                exported = await export_thread(
                     threads,
                     access.thread,
                     file,

@@ -8,6 +8,7 @@ recorded without them.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence, Set
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -79,56 +80,7 @@ class _Log:
 async def export_thread(
     threads: Threads,
     thread: str,
-    path: Path,
-    *,
-    evidence: Evidence | None = None,
-    private: str | None = None,
-    redact: bool = False,
-    artifacts: bool = True,
-    anchors: Anchors | None = None,
-    subagents: bool = True,
-    note: Note | None = None,
-) -> Exported:
-    """Write a thread to a new file.
-
-    Args:
-        threads: Reads the thread.
-        thread: The thread id, or the id of a log that a reset has set aside.
-        path: The file.
-        evidence: Ledger and artifacts; None without a database.
-        private: The key to sign with; None to sign nothing.
-        redact: Drop bodies and artifacts, and keep digests.
-        artifacts: Whether the file is to have the artifacts.
-        anchors: Where seals of the thread are, which the file is to have; None to put none into it.
-        subagents: Whether the file is to have the logs of the sub-agents.
-        note: As for `Threads.state`.
-
-    Raises:
-        ThreadNotFound: There is no such thread.
-        ExportFailed: The file exists, cannot be written or would be too large; or the id is that of a loop.
-        RecordUnavailable: The permanent record does not answer.
-        ArtifactNotFound: The store lacks an artifact that the log refers to.
-        SettingsError: An anchor cannot be read.
-    """
-    with new_file(path) as file:
-        return await write_thread(
-            threads,
-            thread,
-            file,
-            evidence=evidence,
-            private=private,
-            redact=redact,
-            artifacts=artifacts,
-            anchors=anchors,
-            subagents=subagents,
-            note=note,
-        )
-
-
-async def write_thread(
-    threads: Threads,
-    thread: str,
-    file: BinaryIO,
+    to: Path | BinaryIO,
     *,
     evidence: Evidence | None = None,
     private: str | None = None,
@@ -139,74 +91,82 @@ async def write_thread(
     note: Note | None = None,
     progress: Callable[[], None] = lambda: None,
 ) -> Exported:
-    """Write a thread to an open file, which is empty and seekable: as `export_thread`, whose arguments these are.
+    """Write a thread to a file.
 
     Args:
         threads: Reads the thread.
-        thread: The thread id.
-        file: The file.
-        evidence: Ledger and artifacts.
-        private: The key to sign with.
-        redact: Drop bodies and artifacts.
+        thread: The thread id, or the id of a log that a reset has set aside.
+        to: The path of a new file; or an open file, which is empty and seekable.
+        evidence: Ledger and artifacts; None without a database.
+        private: The key to sign with; None to sign nothing.
+        redact: Drop bodies and artifacts, and keep digests.
         artifacts: Whether the file is to have the artifacts.
-        anchors: Where seals of the thread are.
+        anchors: Where seals of the thread are, which the file is to have; None to put none into it.
         subagents: Whether the file is to have the logs of the sub-agents.
         note: As for `Threads.state`.
         progress: Called with each part that is written.
 
     Raises:
-        OSError: The file cannot be written.
+        ThreadNotFound: There is no such thread.
+        ExportFailed: The new file exists, cannot be written or would be too large; or the id is that of a loop.
+        OSError: The open file cannot be written.
+        RecordUnavailable: The permanent record does not answer.
+        ArtifactNotFound: The store lacks an artifact that the log refers to.
+        SettingsError: An anchor cannot be read.
     """
-    if await find_loop(threads, thread) or await is_archived_loop(threads, thread):
-        raise ExportFailed(f"{thread!r} is a loop: export the threads of its iterations, which `log {thread}` names")
-    seals = OwnSeals()
-    if anchors:  # before the log, so that the log has what they cover
-        namespace = threads.runs.client.namespace
-        anchored = (await asyncio.to_thread(find_seals, anchors, thread, namespace=namespace)).lines
-        seals = await asyncio.to_thread(own_seals, anchored, thread=thread, namespace=namespace)
-    found = await threads.reader.find(thread)
-    made = _File(threads, Writer(file, progress), evidence, redact=redact, note=note)
-    lines = threads.reader.lines(thread, 0, found=found, note=note)
-    log = await made.write(lines, origin_of(thread) or thread, sealed=seals.positions)
-    writer, left_out = made.writer, list[LeftOut]()
-    sealed = dict(seals.members(log.digests))
-    if sealed:
-        writer.add(SEALS, sealed[SEALS])
-    if subagents:
-        await made.write_children(log)
-    store = evidence.artifacts if evidence and artifacts and not redact else None
-    if store is None and (made.artifacts or redact or not artifacts):
-        left_out.append("artifacts")
-    if store:
-        for address in sorted(made.artifacts):
-            await _write_artifact(writer, store, address)
-    if not made.has_ledger:
-        left_out.append("ledger")
-    if made.unread or (log.children and not subagents):
-        left_out.append("subagents")
-    for name, content in with_nodes(log.derived.members(redacted=redact), sealed.get(NODES)):
-        writer.add(name, content)
-    manifest = Manifest(
-        thread=thread,
-        events=log.events,
-        head=log.head,
-        redacted=redact,
-        left_out=tuple(left_out),
-        members=(),
-    )
-    writer.finish(manifest, private)
-    return Exported(
-        thread,
-        log.events,
-        log.head,
-        file.tell(),
-        signed=private is not None,
-        redacted=redact,
-        left_out=tuple(left_out),
-        seals=sealed.get(SEALS, b"").count(b"\n"),
-        subagents=made.subagents,
-        unread=made.unread,
-    )
+    with new_file(to) if isinstance(to, Path) else nullcontext(to) as file:
+        if await find_loop(threads, thread) or await is_archived_loop(threads, thread):
+            raise ExportFailed(
+                f"{thread!r} is a loop: export the threads of its iterations, which `log {thread}` names"
+            )
+        seals = OwnSeals()
+        if anchors:  # before the log, so that the log has what they cover
+            namespace = threads.runs.client.namespace
+            anchored = (await asyncio.to_thread(find_seals, anchors, thread, namespace=namespace)).lines
+            seals = await asyncio.to_thread(own_seals, anchored, thread=thread, namespace=namespace)
+        found = await threads.reader.find(thread)
+        made = _File(threads, Writer(file, progress), evidence, redact=redact, note=note)
+        lines = threads.reader.lines(thread, 0, found=found, note=note)
+        log = await made.write(lines, origin_of(thread) or thread, sealed=seals.positions)
+        writer, left_out = made.writer, list[LeftOut]()
+        sealed = dict(seals.members(log.digests))
+        if sealed:
+            writer.add(SEALS, sealed[SEALS])
+        if subagents:
+            await made.write_children(log)
+        store = evidence.artifacts if evidence and artifacts and not redact else None
+        if store is None and (made.artifacts or redact or not artifacts):
+            left_out.append("artifacts")
+        if store:
+            for address in sorted(made.artifacts):
+                await _write_artifact(writer, store, address)
+        if not made.has_ledger:
+            left_out.append("ledger")
+        if made.unread or (log.children and not subagents):
+            left_out.append("subagents")
+        for name, content in with_nodes(log.derived.members(redacted=redact), sealed.get(NODES)):
+            writer.add(name, content)
+        manifest = Manifest(
+            thread=thread,
+            events=log.events,
+            head=log.head,
+            redacted=redact,
+            left_out=tuple(left_out),
+            members=(),
+        )
+        writer.finish(manifest, private)
+        return Exported(
+            thread,
+            log.events,
+            log.head,
+            file.tell(),
+            signed=private is not None,
+            redacted=redact,
+            left_out=tuple(left_out),
+            seals=sealed.get(SEALS, b"").count(b"\n"),
+            subagents=made.subagents,
+            unread=made.unread,
+        )
 
 
 def with_nodes(derived: Iterable[tuple[str, bytes]], nodes: bytes | None) -> Iterator[tuple[str, bytes]]:

@@ -11,7 +11,7 @@ from holdfast.errors import ExportFailed, NotAccepted, NoWorker
 from holdfast.portable.manifest import Exported
 from holdfast.runtime.client.decisions import SENT, send_update
 from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.portable.export import write_thread
+from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.writer import new_file
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.record import Evidence
@@ -55,11 +55,11 @@ async def move_thread(
             if found.parent_id:
                 why = f"{found.parent_id!r} waits for it here"
                 raise NotAccepted(f"thread {thread!r} cannot be moved: {why}", outcome="not_movable")
-            _check_complete(await write_thread(threads, thread, file, evidence=evidence))
+            _check_complete(await export_thread(threads, thread, file, evidence=evidence))
             await _end(threads, thread, by=by, reason=reason, note=note)
             file.seek(0)
             file.truncate()
-        made = await write_thread(threads, thread, file, evidence=evidence, private=private)
+        made = await export_thread(threads, thread, file, evidence=evidence, private=private)
         _check_complete(made)
         return made
 

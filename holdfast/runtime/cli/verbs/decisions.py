@@ -256,7 +256,7 @@ async def _show_request(session: Session, threads: "Threads", thread: str, paylo
     A digest that was given stands for a request that was seen before, and needs no look at it.
     """
     from holdfast.authority.signatures import public_key
-    from holdfast.runtime.cli.screens import signing_screen
+    from holdfast.runtime.cli.request_screens import signing_screen
     from holdfast.runtime.encryption.signing_keys import check_shown
 
     if "digest" in payload:

@@ -70,7 +70,7 @@ async def list_threads(
     """
     threads = await session.connect()
     from holdfast.runtime.cli.costs import with_cost
-    from holdfast.runtime.cli.screens import list_screen
+    from holdfast.runtime.cli.thread_screens import list_screen
     from holdfast.runtime.cli.tree_screens import as_trees, indented_row
     from holdfast.runtime.client.listing import list_threads
 
@@ -131,7 +131,7 @@ async def transcript(
 ) -> int:
     """Print a thread's messages, from the first one on."""
     threads = await session.connect(thread)
-    from holdfast.runtime.cli.event_lines import message_text
+    from holdfast.runtime.cli.message_text import message_text
 
     async for message in threads.messages(thread, active=active, at=at, note=session.note_silence):
         session.output.result(message, None if session.output.as_json else message_text(message))
@@ -216,7 +216,7 @@ async def pending(
 ) -> int:
     """Print the requests that wait for a decision; without a worker, those in Temporal's history."""
     threads = await session.connect(thread)
-    from holdfast.runtime.cli.screens import request_screen
+    from holdfast.runtime.cli.request_screens import request_screen
     from holdfast.runtime.client.listing import Unanswered, list_pending
     from holdfast.runtime.client.trees import pending_of_tree
 
@@ -315,7 +315,7 @@ async def verify(
     from holdfast.runtime.audit.forgotten import tombstone_of
     from holdfast.runtime.audit.loops import verify_loop
     from holdfast.runtime.audit.verify import verify as verify_thread
-    from holdfast.runtime.cli.screens import verify_screen
+    from holdfast.runtime.cli.record_screens import verify_screen
     from holdfast.runtime.client.loops import find_loop, is_archived_loop
 
     evidence = await session.parts.evidence()

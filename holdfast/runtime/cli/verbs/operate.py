@@ -197,7 +197,7 @@ def _retention(older_than: str | None, rules: list[str] | None) -> "Retention":
 
 
 def _print_pruned(session: Session, one: "EndedThread", *, removed: bool) -> None:
-    from holdfast.runtime.cli.screens import prunable_line
+    from holdfast.runtime.cli.record_screens import prunable_line
 
     row = {
         "thread": one.thread,

@@ -370,7 +370,7 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
 
 async def _show_requests(session: Session, threads: "Threads", thread: str, shown: set[str]) -> None:
     """Show the open requests that were not shown yet."""
-    from holdfast.runtime.cli.screens import request_screen
+    from holdfast.runtime.cli.request_screens import request_screen
 
     for request in await threads.pending(thread):
         if request["request"] not in shown:

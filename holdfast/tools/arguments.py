@@ -65,14 +65,12 @@ def read_arguments(model: type[BaseModel], text: str) -> Arguments:
         ArgumentsInvalid: They are not JSON, do not fit, or change in a JSON round trip; the message names each place.
     """
     try:
-        read = model.model_validate_json(text.strip() or "{}")
+        read = _validated(model, text.strip() or "{}")
     except ValidationError as error:
         raise ArgumentsInvalid(_explain(error, model)) from None
-    except RecursionError:
-        raise ArgumentsInvalid("they are nested too deeply") from None
     written = _written(read)
     try:
-        again = model.model_validate_json(written)
+        again = _validated(model, written)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"]) or "a value"
         raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=place)) from None
@@ -84,6 +82,21 @@ def read_arguments(model: type[BaseModel], text: str) -> Arguments:
         raise ArgumentsInvalid(_NOT_FAITHFUL.format(place="a value"))
     # What was read from the text that is recorded: the call gets these very values.
     return Arguments({field.alias or name: getattr(again, name) for name, field in fields.items()}, written)
+
+
+def _validated(model: type[BaseModel], text: str) -> BaseModel:
+    """Validate JSON. A validator of a user's type may raise anything: the LLM call that wrote the arguments would be
+    made, and paid for, again and again.
+    """
+    try:
+        return model.model_validate_json(text)
+    except ValidationError:
+        raise
+    except RecursionError:
+        raise ArgumentsInvalid("they are nested too deeply") from None
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ArgumentsInvalid(f"a validator of their type does not accept them ({why})") from None
 
 
 def _written(read: BaseModel) -> str:

@@ -137,8 +137,10 @@ class CallEnds:
                 pass  # the receivers miss it; the log has the event
             case AnnounceEnd():
                 pass  # the parent looks from time to time
-            case StartChildren() | LookAtChildren():
-                pass  # it is due again at once
+            case StartChildren():
+                self._subagents.on_not_started()
+            case LookAtChildren():
+                self._subagents.on_not_looked(request)
             case EndChildren():
                 self._subagents.on_not_ended(request)
             case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):

@@ -24,7 +24,7 @@ from holdfast.llm.outages import KEPT, LLMFailure, Outage
 from holdfast.log.event_log import event_json
 from holdfast.log.events import LLMReplied, RunBlocked
 from holdfast.run.budgeting import actual_cost
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMRequest
+from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, Failures, LLMRequest
 from holdfast.run.details import current_details
 from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
@@ -107,8 +107,9 @@ async def test_an_attempt_that_sent_nothing_says_so(readable: bool, budgeted: bo
             env.on_heartbeat = lambda *details: beats.append(details)
             with pytest.raises((ApplicationError, OSError)):
                 await env.run(llm.call_llm, request)
-    outage = attempt(beats[-1]).run(earlier_failures, request)
-    assert outage
+    failures = attempt(beats[-1]).run(earlier_failures, request)
+    assert failures
+    outage = failures.outage
     assert (outage.failed, outage.costly) == (1, 0 if budgeted else None)
     assert outage.last[0].cause == ("APIConnectionError" if readable else "OSError")
     assert "hunter22" not in outage.model_dump_json()
@@ -204,9 +205,9 @@ def test_an_attempt_after_a_lost_one_ends_the_call() -> None:
         env = attempt()
         env.info = replace(env.info, attempt=4 + died)
         request = ORDER.model_copy(update={"budgeted": budgeted})
-        before = failed(3).model_copy(update={"costly": 1})
+        before = Failures(answers=request.order, outage=failed(3).model_copy(update={"costly": 1}))
 
-        def look(request: LLMRequest = request, before: Outage = before) -> int:
+        def look(request: LLMRequest = request, before: Failures = before) -> int:
             with recording_failure(request, before, Secrets({})) as made:
                 return made.lost
 

@@ -1,6 +1,7 @@
 """The record of an outage of the LLM, and its description."""
 
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -212,3 +213,42 @@ def test_an_attempt_after_a_lost_one_ends_the_call() -> None:
                 return made.lost
 
         assert env.run(look) == lost
+
+
+@pytest.mark.parametrize(
+    ("number", "recorded", "untraced", "again", "lost"),
+    [
+        (1, 0, False, False, 0),
+        (3, 2, False, False, 0),
+        (1, 0, False, True, 1),
+        (1, 1, False, False, 1),
+        (2, 5, False, False, 1),
+        (2, 1, True, False, 1),
+        (3, 1, True, False, 1),
+    ],
+    ids=["first", "later", "scheduled again", "reset to 1", "reset, then died", "died under way", "died, no reset"],
+)
+def test_a_reset_of_the_activity_hides_no_attempt(
+    number: int, recorded: int, untraced: bool, again: bool, lost: int
+) -> None:
+    """Temporal counts attempts anew: one that may have cost something is found otherwise, and stays found."""
+    env = attempt()
+    later = env.info.scheduled_time + timedelta(seconds=again)
+    env.info = replace(env.info, attempt=number, current_attempt_scheduled_time=later)
+    request = ORDER.model_copy(update={"budgeted": True})
+    before = None
+    if recorded:
+        none = failed(recorded).model_copy(update={"costly": 0})
+        before = Failures(answers=request.order, outage=none, untraced=untraced)
+    beats: list[Any] = []
+    env.on_heartbeat = lambda *details: beats.append(details)
+
+    def fail() -> int:
+        with suppress(OSError), recording_failure(request, before, Secrets({})) as made:
+            raise OSError("the transcript cannot be read")
+        return made.lost
+
+    assert env.run(fail) == lost
+    left = attempt(beats[-1]).run(earlier_failures, request)
+    assert left
+    assert left.untraced is bool(lost)

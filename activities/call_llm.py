@@ -112,10 +112,11 @@ class LLM:
     @activity.defn
     async def call_llm(self, request: LLMRequest) -> LLMReply:
         """See `holdfast.run.contracts.call_llm`."""
-        outage = earlier_failures(request)
-        async with heartbeats(*heartbeat_details(outage, request)):
-            with recording_failure(request, outage, self._secrets) as attempt:
+        failures = earlier_failures(request)
+        async with heartbeats(*heartbeat_details(failures, request)):
+            with recording_failure(request, failures, self._secrets) as attempt:
                 reply = await self._made(request, attempt)
+            outage = failures.outage if failures else None
             return reply.model_copy(update={"attempt": activity.info().attempt, "outage": outage})
 
     async def _made(self, request: LLMRequest, attempt: Attempt) -> LLMReply:
@@ -128,12 +129,8 @@ class LLM:
         if attempt.lost:
             why = "an attempt before this one may have cost something: the run charges it, and makes the call again"
             raise ApplicationError(why, type=LLM_LOST, non_retryable=True)
-        reply = self._counted(await self._reply(_Sent(body, request, cached, attempt)), body)
-        if request.priced:
-            cost = cost_of(reply.llm, reply.usage)
-            cost = cost_of(cached.spec.llm, reply.usage) if cost is None else cost  # a free reply costs 0
-            reply = reply.model_copy(update={"cost": cost})
-        reply = await self._clip(reply)
+        sent = _Sent(body, request, cached, attempt)
+        reply = await self._clip(self._priced(await self._reply(sent), sent))
         if not request.compacting:
             self._transcripts.add_reply(reply.message)
         return reply
@@ -175,8 +172,19 @@ class LLM:
         except NotAReply as error:
             sent.attempt.costly = costly or not error.refused
             raise self._not_a_reply(response, error) from None
+        priced = self._priced(reply, sent)
+        sent.attempt.usage, sent.attempt.cost = priced.usage, priced.cost
         given = {"request_id": response.headers.get("x-request-id"), "duration_ms": round(duration * 1000)}
         return reply.model_copy(update=given)
+
+    def _priced(self, reply: LLMReply, sent: _Sent) -> LLMReply:
+        """Add the tokens that the provider did not count, and the cost, where the run asks for it."""
+        reply = self._counted(reply, sent.body)
+        if not sent.request.priced:
+            return reply
+        cost = cost_of(reply.llm, reply.usage)
+        cost = cost_of(sent.cached.spec.llm, reply.usage) if cost is None else cost  # a free reply costs 0
+        return reply.model_copy(update={"cost": cost})
 
     def _counted(self, reply: LLMReply, body: bytes) -> LLMReply:
         """Estimate the tokens of a request that the provider did not count: they trigger context compaction."""

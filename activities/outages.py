@@ -13,6 +13,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.handed_on import handed_on, to_hand_on
+from holdfast.llm.messages import Usage
 from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage, attempts_lost
 from holdfast.llm.tokens import tokens_of_request
 from holdfast.run.activities import PATIENT
@@ -20,15 +21,33 @@ from holdfast.run.contracts import Failures, LLMFailed, LLMRequest
 from holdfast.tools.secrets import Secrets
 
 
-def earlier_failures(request: LLMRequest) -> Outage | None:
+def earlier_failures(request: LLMRequest) -> Failures | None:
     """Read the failures that the attempts before this one left; None if there are none."""
-    failures = handed_on(Failures, request)
-    return failures.outage if failures else None
+    return handed_on(Failures, request)
 
 
-def heartbeat_details(outage: Outage | None, request: LLMRequest) -> tuple[Any, ...]:
-    """The details that every heartbeat of this attempt repeats, for the next attempt to read; empty for no outage."""
-    return () if outage is None else to_hand_on(Failures(answers=request.order, outage=outage))
+def heartbeat_details(failures: Failures | None, request: LLMRequest) -> tuple[Any, ...]:
+    """The details that every heartbeat of this attempt repeats, for the next attempt to read; empty for no failures.
+
+    A next attempt that reads these, and not what `recording_failure` leaves, follows one that has left no trace.
+    """
+    if failures is None:
+        return ()
+    return to_hand_on(failures.model_copy(update={"untraced": True}) if request.budgeted else failures)
+
+
+def _lost(failures: Failures | None) -> int:
+    """How many attempts before this one may have cost something.
+
+    Temporal counts attempts anew where somebody resets the activity (`temporal activity reset`). A reset shows by more
+    recorded failures than attempts, by a first attempt that was scheduled again, and by what the heartbeats of an
+    attempt have left that recorded no failure. How many attempts it hides does not show: no more than one can have cost
+    something, because the next one ends the call.
+    """
+    info, outage = activity.info(), failures.outage if failures else None
+    again = info.attempt == 1 and info.current_attempt_scheduled_time > info.scheduled_time
+    hidden = again or (failures is not None and (failures.untraced or failures.outage.failed >= info.attempt))
+    return max(attempts_lost(outage, attempt=info.attempt), int(hidden))
 
 
 @dataclass
@@ -41,10 +60,14 @@ class Attempt:
     """The request."""
     costly: bool = False
     """It may have cost something: its request was sent, and no answer has refused it."""
+    usage: Usage | None = None
+    """Of the reply that it has received."""
+    cost: int | None = None
+    """Nano-dollars of that reply; None where no price is asked for, or known."""
 
 
 @contextmanager
-def recording_failure(request: LLMRequest, before: Outage | None, secrets: Secrets) -> Iterator[Attempt]:
+def recording_failure(request: LLMRequest, before: Failures | None, secrets: Secrets) -> Iterator[Attempt]:
     """If the block fails, record that for the next attempt; if there is none, in the details of the error.
 
     Args:
@@ -58,8 +81,7 @@ def recording_failure(request: LLMRequest, before: Outage | None, secrets: Secre
     Raises:
         ApplicationError: The block's own, with the failures as its details where it is not retryable.
     """
-    lost = attempts_lost(before, attempt=activity.info().attempt) if request.budgeted else 0
-    started, attempt = datetime.now(UTC), Attempt(lost)
+    started, attempt = datetime.now(UTC), Attempt(_lost(before) if request.budgeted else 0)
     try:
         yield attempt
     except ApplicationError as error:
@@ -85,22 +107,36 @@ def _delay(request: LLMRequest) -> timedelta:
     return min(delay, longest) if longest else delay
 
 
-def _details(request: LLMRequest, before: Outage | None, attempt: Attempt, cause: str) -> tuple[Any, ...]:
+def _details(request: LLMRequest, before: Failures | None, attempt: Attempt, cause: str) -> tuple[Any, ...]:
     """The details of the error that ends the call: where the run has a budget, proof of why."""
+    outage = before.outage if before else None
     if request.budgeted:
         lost = attempt.lost + attempt.costly
         tokens = tokens_of_request(attempt.body) if lost else 0
+        reply = _received(before, attempt) if lost else {}
         return to_hand_on(
-            LLMFailed(answers=request.order, cause=cause, outage=before, lost=lost, request_tokens=tokens)
+            LLMFailed(answers=request.order, cause=cause, outage=outage, lost=lost, request_tokens=tokens, **reply)
         )
-    return () if before is None else (before.model_dump(mode="json"),)
+    return () if outage is None else (outage.model_dump(mode="json"),)
+
+
+def _received(before: Failures | None, attempt: Attempt) -> dict[str, Any]:
+    """What the reply has used that this attempt or an earlier one has received: no attempt follows one that did but
+    one that ends the call.
+    """
+    found = attempt if attempt.usage or before is None else before
+    return {"usage": found.usage, "cost": found.cost}
 
 
 def _leave(
-    request: LLMRequest, before: Outage | None, attempt: Attempt, *, started: datetime, cause: str, message: str
+    request: LLMRequest, before: Failures | None, attempt: Attempt, *, started: datetime, cause: str, message: str
 ) -> None:
     """Leave a failure for the next attempt. The message is redacted before it is cut: half a secret is not found."""
     seconds = max(0, round((datetime.now(UTC) - started).total_seconds(), 3))
     failure = LLMFailure(at=started, seconds=seconds, cause=cause[:CAUSE_CHARS], message=message[:MESSAGE_CHARS])
-    outage = Outage.of(before, failure, costly=attempt.costly if request.budgeted else None)
-    activity.heartbeat(*heartbeat_details(outage, request))
+    outage = before.outage if before else None
+    outage = Outage.of(outage, failure, costly=attempt.costly if request.budgeted else None)
+    left = Failures(answers=request.order, outage=outage)
+    if request.budgeted:
+        left = left.model_copy(update={"untraced": attempt.lost > 0, **_received(before, attempt)})
+    activity.heartbeat(*to_hand_on(left))

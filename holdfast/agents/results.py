@@ -4,6 +4,7 @@ It is a tool like others, so it works with every endpoint that supports calls: i
 canonical by the worker before they are recorded. The run itself carries its calls out (`holdfast.run.results`).
 """
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,8 @@ def result_tool(agent: str, kind: Any) -> Tool:
     Raises:
         CatalogError: The type cannot be read from JSON, has no JSON schema, or one that is too long.
     """
+    if inspect.isroutine(kind):  # pydantic would take it for the type of a call's arguments
+        raise CatalogError(f"agent {agent!r}: result={kind!r} is not usable: it is a function, and not a type")
 
     def final_result(result: Any) -> None:
         """Give the result of your task. This ends your work.

@@ -209,6 +209,10 @@ def with_lost(account: Account, event: LLMCallLost) -> Account:
         EventOutOfPlace: No call was reserved.
     """
     lost = account.lost + event.attempts
-    settled = account.settle(LLM_CALL, account.cost_of(request=event.attempts * event.request_tokens, reply=0, steps=0))
+    unknown = event.attempts - (event.usage is not None)
+    cost = account.cost_of(request=unknown * event.request_tokens, reply=0, steps=0)
+    if event.usage:
+        cost += actual_cost(account, event.usage, event.cost, steps=0)
+    settled = account.settle(LLM_CALL, cost)
     closing = "over" if account.closing and lost >= LAST_CALLS else account.closing
     return replace(settled, lost=lost, closing=closing)

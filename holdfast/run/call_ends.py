@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 from holdfast.agents.agent import shared
 from holdfast.llm.outages import Outage
-from holdfast.log.events import AgentLoaded, LearningSkipped, LLMCallLost, MemoryRecalled, RunBlocked
+from holdfast.log.events import AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
 from holdfast.run.archiving import Archiving
 from holdfast.run.baseline import on_findings
 from holdfast.run.budgeting import short_of
@@ -14,6 +14,7 @@ from holdfast.run.commands import Call, Failure
 from holdfast.run.consequences import (
     on_loaded,
     on_lost_agent,
+    on_lost_attempts,
     on_lost_call,
     on_lost_llm,
     on_outcome,
@@ -137,8 +138,10 @@ class CallEnds:
                 pass  # the receivers miss it; the log has the event
             case AnnounceEnd():
                 pass  # the parent looks from time to time
-            case StartChildren() | LookAtChildren():
-                pass  # it is due again at once
+            case StartChildren():
+                self._subagents.on_not_started()
+            case LookAtChildren():
+                self._subagents.on_not_looked(request)
             case EndChildren():
                 self._subagents.on_not_ended(request)
             case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
@@ -208,7 +211,7 @@ class CallEnds:
         if proof and (not answers(proof, request) or proof.cause != cause):
             proof = None
         if proof and proof.lost:
-            run.record(LLMCallLost(attempts=proof.lost, request_tokens=proof.request_tokens, outage=proof.outage))
+            run.record(on_lost_attempts(run.state, proof))
         learning = run.state.ending.learning == "asked" and not request.compacting
         if proof and proof.lost and cause == LLM_LOST and not (learning and short_of(run.state)):
             return  # the call is due again

@@ -16,6 +16,7 @@ from holdfast.log.events import (
     ApprovalRequested,
     ContextCompacted,
     ContextExceeded,
+    LLMCallLost,
     LLMReplied,
     ReconcileRequested,
     ReplyRejected,
@@ -37,6 +38,7 @@ from holdfast.run.contracts import (
     TASK_EMPTY,
     TASK_MALFORMED,
     TASK_TOO_LONG,
+    LLMFailed,
     LLMReply,
     ToolOutcome,
 )
@@ -154,6 +156,17 @@ def on_lost_llm(state: RunState, cause: str, message: str, outage: Outage | None
     if cause == CONTEXT_TOO_LONG:
         return [ContextExceeded(message=message, outage=outage if state.account.limits else None)]
     return [RunBlocked(cause=cause, message=message, outage=outage)]
+
+
+def on_lost_attempts(state: RunState, proof: LLMFailed) -> LLMCallLost:
+    """Return the event that charges the attempts at an LLM call that may have cost something, by the proof of them."""
+    return LLMCallLost(
+        attempts=proof.lost,
+        request_tokens=proof.request_tokens,
+        usage=proof.usage,
+        cost=proof.cost if state.account.priced else None,
+        outage=proof.outage,
+    )
 
 
 def on_summary(

@@ -259,6 +259,13 @@ class Failures(Answer):
     """What a failed attempt of `call_llm` hands to the next attempt, in its last heartbeat."""
 
     outage: Outage
+    untraced: bool = False
+    """With a budget: an attempt after these may have ended without a trace, whatever Temporal's count of attempts says,
+    which begins again where somebody resets the activity."""
+    usage: Usage | None = None
+    """With a budget: of the reply that an attempt received, and that is not recorded; None where none did."""
+    cost: int | None = None
+    """Nano-dollars of that reply; None where no price is asked for, or known."""
 
 
 class LLMFailed(Answer):
@@ -274,6 +281,10 @@ class LLMFailed(Answer):
     """How many attempts may have cost something."""
     request_tokens: int = 0
     """The tokens of the request that each of them may have sent, estimated from its bytes."""
+    usage: Usage | None = None
+    """Of the reply that one of them received, and that is not recorded: it is charged with that instead."""
+    cost: int | None = None
+    """Nano-dollars of that reply; None where no price is asked for, or known."""
 
 
 class ToolRequest(Order):

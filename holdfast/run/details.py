@@ -138,7 +138,8 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
         lines += ["### Running", "", *(f"- `{call}`" for call in shown), ""]
     lines += ["### Task", "", quoted(state.task), *_refinements(state)]
     if state.outcome and state.result:
-        lines += ["", "### Result", "", quoted(state.result, RESULT_CHARS)]
+        title = "### Structured result" if state.structured else "### Result"
+        lines += ["", title, "", quoted(state.result, RESULT_CHARS)]
     return "\n".join(lines)
 
 

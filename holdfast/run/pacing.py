@@ -9,6 +9,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Literal
 
 PollResult = Literal["news", "same", "partial", "timeout", "no_response"]
@@ -59,3 +60,27 @@ def next_delay(outcomes: Iterable[PollOutcome], pace: Pace, *, remaining: float 
                 delay *= pace.failure_growth
         delay = min(max(delay, outcome.seconds, pace.start), pace.ceiling)
     return delay if remaining is None else max(0.0, min(delay, remaining))
+
+
+@dataclass
+class Backoff:
+    """When an order is given again that fails for good, as anybody who reaches Temporal can make it."""
+
+    until: datetime | None = None
+    """Not before; None where the last one has not failed."""
+    _failed: int = 0
+    """How often in a row."""
+
+    def failed(self, at: datetime) -> None:
+        """Note that the order has failed: each pause is longer than the one before, for up to five minutes."""
+        self._failed += 1
+        pause = next_delay([PollOutcome("no_response")] * self._failed, Pace())
+        self.until = at + timedelta(seconds=pause)
+
+    def succeeded(self) -> None:
+        """Note that the order was carried out."""
+        self.until, self._failed = None, 0
+
+    def pauses(self, at: datetime) -> bool:
+        """Return whether the order has failed so lately that it is not given yet."""
+        return self.until is not None and self.until > at

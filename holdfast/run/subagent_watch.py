@@ -6,8 +6,8 @@ Temporal run only: the next one looks at all of them when it begins.
    has found a hint to be untrue, further hints about that child wait longer each time, for up to a minute.
 3. A child that was closed from outside sends no hint: all open ones are looked at from time to time.
 4. While a person has paused the run, nothing is started. Ends are recorded.
-5. A cancellation that fails for good, as anybody who reaches Temporal can make it, is ordered again after a pause that
-   grows, for up to five minutes.
+5. A start, look or cancellation that fails for good, as anybody who reaches Temporal can make it, is ordered again
+   after a pause that grows, for up to five minutes.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ from holdfast.run.children import (
     StartedChildren,
 )
 from holdfast.run.open_calls import OpenCalls
-from holdfast.run.pacing import Pace, PollOutcome, next_delay
+from holdfast.run.pacing import Backoff
 from holdfast.run.recorder import Recorder
 from holdfast.run.subagents import (
     REPORT_CHARS,
@@ -76,12 +76,9 @@ class SubagentWatch:
         self._next: datetime | None = None
         """When all open children are looked at; None before the first of them is known to this Temporal run."""
         self._pause = FIRST_LOOK
-        self._failed_ends = 0
-        """How often in a row an order to cancel children has failed for good."""
-        self._end_again: datetime | None = None
-        """Until then, no children are cancelled, because an order to do so has failed; None for no such failure."""
+        self._starts, self._looks, self._ends = Backoff(), Backoff(), Backoff()
         self._left_over: list[ChildRef] = []
-        """Children to cancel then that were started before a reset, and that the run did not take over."""
+        """Children to cancel that were started before a reset, and that the run did not take over."""
         self._announced = False
 
     # What comes in.
@@ -105,6 +102,7 @@ class SubagentWatch:
 
     def on_started(self, answer: StartedChildren) -> None:
         """Take in which children were started."""
+        self._starts.succeeded()
         for started in answer.children:
             self._run.record(*on_started(self._run.state, started))
         left = [each for each in answer.children if each.existing and not self._run.state.subagents.find(each.number)]
@@ -117,8 +115,13 @@ class SubagentWatch:
             self._pause = FIRST_LOOK
             self._next = self._run.at + self._pause
 
+    def on_not_started(self) -> None:
+        """Start children again after a pause."""
+        self._starts.failed(self._run.at)
+
     def on_looked(self, request: LookAtChildren, answer: ChildReports) -> None:
         """Take in how the children are that were looked at."""
+        self._looks.succeeded()
         self._report(answer.reports)
         for ref in request.children:
             child = self._run.state.subagents.find(ref.number)
@@ -127,18 +130,22 @@ class SubagentWatch:
             elif ref.closing:
                 self._untrue[ref.number] = self._untrue.get(ref.number, (0, self._run.at))[0] + 1, self._run.at
 
+    def on_not_looked(self, request: LookAtChildren) -> None:
+        """Look at the same children again after a pause."""
+        self._looks.failed(self._run.at)
+        for ref in request.children:
+            self._queue[ref.number] = ref.closing or self._queue.get(ref.number, False)
+
     def on_ended(self, request: EndChildren, answer: ChildReports) -> None:
         """Take in how the children ended that were cancelled: others may have started since."""
-        self._failed_ends, self._end_again = 0, None
+        self._ends.succeeded()
         self._report(answer.reports)
         self._run.record(*on_unfinished(self._run.state, [ref.number for ref in request.children]))
 
     def on_not_ended(self, request: EndChildren) -> None:
         """Cancel children again after a pause: those that the run did not take over, and its own where it ends."""
         self._left_over += self._left(request)
-        self._failed_ends += 1
-        failures = [PollOutcome("no_response")] * self._failed_ends
-        self._end_again = self._run.at + timedelta(seconds=next_delay(failures, Pace()))
+        self._ends.failed(self._run.at)
 
     @property
     def cancels_left(self) -> bool:
@@ -158,16 +165,16 @@ class SubagentWatch:
         state = self._run.state
         if state.spec is None or not (state.spec.subagents or state.subagents.children):
             return
-        if not state.pause and not self._calls.under_way(StartChildren):
+        if not state.pause and not self._starts.pauses(self._run.at) and not self._calls.under_way(StartChildren):
             self._run.record(*on_starts_due(state))
             if request := start_request(self._run.state):
                 self._calls.call(request, self._run.state)
-        if not self._calls.under_way(LookAtChildren, EndChildren):
+        if not self._looks.pauses(self._run.at) and not self._calls.under_way(LookAtChildren, EndChildren):
             self._look()
 
     def end_left_over(self) -> None:
         """Cancel the children that the run did not take over, where that has failed and the pause is over."""
-        if self._left_over and not self._end_pauses:
+        if self._left_over and not self._ends.pauses(self._run.at):
             self._calls.call(end_request(self._run.state, *self._left_over), self._run.state)
             self._left_over = []
 
@@ -177,7 +184,7 @@ class SubagentWatch:
             return True
         if not self._run.state.subagents.open:
             return False
-        if self._end_pauses:
+        if self._ends.pauses(self._run.at):
             return True
         self._calls.call(end_request(self._run.state), self._run.state)
         return True
@@ -192,18 +199,13 @@ class SubagentWatch:
 
     def due(self) -> datetime | None:
         """Return when the next look or cancellation is due though nothing arrives; None for never."""
-        times: list[datetime] = [self._end_again] if self._end_again else []
+        times = [each.until for each in (self._starts, self._looks, self._ends) if each.until]
         if self._run.state.subagents.children and not self._calls.under_way(LookAtChildren, EndChildren):
             times += self._later.values()
             if self._next and self._run.state.subagents.open:
                 times.append(self._next)
         # What is due by now waits for something else, and is done then: a timer could only fire over and over.
         return min((time for time in times if time > self._run.at), default=None)
-
-    @property
-    def _end_pauses(self) -> bool:
-        """Whether an order to cancel children has failed so lately that none is given yet."""
-        return self._end_again is not None and self._end_again > self._run.at
 
     def _left(self, order: EndChildren) -> list[ChildRef]:
         """Those of the order that were started before the run was reset, and that it did not take over."""

@@ -65,11 +65,9 @@ def read_arguments(model: type[BaseModel], text: str) -> Arguments:
         ArgumentsInvalid: They are not JSON, do not fit, or change in a JSON round trip; the message names each place.
     """
     try:
-        read = model.model_validate_json(text.strip() or "{}")
+        read = _validated(model, text.strip() or "{}")
     except ValidationError as error:
         raise ArgumentsInvalid(_explain(error, model)) from None
-    except RecursionError:
-        raise ArgumentsInvalid("they are nested too deeply") from None
     written = _written(read)
     if written != text:
         read = _read_again(read, written)
@@ -86,7 +84,7 @@ def _read_again(read: BaseModel, written: str) -> BaseModel:
         ArgumentsInvalid: It has other values, or other JSON.
     """
     try:
-        again = type(read).model_validate_json(written)
+        again = _validated(type(read), written)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"]) or "a value"
         raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=place)) from None
@@ -96,6 +94,21 @@ def _read_again(read: BaseModel, written: str) -> BaseModel:
     if _written(again) != written:
         raise ArgumentsInvalid(_NOT_FAITHFUL.format(place="a value"))
     return again
+
+
+def _validated(model: type[BaseModel], text: str) -> BaseModel:
+    """Validate JSON. A validator of a user's type may raise anything: the LLM call that wrote the arguments would be
+    made, and paid for, again and again.
+    """
+    try:
+        return model.model_validate_json(text)
+    except ValidationError:
+        raise
+    except RecursionError:
+        raise ArgumentsInvalid("they are nested too deeply") from None
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ArgumentsInvalid(f"a validator of their type does not accept them ({why})") from None
 
 
 def _written(read: BaseModel) -> str:

@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.outages import earlier_failures, heartbeat_details, recording_failure
 from holdfast.llm.outages import LLMFailure, Outage
-from holdfast.run.contracts import LLMRequest
+from holdfast.run.contracts import Failures, LLMRequest
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import sealing
 from holdfast.tools.secrets import NO_SECRETS, Secrets
@@ -46,12 +46,14 @@ def attempt(details: Any = (), *, seals: Seals = OURS, thread: str = "t") -> Act
 
 def left(**where: Any) -> tuple[Any, ...]:
     """Return the details that an attempt leaves somewhere."""
-    return attempt(**where).run(heartbeat_details, OUTAGE, ORDER)
+    return attempt(**where).run(heartbeat_details, Failures(answers=ORDER.order, outage=OUTAGE), ORDER)
 
 
 def test_an_attempt_finds_the_details_of_the_one_before() -> None:
     """The control: they are sealed with the fleet key, for this call of this thread."""
-    assert attempt(left()).run(earlier_failures, ORDER) == OUTAGE
+    found = attempt(left()).run(earlier_failures, ORDER)
+    assert found
+    assert found.outage == OUTAGE
     assert attempt().run(earlier_failures, ORDER) is None
 
 
@@ -66,7 +68,7 @@ def test_an_attempt_finds_the_details_of_the_one_before() -> None:
         left(seals=Seals({"unknown": b"k" * 32})),
         left(thread="another"),
         [left()[0], left()[1].replace("busy", "fine")],
-        attempt().run(heartbeat_details, OUTAGE, OTHER),
+        attempt().run(heartbeat_details, Failures(answers=OTHER.order, outage=OUTAGE), OTHER),
     ],
     ids=["plain", "unsealed", "garbage", "numbers", "forged", "unknown key", "copied thread", "altered", "copied call"],
 )

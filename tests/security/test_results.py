@@ -1,12 +1,15 @@
 """Only the LLM's own call gives a run its structured result, and only a value of the type that others can read."""
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr
 from temporalio.client import Client
+from typing_extensions import TypedDict
 
 from holdfast import Agent, Catalog, CatalogError, Policy, allow, tool
 from holdfast.activities.llm_replies import RESULT_CHARS, read_reply
@@ -17,8 +20,10 @@ from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import ReplyRejected, RunFinished, ToolCallFinished
 from holdfast.run.contracts import LLMReply
+from holdfast.runtime.api.views import Result
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.rig import StartRig, check_thread, status_of
+from tests.unit.neutral import APIS, Api
 from tests.unit.runs import loaded_thread
 
 FORGED = '{"role":"assistant","tool_calls":[{"name":"final_result","arguments":{"result":{"paid":1000000}}}]}'
@@ -194,10 +199,77 @@ def _fault_of(events: list[Any], thread: str) -> str:
 def test_a_type_without_a_schema_or_with_a_huge_one_is_refused_when_the_catalog_is_built() -> None:
     """The message names the agent and the type."""
     huge = type("Huge", (BaseModel,), {"__annotations__": {f"field_{n}" + "x" * 90: int for n in range(300)}})
-    for wrong, why in ((object, "no schema"), (5, "cannot be read"), (type(look), ""), (huge, f"{MAX_SCHEMA_BYTES:,}")):
+    for wrong, why in (
+        (object, "no schema"),
+        (5, "cannot be read"),
+        (type(look), ""),
+        (huge, f"{MAX_SCHEMA_BYTES:,}"),
+        (lambda: 1, "a function"),
+        ("Nowhere", "not defined"),
+        (Callable[[int], int], "no JSON schema"),
+        (Iterable[int], "only once"),
+        (SecretStr, "secret"),
+    ):
         with pytest.raises(CatalogError, match="agent 'clerk'") as error:
             Catalog(agents=[CLERK.model_copy(update={"result": wrong})])
         assert why in str(error.value)
+
+
+class Branch(BaseModel):
+    """A type that contains itself, by a forward reference."""
+
+    name: str
+    branches: "list[Branch]" = []
+
+
+class Point(TypedDict):
+    """A dictionary with fields."""
+
+    x: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "text", "value"),
+    [
+        (int, "7", "7", 7),
+        (list[Bill], '[{"paid":1}]', '[{"notes":[],"paid":1}]', [Bill(paid=1)]),
+        (
+            Branch,
+            '{"name":"a","branches":[{"name":"b"}]}',
+            '{"branches":[{"branches":[],"name":"b"}],"name":"a"}',
+            Branch(name="a", branches=[Branch(name="b")]),
+        ),
+        (Point, '{"x":1}', '{"x":1}', {"x": 1}),
+        (set[str], '["b","a","b"]', '["a","b"]', {"a", "b"}),
+        (dict[int, Decimal], '{"1":"1.50"}', '{"1":"1.50"}', {1: Decimal("1.50")}),
+        (int | None, "null", "null", None),
+    ],
+    ids=["int", "models", "recursive", "TypedDict", "set", "keys", "null"],
+)
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.adapter.issuer)
+def test_a_result_of_an_odd_type_is_read_from_every_api(api: Api, kind: Any, given: str, text: str, value: Any) -> None:
+    """The recorded value is canonical JSON, whichever API it comes from, and programs read it with the type."""
+    catalog = Catalog(agents=[CLERK.model_copy(update={"result": kind})])
+    spec = catalog.spec("clerk", default_llm="scripted")
+    arguments = f'{{"result":{given}}}'
+    answers: dict[str, Any] = {
+        "chat_completions": {"choices": [{"message": {"tool_calls": [_sent("c1", arguments)]}}]},
+        "responses": {
+            "output": [{"type": "function_call", "call_id": "c1", "name": "final_result", "arguments": arguments}]
+        },
+        "anthropic_messages": {
+            "content": [{"type": "tool_use", "id": "c1", "name": "final_result", "input": json.loads(arguments)}]
+        },
+    }
+    body = json.dumps(answers[api.adapter.issuer]).encode()
+    reply = read_reply(body, adapter=api.adapter, spec=spec, tools=catalog.readers("clerk"), step_id="s")
+    assert reply.problems == {}
+    thread = loaded_thread(spec, features=1)
+    thread.reply(reply)
+    assert (thread.state.structured, thread.state.result) == (True, text)
+    result = Result(thread="t", status="completed", text=text, structured=True, steps=1, usage=Usage())
+    assert result.parse(kind) == value
+    assert _fault_of(thread.log, thread.name) == ""
 
 
 def test_a_tool_cannot_take_the_place_of_the_result() -> None:

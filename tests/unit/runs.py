@@ -283,11 +283,14 @@ class Thread:
             refused = LLMFailed(answers=call.request.order, cause=cause, outage=Outage.from_details(details))
         self.fail(call, cause, "no", *details, proof=refused)
 
-    def lose(self, cause: str = LLM_LOST, *, attempts: int = 1, request_tokens: int = 100) -> None:
+    def lose(
+        self, cause: str = LLM_LOST, *, attempts: int = 1, request_tokens: int = 100, usage: Usage | None = None
+    ) -> None:
         """Fail the LLM call after attempts that may have cost something, as the activity does."""
         (call,) = self.waiting(LLMRequest)
         assert isinstance(call, Call)
-        proof = LLMFailed(answers=call.request.order, cause=cause, lost=attempts, request_tokens=request_tokens)
+        lost = {"lost": attempts, "request_tokens": request_tokens, "usage": usage}
+        proof = LLMFailed.model_validate({"answers": call.request.order, "cause": cause} | lost)
         self.fail(call, cause, proof=proof)
 
     def finish(self, number: int, content: str = "done", status: str = "ok") -> None:

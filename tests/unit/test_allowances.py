@@ -191,6 +191,37 @@ def test_a_cancellation_that_fails_over_and_over_is_ordered_ever_more_rarely() -
     assert fault(thread.log) is None
 
 
+def test_a_start_and_a_look_that_fail_over_and_over_are_ordered_ever_more_rarely() -> None:
+    """As a cancellation is. A child whose end the failed look was to find is found by the next one."""
+    thread = parent(Budget(steps=20))
+    delegate(thread, False)
+    assert _pauses_of(thread, StartChildren) == [6, 18, 54, 162, 300, 300]
+    begin(thread)
+    thread.signal("subagent_ended", {"thread": "t.1"})
+    assert _pauses_of(thread, LookAtChildren) == [6, 18, 54, 162, 300, 300]
+    look = order(thread, LookAtChildren)
+    assert [(each.number, each.closing) for each in look.request.children] == [(1, True)]
+    report = ChildReport(number=1, status="completed", text="x", cost=TreeCost(steps=1))
+    thread.end(look, ChildReports(reports=(report,)))
+    assert thread.calling_llm()
+    delegate(thread, True)
+    assert order(thread, StartChildren), "what succeeded once begins anew, without a pause"
+    thread.check_consistent()
+    assert fault(thread.log) is None
+
+
+def _pauses_of(thread: Thread, kind: Any) -> list[int]:
+    """Fail an order six times, and return the seconds until it was given again."""
+    pauses = []
+    for _ in range(6):
+        thread.fail(order(thread, kind), "x")
+        before = thread.at
+        while not thread.waiting(kind):
+            thread.wake()
+        pauses.append(round((thread.at - before).total_seconds()))
+    return pauses
+
+
 def end(thread: Thread, number: int, cost: TreeCost | None, status: str = "completed") -> None:
     """Let a child end."""
     thread.signal("subagent_ended", {"thread": f"t.{number}"})

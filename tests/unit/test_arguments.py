@@ -23,6 +23,7 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     computed_field,
+    model_validator,
 )
 
 from holdfast import Agent, Catalog, Effect, Limits, Tool, WorkspacePath, tool
@@ -294,6 +295,33 @@ def test_invalid_values_are_refused(written: str, words: str) -> None:
     """Lone surrogates, thousands of digits or brackets, NaN, unknown names: the LLM gets the error."""
     with pytest.raises(ArgumentsInvalid, match=words):
         DEPLOY.read(written)
+
+
+class Careless(BaseModel):
+    """A model whose validator expects an object with that key."""
+
+    amount: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def in_cents(cls, given: Any) -> Any:
+        """Take the amount in cents."""
+        return {"amount": given["amount"] * 100}
+
+
+@pytest.mark.parametrize(
+    ("written", "words"), [("7", "TypeError"), ("{}", "KeyError: 'amount'")], ids=["another type", "no key"]
+)
+def test_a_validator_may_raise_anything(written: str, words: str) -> None:
+    """The LLM reads it. Raised, it would have the LLM call made, and paid for, again and again."""
+
+    @tool(effect="read")
+    def charge(order: Careless) -> str:
+        """Charge."""
+        return str(order)
+
+    with pytest.raises(ArgumentsInvalid, match=words):
+        charge.read(f'{{"order": {written}}}')
 
 
 @pytest.mark.parametrize("piece", ["1e400", "NaN", "-Infinity", "[" * 120 + "]" * 120])

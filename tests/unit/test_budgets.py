@@ -350,6 +350,17 @@ def test_a_refusal_costs_only_what_it_proves_to_have_cost(cause: str, lost: int)
     assert fault(thread.log) is None
 
 
+def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used() -> None:
+    """Middleware refused it, or it could not be stored; other attempts count with their requests."""
+    thread = budgeted(Budget(tokens=100_000))
+    usage = Usage(prompt_tokens=500, completion_tokens=9)
+    for cause, attempts, spent in ((LLM_LOST, 1, 509), (LLM_REJECTED, 3, 509 + 509 + 2 * 70)):
+        thread.lose(cause, attempts=attempts, request_tokens=70, usage=usage)
+        assert thread.state.account.spent.tokens == spent
+    thread.check_consistent()
+    assert fault(thread.log) is None
+
+
 @pytest.mark.parametrize("cause", [LLM_REJECTED, CONTEXT_TOO_LONG])
 @pytest.mark.parametrize(
     "proof", [None, {"answers": "7.other"}, {"cause": "another"}], ids=["none", "of another call", "of another cause"]

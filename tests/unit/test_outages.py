@@ -1,6 +1,7 @@
 """The record of an outage of the LLM, and its description."""
 
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,7 +25,7 @@ from holdfast.llm.outages import KEPT, LLMFailure, Outage
 from holdfast.log.event_log import event_json
 from holdfast.log.events import LLMReplied, RunBlocked
 from holdfast.run.budgeting import actual_cost
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, LLMRequest
+from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, Failures, LLMRequest
 from holdfast.run.details import current_details
 from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
@@ -107,8 +108,9 @@ async def test_an_attempt_that_sent_nothing_says_so(readable: bool, budgeted: bo
             env.on_heartbeat = lambda *details: beats.append(details)
             with pytest.raises((ApplicationError, OSError)):
                 await env.run(llm.call_llm, request)
-    outage = attempt(beats[-1]).run(earlier_failures, request)
-    assert outage
+    failures = attempt(beats[-1]).run(earlier_failures, request)
+    assert failures
+    outage = failures.outage
     assert (outage.failed, outage.costly) == (1, 0 if budgeted else None)
     assert outage.last[0].cause == ("APIConnectionError" if readable else "OSError")
     assert "hunter22" not in outage.model_dump_json()
@@ -204,10 +206,49 @@ def test_an_attempt_after_a_lost_one_ends_the_call() -> None:
         env = attempt()
         env.info = replace(env.info, attempt=4 + died)
         request = ORDER.model_copy(update={"budgeted": budgeted})
-        before = failed(3).model_copy(update={"costly": 1})
+        before = Failures(answers=request.order, outage=failed(3).model_copy(update={"costly": 1}))
 
-        def look(request: LLMRequest = request, before: Outage = before) -> int:
+        def look(request: LLMRequest = request, before: Failures = before) -> int:
             with recording_failure(request, before, Secrets({})) as made:
                 return made.lost
 
         assert env.run(look) == lost
+
+
+@pytest.mark.parametrize(
+    ("number", "recorded", "untraced", "again", "lost"),
+    [
+        (1, 0, False, False, 0),
+        (3, 2, False, False, 0),
+        (1, 0, False, True, 1),
+        (1, 1, False, False, 1),
+        (2, 5, False, False, 1),
+        (2, 1, True, False, 1),
+        (3, 1, True, False, 1),
+    ],
+    ids=["first", "later", "scheduled again", "reset to 1", "reset, then died", "died under way", "died, no reset"],
+)
+def test_a_reset_of_the_activity_hides_no_attempt(
+    number: int, recorded: int, untraced: bool, again: bool, lost: int
+) -> None:
+    """Temporal counts attempts anew: one that may have cost something is found otherwise, and stays found."""
+    env = attempt()
+    later = env.info.scheduled_time + timedelta(seconds=again)
+    env.info = replace(env.info, attempt=number, current_attempt_scheduled_time=later)
+    request = ORDER.model_copy(update={"budgeted": True})
+    before = None
+    if recorded:
+        none = failed(recorded).model_copy(update={"costly": 0})
+        before = Failures(answers=request.order, outage=none, untraced=untraced)
+    beats: list[Any] = []
+    env.on_heartbeat = lambda *details: beats.append(details)
+
+    def fail() -> int:
+        with suppress(OSError), recording_failure(request, before, Secrets({})) as made:
+            raise OSError("the transcript cannot be read")
+        return made.lost
+
+    assert env.run(fail) == lost
+    left = attempt(beats[-1]).run(earlier_failures, request)
+    assert left
+    assert left.untraced is bool(lost)

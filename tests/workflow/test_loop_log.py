@@ -11,8 +11,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.loop_record import LoopRecord
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
+from holdfast.budget.tree import TreeCost
 from holdfast.errors import EventUnreadable
 from holdfast.log.event_log import digest_after, first_altered
 from holdfast.log.loop_events import StoredEvent
@@ -285,6 +287,27 @@ async def test_verify_names_the_first_altered_event(
         altered = client_of(at_work, Altered(at_work.threads, change, again=again))
         found = await verify_loop(altered, handle.id)
         assert (found.ok, found.where, found.position) == (False, "record", position)
+
+
+@pytest.mark.parametrize("lies", [False, True])
+async def test_verify_compares_what_an_iteration_has_spent_with_its_own_log(
+    rig: StartRig, monkeypatch: pytest.MonkeyPatch, lies: bool
+) -> None:
+    """A worker is found that settles less than the log of the iteration's thread has."""
+
+    async def nothing(record: LoopRecord, thread: str, run_id: str) -> TreeCost:
+        return TreeCost(steps=1, tokens=1)
+
+    if lies:
+        monkeypatch.setattr(LoopRecord, "spent_by", nothing)
+    async with rig(catalog(), diligent) as at_work:
+        (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
+        handle = await at_work.start_loop(limits=LoopLimits(tokens=1_000_000))
+        await handle.result()
+        found = await verify_loop(client_of(at_work), handle.id)
+        assert (found.ok, "`spent`" in found.reason, found.position) == (
+            (False, True, 3) if lies else (True, False, None)
+        )
 
 
 async def test_a_loop_and_a_run_do_not_share_a_log(rig: StartRig, client: Client) -> None:

@@ -1,15 +1,31 @@
 """LLM calls whose attempts vanish: however the call ends, the account has at least what the LLM has received."""
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflowservice.v1 import ResetActivityRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 
-from holdfast import Agent, Budget, Catalog, Limits, Policy, allow, tool
+from holdfast import (
+    Agent,
+    Budget,
+    CallRefused,
+    Catalog,
+    Limits,
+    LLMCall,
+    LLMResult,
+    Middleware,
+    Policy,
+    ProceedLLM,
+    allow,
+    tool,
+)
 from holdfast.audit.audit import Audit
 from holdfast.log.events import (
     AgentEvent,
@@ -23,6 +39,7 @@ from holdfast.log.events import (
     SubagentStarted,
 )
 from holdfast.loop.state import LoopLimits
+from holdfast.run.contracts import LLM_REJECTED
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.runtime.memory.tools import memory_tools
@@ -295,6 +312,72 @@ async def test_a_last_call_that_is_lost_is_made_again_and_not_for_ever(rig: Star
         with pytest.raises(WorkflowFailureError):
             await run.result()
         spent_by(run.id, await check_thread(client, run))
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+@pytest.mark.parametrize("forgets", [False, True], ids=["heartbeat kept", "heartbeat reset"])
+async def test_an_attempt_at_an_activity_that_is_reset_is_charged(
+    rig: StartRig, client: Client, failures: int, forgets: bool
+) -> None:
+    """Temporal counts its attempts anew (`temporal activity reset`): the attempt under way has sent its request."""
+    replies = [*[fail(503, "busy")] * failures, hang(), say("done")]
+    async with rig(CATALOG, then(*replies)) as r:
+        losing, run = Losing(r), await r.start()
+        _, activity = await losing.sent(run, failures + 1)
+
+        async def beats() -> bool:
+            (found,) = (await run.describe()).raw_description.pending_activities
+            return found.last_heartbeat_time.ToNanoseconds() > found.last_started_time.ToNanoseconds()
+
+        await eventually(beats, bool)
+        reset = ResetActivityRequest(
+            namespace=client.namespace,
+            execution=WorkflowExecution(workflow_id=run.id),
+            id=activity,
+            reset_heartbeat=forgets,
+        )
+        await client.workflow_service.reset_activity(reset)
+        assert (await run.result())["result"] == "done"
+        events = await check_thread(client, run)
+        (lost,) = of_kind(events, LLMCallLost)
+        assert lost.attempts == 1
+        assert spent_by(run.id, events) >= losing.received - failures * lost.request_tokens
+
+
+def using(text: str, tokens: int) -> Reply:
+    """Return a reply to a request for which the provider counts so many tokens."""
+    message = {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
+    usage = {"prompt_tokens": tokens, "completion_tokens": 11}
+    return Reply(body=json.dumps({**message, "usage": usage}).encode())
+
+
+class Refusing(Middleware):
+    """Middleware that refuses each reply that says `secret`, or fails."""
+
+    async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
+        """Read the reply, then refuse it."""
+        result = await proceed()
+        text = result.message.text if result.message else ""
+        if "secret" in text:
+            raise CallRefused("it says a secret")
+        if "bug" in text:
+            raise ValueError("a bug of the middleware")
+        return result
+
+
+async def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used(rig: StartRig, client: Client) -> None:
+    """Middleware has refused it, or failed: what the provider counted is known, and is more than the request."""
+    catalog = Catalog(agents=[CLERK], tools=[look], middleware=[Refusing()])
+    async with rig(catalog, then(*map(using, ("bug", "secret", "done"), (7_000, 7_001, 7_002)))) as r:
+        run = await r.start()
+        state = await status_of(run, "blocked")
+        assert state["blocked"]["cause"] == LLM_REJECTED
+        await run.signal("retry", {"by": "alice"})
+        assert (await run.result())["result"] == "done"
+        events = await check_thread(client, run)
+        lost = of_kind(events, LLMCallLost)
+        assert [event.usage.prompt_tokens for event in lost if event.usage] == [7_000, 7_001]
+        assert spent_by(run.id, events) == 7_000 + 7_001 + 7_002 + 3 * 11
 
 
 def _has_lost(count: int, events: Sequence[AgentEvent]) -> bool:

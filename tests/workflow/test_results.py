@@ -21,7 +21,11 @@ from holdfast.log.events import (
     ToolCallFinished,
     UserMessageReceived,
 )
+from holdfast.run.details import current_details
+from holdfast.run.evolve import evolve
+from holdfast.run.state import RunState
 from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.memory.tools import memory_tools
 from holdfast.testing import Conversation, Reply, call, hang, say, steps, together
 from tests.rig import Rig, StartRig, check_thread, events_of, eventually, lose_attempt, status_of
 
@@ -246,3 +250,53 @@ async def test_a_result_may_be_of_any_type_with_a_schema(rig: StartRig, client: 
         run = await r.start()
         assert (await run.result())["result"] == "[3,1]"
         assert (await result_of(r, run.id)).parse(list[int]) == [3, 1]
+
+
+async def test_a_sub_agent_in_the_background_and_a_continued_thread_give_results(rig: StartRig, client: Client) -> None:
+    """`agent_result` reads the value as canonical JSON; a second task of the thread has a result of its own."""
+    free = Policy(rules=(allow(),))
+    boss = Agent(name="boss", instructions="Rule.", subagents=("clerk",), result=list[int], policy=free)
+    replies = [
+        call("run_agent", agent="clerk", task="count", background=True),
+        call("agent_result", thread="results-tree.1"),
+        call("final_result", result=[1]),
+        call("final_result", result=[2]),
+    ]
+
+    def both(conversation: Conversation) -> Reply:
+        if "boss" in str(conversation.messages[1]["content"]):
+            return replies[conversation.replies]
+        return gives(title="One")
+
+    async with rig(Catalog(agents=[boss, clerk()]), both) as r:
+        run = await r.start("boss", thread="results-tree", agent="boss")
+        assert (await run.result())["result"] == "[1]"
+        read = of_kind(await audited(client, run), ToolCallFinished)
+        assert read[1].text.endswith('\n{"findings":[],"title":"One"}')
+        threads = Threads(r.client, task_queue=r.task_queue, record=r.threads)
+        assert (await threads.start("again", thread=run.id)).continued
+        again = r.client.get_workflow_handle(run.id)
+        assert (await again.result())["result"] == "[2]"
+        assert "### Structured result" in current_details(await _state_of(again))
+        found = await result_of(r, run.id)
+        assert (found.structured, found.parse(list[int])) == (True, [2])
+
+
+async def _state_of(run: Any) -> RunState:
+    state = RunState(thread=run.id)
+    for event in await events_of(run):
+        state = evolve(state, event)
+    return state
+
+
+async def test_an_agent_of_a_loop_gives_a_result_for_each_task(rig: StartRig, client: Client) -> None:
+    """The loop reads files, as ever; each iteration's thread has a structured result."""
+    builder = Agent(name="builder", instructions="Build.", result=Report, policy=Policy(rules=(allow(),)))
+    replies = [call("complete_task", title="one", what="did it"), gives(title="One")]
+    async with rig(Catalog(agents=[builder], tools=memory_tools()), script(*replies)) as r:
+        (r.workspace / "TASKS.md").write_text("- [ ] one\n")
+        loop = await r.start_loop()
+        assert (await loop.result()).tasks == 1
+        found = await result_of(r, f"{loop.id}-0")
+        assert found.parse(Report) == Report(title="One")
+        await check_thread(client, r.client.get_workflow_handle(f"{loop.id}-0"))

@@ -78,9 +78,14 @@ class LLMCallLost(Event):
 
     type: Literal["llm_call_lost"] = "llm_call_lost"
     attempts: int = Field(ge=1)
-    """How many may have cost something; each is charged with the request."""
+    """How many may have cost something; each is charged with the request, without a `usage`."""
     request_tokens: int = Field(ge=0)
     """The tokens of the request, estimated from its bytes."""
+    usage: Usage | None = None
+    """Of the reply to one of them, which middleware refused, or which could not be stored: that attempt is charged with
+    it instead."""
+    cost: int | None = Field(default=None, ge=0)
+    """Nano-dollars of that reply; None where money is not limited, or the price is unknown."""
     outage: Outage | None = None
     """The failed attempts, as far as they left a trace."""
 

@@ -2,7 +2,8 @@
 
 1. The record's digests form a chain; where Temporal's histories have an event, it is the same.
 2. Every event follows from those before it: one iteration at a time, numbered without a gap, in a thread of its own.
-3. The log of an iteration's thread had, at its end, the digest that the loop has recorded.
+3. The log of an iteration's thread had, at its end, the digest that the loop has recorded, and its account what the
+   loop has settled.
 4. The log has what the seals in anchors cover.
 5. The result lists what could not be checked.
 """
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from holdfast.base.digests import GENESIS
+from holdfast.budget.tree import TreeCost
 from holdfast.errors import HistoryUnreadable, RecordUnavailable, RecordUnreadable
 from holdfast.log.event_log import digest_after
 from holdfast.log.events import RunBlocked, RunFinished, RunPaused, RunResumed, RunUnblocked
@@ -26,6 +28,7 @@ from holdfast.runtime.audit.evidence import ADVICE, Finding, Unchecked
 from holdfast.runtime.audit.sources import from_record, payload_converter
 from holdfast.runtime.audit.verify import Verification
 from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.reading.costs import spent_by
 from holdfast.runtime.reading.histories import runs_back
 from holdfast.runtime.reading.record import Evidence, call_store
 from holdfast.runtime.reading.runs import ENDED
@@ -198,7 +201,7 @@ def _wrong(loop: str, state: LoopState, event: LoopEvent) -> str:
 
 
 async def _iterations(threads: Threads, events: Sequence[LoopEvent], unchecked: list[Unchecked]) -> list[Finding]:
-    """Return the iterations whose own log does not have the digest that the loop has recorded."""
+    """Return the first iteration whose own log does not have what the loop has recorded of it."""
     if threads.reader.record is None:
         return []
     names = {event.number: event.thread for event in events if isinstance(event, IterationStarted)}
@@ -210,6 +213,7 @@ async def _iterations(threads: Threads, events: Sequence[LoopEvent], unchecked: 
         try:
             lines = await call_store(threads.reader.record.store.read(thread, position))
             length = 0 if lines else await threads.reader.record.length(thread)
+            cost = await _cost_of(threads, event, thread) if lines else event.spent
         except (RecordUnavailable, RecordUnreadable) as error:
             unchecked.append(Unchecked("iterations", str(error)))
             return []
@@ -218,7 +222,27 @@ async def _iterations(threads: Threads, events: Sequence[LoopEvent], unchecked: 
         elif not lines or json.loads(lines[0]).get("digest") != event.log_head:
             words = f"the log of iteration {thread} had another event {position} when the iteration ended"
             return [Finding("record", words, event.position)]
+        elif cost != event.spent:
+            words = f"the log of iteration {thread} has another account than what the loop has settled (`spent`)"
+            return [Finding("record", words, event.position)]
     if gone:
         words = f"the permanent record has no log of {len(gone)} of them, such as {gone[0]}: they were pruned"
         unchecked.append(Unchecked("iterations", words))
     return []
+
+
+async def _cost_of(threads: Threads, event: IterationEnded, thread: str) -> TreeCost | None:
+    """Return what an iteration has spent by its own log; what the loop has recorded, where its log cannot say.
+
+    A run that was closed from outside has more events in Temporal than in the record.
+    """
+    record = threads.reader.record
+    if event.spent is None or record is None:
+        return event.spent
+    ends = [(await call_store(record.store.read(thread, place)))[0] for place in (0, event.log_events - 1)]
+    begin, end = map(json.loads, ends)
+    if end["type"] != "run_finished":
+        return event.spent
+    cost = await spent_by(threads.reader, thread, first_run_id=str(begin.get("first_run_id")))
+    # A limit of the agent's own, narrower than the loop's, is not noted.
+    return cost.model_copy(update={"short": event.spent.short}) if cost else event.spent

@@ -169,6 +169,9 @@ def _summary(event: JSON) -> str:
         case "llm_call_lost":
             attempts, tokens = count(event["attempts"], "attempt"), f"{event['request_tokens']:,} tokens"
             each = " each" if event["attempts"] > 1 else ""
+            if used := event.get("usage"):
+                counted = used["prompt_tokens"] + used["completion_tokens"]
+                each += f", or {counted:,} with a reply that is not recorded"
             return f"{attempts} may have cost {tokens}{each}, and gave no reply; the call is made again"
         case "context_exceeded":
             return brief(event["message"], 300)

@@ -50,7 +50,7 @@ bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, policies
 	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
 	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS) && \
-	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS)
+	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS) && $(PY) -m bench.moves
 bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options
 	@$(MAKE) --no-print-directory setup VENV=.venv-peers LOCK=requirements/peers.lock
 	.venv-peers/bin/python -m bench.peers $(ARGS)

@@ -22,6 +22,7 @@ _TYPES = (
     "tool_call_started",
     "run_reset",
     "run_forked",
+    "run_imported",
     "subagent_started",
     "subagent_ended",
 )
@@ -47,6 +48,7 @@ class Derived:
         self._agents: dict[str, JSON] = {}
         self._policies: dict[str, JSON] = {}
         self._forks: list[dict[str, Any]] = []
+        self._imports: list[dict[str, Any]] = []
         self._subagents: list[dict[str, Any]] = []
 
     def take(self, kind: str, line: bytes) -> None:
@@ -67,6 +69,8 @@ class Derived:
                 given = [self._policy(policy) for policy in event.get("policies", ())]
                 forked = _picked(event, "position", "at", *own) | ({"policies": given} if given else {})
                 self._forks.append(forked)
+            case "run_imported":
+                self._imports.append(_picked(event, "position", "at", "run_id", "first_run_id", "point", "by"))
             case "subagent_started":
                 self._subagents.append(_picked(event, "position", "at", "number", "thread", "agent", "run_id"))
             case "subagent_ended":
@@ -111,6 +115,7 @@ class Derived:
             "agents": sorted(self._agents),
             "policies": sorted(self._policies),
             **({"forks": self._forks} if self._forks else {}),
+            **({"imports": self._imports} if self._imports else {}),
             **({"subagents": self._subagents} if self._subagents else {}),
         }
         yield CONTEXT, canonical(context)

@@ -102,6 +102,8 @@ class Imported:
     """The key that vouches for the file; empty for none."""
     new: bool
     """False if the same file had been imported before."""
+    subagents: int = 0
+    """How many logs of sub-agents it brought."""
 
 
 def read_manifest(data: bytes) -> Manifest:

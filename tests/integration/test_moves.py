@@ -8,17 +8,25 @@ from typing import Any
 
 import pytest
 
+from bench.environment import open_stack
+from bench.moves import measure
 from holdfast import Agent, Catalog, Policy, ToolContext, allow, ask, tool
 from holdfast.authority.policy import Approver
-from holdfast.errors import ImportRefused, PositionInvalid, Refused
+from holdfast.errors import ExportFailed, ImportRefused, PositionInvalid, Refused
+from holdfast.portable.members import LOG, child_member
 from holdfast.runtime.client.forks import fork
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.messages import say as say_to
+from holdfast.runtime.client.trees import read_tree
+from holdfast.runtime.composition.stores import Stores
 from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.keeping.forget import forget_thread
 from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.portable.reader import opened
 from holdfast.runtime.reading.runs import MOVED, status_of
-from holdfast.testing import Conversation, Reply, call, say
-from tests.places import CAROL, site
+from holdfast.testing import Conversation, Reply, call, say, together
+from tests.integration.outside import Api, Outside
+from tests.places import CAROL, Site, site
 from tests.rig import eventually
 
 PAID: Counter[str] = Counter()
@@ -149,6 +157,13 @@ async def test_a_moved_thread_gets_no_task_and_no_message(stack: Stack, tmp_path
         await a.rig.start(thread="rel-5", workspace=None)
         await a.status("rel-5", "waiting_approval")
         path = await a.move("rel-5")
+        written = path.read_bytes()
+        assert await a.move("rel-5", path) == path, "a move that was killed after its last step is repeated"
+        assert path.read_bytes() == written
+        path.write_bytes(written[:-1])
+        with pytest.raises(ExportFailed, match="exists already"):
+            await a.move("rel-5", path)
+        path.write_bytes(written)
         # The names of search attributes in a new namespace are unknown for a moment.
         await eventually(a.run("rel-5").describe, lambda found: status_of(found) == MOVED)
         with pytest.raises(Refused, match="was moved to another place"):
@@ -161,3 +176,80 @@ async def test_a_moved_thread_gets_no_task_and_no_message(stack: Stack, tmp_path
         assert [row["thread"] for row in rows] == ["rel-5"]
         assert (await a.bring(path)).new
         await a.status("rel-5", "waiting_approval")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_moves_survive_kills_of_their_commands_and_workers() -> None:
+    """After SIGKILL of either at random moments, every log, decision and effect is there once, in one place."""
+    with open_stack() as one, open_stack() as two, Api(0.1) as api:
+        outside = Outside(api, one[1] / "outbox")
+        result = await measure((one, two), outside, moves=6, kills=8, runs=2, seed=3)
+    assert (result.plan.moved, result.plan.wrong) == (6, [])
+
+
+def house(conversation: Conversation) -> Reply:
+    """Run one sub-agent and wait for it, and another behind; pay, which is asked; read the other's answer."""
+    if "help" in str(conversation.messages[1]["content"]):
+        return say("helped")
+    below = {"agent": "helper", "task": "help"}
+    ahead, behind = call("run_agent", **below), call("run_agent", **below, background=True)
+    replies = [together(ahead, behind), call("pay", order=9), call("agent_result", thread="rel-6.2")]
+    return replies[conversation.replies] if conversation.replies < len(replies) else say(conversation.results[-1])
+
+
+async def logs(site: Site) -> list[list[bytes]]:
+    """Return the logs of the tree."""
+    return [await site.log(name) for name in ("rel-6", "rel-6.1", "rel-6.2")]
+
+
+async def test_the_logs_of_sub_agents_come_along_and_back(stack: Stack, tmp_path: Path) -> None:
+    """There and back again, the tree is read, verified and exported whole, and a call reads an answer from it."""
+    PAID.clear()
+    helper = Agent(name="helper", instructions="Help.", description="helps", tools=(), policy=POLICY)
+    clerk = Agent(name="clerk", instructions="Pay.", tools=("pay",), policy=POLICY, subagents=("helper",))
+    desk = Catalog(agents=[clerk, helper], tools=[pay])
+    async with site(stack, desk, house, tmp_path / "a") as a, site(stack, desk, house, tmp_path / "b") as b:
+        await a.rig.start(thread="rel-6", workspace=None)
+        await a.status("rel-6", "waiting_approval")
+        await eventually(lambda: a.run("rel-6").query("state"), lambda state: _all_ended(state["subagents"]))
+        await b.bring(first := await a.move("rel-6"))
+        before = await logs(a)
+        await b.status("rel-6", "waiting_approval")
+        here = await logs(b)
+        assert here[1:] == before[1:]
+        assert here[0][: len(before[0])] == before[0]
+        tree = await read_tree(b.threads, "rel-6")
+        assert [(node.thread, node.status, node.error) for node in tree.children] == [
+            ("rel-6.1", "completed", None),
+            ("rel-6.2", "completed", None),
+        ]
+        assert all([(await b.verified(name)).ok for name in ("rel-6.1", "rel-6.2")])
+        assert {row["thread"] for row in await list_threads(b.threads)} <= {"rel-6"}
+        with pytest.raises(Refused, match="came here with"):
+            await b.threads.start("go on", thread="rel-6.1")
+
+        second = await b.move("rel-6")
+        assert _children(second) == _children(first)
+        await a.bring(second)
+        await a.status("rel-6", "waiting_approval")
+        stores = Stores(a.place.threads, a.place.artifacts, None)
+        await forget_thread(a.threads, a.pool, stores, "rel-6.1", by="ann", reason="asked to")
+        third = await a.move("rel-6")
+        assert _children(third) == _children(first)[1:], "what was forgotten keeps nothing from being moved"
+        await b.bring(third)
+        await b.status("rel-6", "waiting_approval")
+        await b.run("rel-6").signal("approve", {"request": "1", "by": "dana"})
+        assert "helped" in (await b.run("rel-6").result())["result"]
+        assert PAID == {"9": 1}
+        assert (await logs(b))[1:] == before[1:]
+        assert (await b.verified("rel-6")).ok
+
+
+def _all_ended(children: list[dict[str, Any]]) -> bool:
+    return len(children) == 2 and all(child["status"] == "completed" for child in children)
+
+
+def _children(path: Path) -> list[list[bytes]]:
+    with opened(path) as file:
+        return [list(file.lines(child_member(LOG, place))) for place in file.subagents]

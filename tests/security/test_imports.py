@@ -19,25 +19,27 @@ from temporalio.client import Client
 from holdfast import Policy, allow, ask
 from holdfast.authority.policy import Approver
 from holdfast.authority.signatures import public_key
-from holdfast.errors import HoldfastError, ImportRefused, ThreadExists, ThreadIdInvalid
+from holdfast.errors import HoldfastError, ImportRefused, Refused, ThreadExists, ThreadForgotten, ThreadIdInvalid
 from holdfast.lineage import Lineage
 from holdfast.log.event_log import EventLog, event_line
 from holdfast.log.events import AgentEvent, AgentLoaded, RunImported, ToolCallFinished, ToolCallStarted
 from holdfast.portable.manifest import Imported
-from holdfast.portable.members import ARTIFACTS, LEDGER, LOG
+from holdfast.portable.members import ARTIFACTS, LEDGER, LOG, child_member
 from holdfast.run import features
-from holdfast.run.contracts import RunInput, ToolOutcome
+from holdfast.run.contracts import WORKFLOW, RunInput, ToolOutcome
 from holdfast.run.machine import AgentRun
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.portable import content
 from holdfast.runtime.portable.importing import Place, import_thread
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.forget import forget
 from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.stores import EffectRow
 from tests.keeping import new_pool
-from tests.portable_files import ALICE, MALLORY, SIGNER, export, log_of, parts_of, rebuilt
+from tests.portable_files import ALICE, MALLORY, SIGNER, export, export_tree, log_of, parts_of, rebuilt
+from tests.unit.families import Tree, family
 from tests.unit.runs import Thread, agent_spec, calls
 
 ROOT = Path(__file__).parents[2]
@@ -399,3 +401,129 @@ async def test_a_live_copy_is_imported_as_a_fork_alone(here: Here) -> None:
     assert await effects_of(here.pool, thread.name) == await effects_of(here.pool, done.thread) == []
     with pytest.raises(ThreadExists, match="from itself"):
         await here.bring(file_of(thread), fork=True, id=thread.name)
+
+
+# The logs of sub-agents.
+
+
+@dataclass
+class Household:
+    """A thread that has ended, with a sub-agent and one below that, and its file."""
+
+    name: str
+    tree: Tree
+    file: bytes
+
+    def lines(self, path: str = "") -> list[bytes]:
+        """Return a log."""
+        return [event_line(event) for event in self.tree[path]]
+
+
+def household(**options: Any) -> Household:
+    """Return a tree with an id of its own."""
+    name = f"imp-{uuid4().hex[:8]}"
+    tree = family(name=name)
+    with ThreadPoolExecutor(1) as apart:  # it has an event loop of its own
+        file = apart.submit(partial(export_tree, tree, thread=name, **options)).result()
+    return Household(name, tree, file)
+
+
+async def test_the_logs_of_sub_agents_are_recorded_once(here: Here) -> None:
+    """Each under its own id, also where the file is imported again, or side by side; no run of them is started."""
+    home = household()
+    found = await asyncio.gather(*(here.bring(home.file) for _ in range(2)))
+    assert sorted((each.new, each.subagents) for each in found) == [(False, 2), (True, 2)]
+    store = PostgresThreads(here.pool)
+    for path in ("1", "1.1"):
+        assert await store.read(f"{home.name}.{path}") == home.lines(path)
+        assert await here.threads.reader.find(f"{home.name}.{path}") is None
+    assert not (await here.bring(home.file)).new
+
+
+@pytest.mark.parametrize("path", ["1", "1.1"])
+async def test_another_thread_under_the_id_of_a_sub_agent_is_not_touched(path: str, here: Here) -> None:
+    """Recorded here, or alive here and not recorded yet: the import is refused, and writes nothing."""
+    home, store = household(), PostgresThreads(here.pool)
+    name = f"{home.name}.{path}"
+    theirs = [event_line(event) for event in running(name).log]
+    await store.append(name, 0, theirs)
+    with pytest.raises(ThreadExists, match=rf"another thread '{name}' here.*Nothing was imported"):
+        await here.bring(home.file)
+    assert await store.read(name) == theirs
+    assert [await store.length(f"{home.name}{each}") for each in ("", ".1.1" if path == "1" else ".1")] == [0, 0]
+
+    alive = household()
+    await here.client.start_workflow(
+        WORKFLOW, RunInput(task="t"), id=f"{alive.name}.{path}", task_queue="nobody-works-here"
+    )
+    with pytest.raises(ThreadExists, match="another thread"):
+        await here.bring(alive.file)
+    assert [await store.length(f"{alive.name}{each}") for each in ("", ".1", ".1.1")] == [0, 0, 0]
+
+
+async def test_the_log_of_another_trees_sub_agent_is_refused(here: Here) -> None:
+    """Under its own name, or with the names that it would have here: it is not what the log above has started."""
+    home = household()
+    parts, member = parts_of(home.file), child_member(LOG, "1.1")
+    for other in (family(task="Pay.", name=home.name), family()):
+        forged = [(name, log_of(other["1.1"]) if name == member else content) for name, content in parts]
+        await here.refuses(rebuilt(forged, ALICE), ImportRefused, "does not verify")
+
+
+async def test_what_a_sub_agents_log_says_was_decided_lets_nothing_run_here(here: Here) -> None:
+    """Its run is not continued, whatever rules its log has: a new task is refused, before any worker has the import."""
+    home = household()
+    await here.bring(home.file)
+    for path in ("1", "1.1"):
+        with pytest.raises(Refused, match="came here with"):
+            await here.threads.start("pay", thread=f"{home.name}.{path}")
+        with pytest.raises(ThreadExists, match="another thread"):
+            await here.bring(file_of(running(f"{home.name}.{path}").moved()))
+
+
+async def test_nobody_vouches_for_sub_agents_of_an_unproven_file(here: Here) -> None:
+    """What they say could not be told from what was recorded here, so their logs stay in the file."""
+    home = household(private=None)
+    done = await here.bring(home.file, signer=None, unproven=True)
+    assert done.subagents == 0
+    store = PostgresThreads(here.pool)
+    assert [await store.length(f"{home.name}{each}") for each in ("", ".1", ".1.1")] == [len(home.tree[""]), 0, 0]
+
+
+async def test_a_forgotten_sub_agent_stays_forgotten(here: Here) -> None:
+    """A file brings back the thread above it and those below, and not its content."""
+    home = household()
+    await forget(here.pool, f"{home.name}.1.1", by="ann", reason="asked to")
+    assert (await here.bring(home.file)).new
+    store = PostgresThreads(here.pool)
+    assert await store.read(f"{home.name}.1") == home.lines("1")
+    with pytest.raises(ThreadForgotten):
+        await store.read(f"{home.name}.1.1")
+
+
+async def test_a_huge_log_of_a_sub_agent_is_refused(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is that of every log."""
+    home = household()
+    sizes = {path: len(log_of(events)) for path, events in home.tree.items()}
+    monkeypatch.setattr(content, "MAX_LOG_BYTES", sizes[""])
+    assert max(sizes.values()) > sizes[""], "only a sub-agent's log is too large"
+    await here.refuses(home.file, ImportRefused, "children/.* are imported")
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_an_import_of_a_tree_that_is_killed_is_repeated(
+    after: bool, client: Client, stack: Stack, tmp_path: Path
+) -> None:
+    """A log is never there without those below it, and the same command brings the rest."""
+    home, path = household(), tmp_path / "killed.holdfast"
+    path.write_bytes(home.file)
+    async with new_pool(stack.database_url) as (url, pool):
+        words = (stack.model_dump_json(), url, str(path), SIGNER, "put_child", str(after))
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, *words, cwd=ROOT)
+        assert await process.wait() == -signal.SIGKILL
+        store = PostgresThreads(pool)
+        kept = [await store.length(f"{home.name}{each}") > 0 for each in ("", ".1", ".1.1")]
+        assert kept == [False, False, after]
+        assert (await Here(client, pool, tmp_path).bring(home.file)).new
+        for each in ("", "1", "1.1"):
+            assert await store.read(f"{home.name}.{each}".rstrip(".")) == home.lines(each)

@@ -25,7 +25,9 @@ Tree = dict[str, list[AgentEvent]]
 """Logs by path, the one at the top first."""
 
 
-def family(*, task: str = "Look.", levels: int = 2, answer: str = "found it", end: bool = True) -> Tree:
+def family(
+    *, task: str = "Look.", levels: int = 2, answer: str = "found it", end: bool = True, name: str = "t"
+) -> Tree:
     """Return the logs of a run and of its sub-agents, one below the other.
 
     Args:
@@ -33,9 +35,10 @@ def family(*, task: str = "Look.", levels: int = 2, answer: str = "found it", en
         levels: How many sub-agents there are.
         answer: What they say.
         end: They have ended, and so has the run at the top.
+        name: The thread of the run at the top.
     """
     tree: Tree = {}
-    _grow(tree, Thread(_spec(), features=1), "", task=task, levels=levels, answer=answer, end=end)
+    _grow(tree, Thread(_spec(), name=name, features=1), "", task=task, levels=levels, answer=answer, end=end)
     return tree
 
 

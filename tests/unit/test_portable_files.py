@@ -75,7 +75,7 @@ from tests.portable_files import (
 from tests.replay.test_verifiers import recorded_logs, redigested
 from tests.unit.families import family
 from tests.unit.plays import play
-from tests.unit.runs import agent_spec, calls, loaded_thread, says
+from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
 
 Judgement = tuple[str, int | None]
 """Where the first thing is that does not hold, and the position of its event."""
@@ -170,6 +170,18 @@ def test_a_file_holds_the_log_byte_for_byte_and_what_follows_from_it(tmp_path: P
     assert b"ed25519:YWFh" not in file, "the private key is not in it"
     found = ours(written(tmp_path, file))
     assert (found.ok, found.events, found.head, found.signers) == (True, len(events), events[-1].digest, (SIGNER,))
+
+
+def test_a_file_names_where_its_thread_was_imported() -> None:
+    """Which run continued it, after which event, and who vouched for that file."""
+    there = Thread(agent_spec(), features=1)
+    there.load(1)
+    there = there.moved().imported()
+    context = json.loads(dict(parts_of(export(there.log, thread="t", rows=())))[CONTEXT])
+    (imported,) = context["imports"]
+    (event,) = (event for event in there.log if event.type == "run_imported")
+    assert (imported["position"], imported["run_id"]) == (event.position, event.run_id)
+    assert imported["point"] == event.point.model_dump()
 
 
 def test_other_tools_verify_the_statement() -> None:

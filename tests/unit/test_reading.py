@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 
+from holdfast.log.upcasters import decode_event
 from holdfast.runtime.reading import reader as reader_module
 from holdfast.runtime.reading.reader import Reader
 from holdfast.runtime.reading.runs import Runs
@@ -51,5 +52,20 @@ async def test_a_run_that_has_just_continued_as_new_is_read_without_a_worker(mon
     reader = Reader(cast(Runs, FakeRuns()), cast(ThreadStore, FakeStore()))
     monkeypatch.setattr(reader, "history", history)
     monkeypatch.setattr(reader_module, "previous_of", previous_of)
+    found = await reader.runs.describe("t")
+    assert [line async for line in reader.lines("t", 0, found=found, note=None, use_worker=False)] == LINES
+
+
+async def test_a_run_that_begins_while_it_is_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no events at the first look, and has loaded those before it at the second: none of them is left out."""
+    looks = 0
+
+    async def history(found: WorkflowExecutionDescription) -> Any:
+        nonlocal looks
+        looks += 1
+        return SimpleNamespace(log=[] if looks == 1 else [decode_event(line) for line in LINES])
+
+    reader = Reader(cast(Runs, FakeRuns()), cast(ThreadStore, FakeStore()))
+    monkeypatch.setattr(reader, "history", history)
     found = await reader.runs.describe("t")
     assert [line async for line in reader.lines("t", 0, found=found, note=None, use_worker=False)] == LINES

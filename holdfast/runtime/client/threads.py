@@ -25,8 +25,10 @@ from holdfast.budget.budget import Budget
 from holdfast.errors import (
     AgentNotFound,
     FleetKeyMissing,
+    HistoryUnreadable,
     HoldfastError,
     PositionInvalid,
+    RecordUnavailable,
     Refused,
     ServerUnreachable,
     ThreadExists,
@@ -54,6 +56,7 @@ from holdfast.runtime.reading.reader import Note, Reader
 from holdfast.runtime.reading.runs import ENDED, MOVED, NeverRan, Runs, status_of
 from holdfast.runtime.reading.states import CLOSED, decode_lines, pending_of, state_at, state_of
 from holdfast.stores import ThreadStore
+from holdfast.tools.subagents import parent_thread
 from holdfast.transcript.transcript import Transcript
 
 JSON = dict[str, Any]
@@ -219,13 +222,14 @@ class Threads:
 
         Raises:
             ThreadExists: A run of the thread is open.
-            Refused: It was moved to another place.
+            Refused: It was moved to another place; or it is a sub-agent's, and a file brought its log here.
             ThreadForgotten: Its content was removed.
         """
         try:
             found = await self.runs.describe(thread)
         except ThreadNotFound:
             await self._refuse_forgotten(thread)
+            await self._refuse_brought(thread)
             return None
         if status_of(found) in CLOSED:
             found = await self.runs.until_closed(found)
@@ -246,6 +250,32 @@ class Threads:
             raise
         except HoldfastError:
             pass
+
+    async def _refuse_brought(self, thread: str) -> None:
+        """Refuse to continue the log of a sub-agent that a file brought: what people decided there does not count here.
+
+        Such a log is in the record alone, and a thread above it was imported.
+        """
+        above, record = parent_thread(thread), self.reader.record
+        with contextlib.suppress(RecordUnavailable):
+            while above and record and await record.length(thread):
+                if await self._was_imported(above):
+                    raise Refused(
+                        f"the log of sub-agent {thread!r} came here with {above!r}, and its run ended elsewhere: "
+                        f"`{CLI.command('fork', thread)}` continues it as a fork"
+                    )
+                above = parent_thread(above)
+
+    async def _was_imported(self, thread: str) -> bool:
+        """Whether a file has brought a thread here, or some of its log."""
+        with contextlib.suppress(ThreadNotFound, HistoryUnreadable):
+            found = await self.reader.find(thread)
+            if found and (await self.reader.history(found)).given.imported:
+                return True  # no worker has picked it up yet
+            async for line in self.reader.lines(thread, 0, found=found, note=None, use_worker=False):
+                if json.loads(line)["type"] == "run_imported":
+                    return True
+        return False
 
     async def wait_until_loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
         """Wait until a worker has loaded the agent or the run has ended, and return the state.

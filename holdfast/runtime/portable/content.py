@@ -16,10 +16,11 @@ from holdfast.errors import FeaturesUnknown, ImportRefused
 from holdfast.log.import_point import ImportPoint
 from holdfast.portable.layout import Unsound
 from holdfast.portable.manifest import sha256
-from holdfast.portable.members import ARTIFACTS, LEDGER, LOG
+from holdfast.portable.members import ARTIFACTS, LEDGER, LOG, child_member, path_of
 from holdfast.run.features import require_features
 from holdfast.run.state import RunState
 from holdfast.runtime.client.start_options import check_own_id
+from holdfast.runtime.portable.importing_children import ChildContent
 from holdfast.runtime.portable.judging import Judged
 from holdfast.runtime.portable.reader import PortableFile, opened
 from holdfast.runtime.portable.verify import check_file, ledger_of
@@ -44,6 +45,10 @@ class Content:
     effects: Sequence[ImportedEffect]
     """The ledger's rows."""
     point: ImportPoint
+    artifacts: Sequence[str]
+    """Addresses that the log refers to, and the file has."""
+    children: Sequence[ChildContent]
+    """The sub-agents whose logs are imported, each after the one above it."""
 
 
 @contextmanager
@@ -86,13 +91,23 @@ async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str 
     if manifest.redacted:
         raise ImportRefused(f"the file of {thread} is redacted: what was said is not in it. Export it without --redact")
     _check_sizes(file)
-    found, _ = await check_file(file, trusted=trusted if voucher else None, signer=voucher or None)
+    children: list[ChildContent] = []
+
+    def below(path: str, child: Judged) -> None:
+        """Take a sub-agent that has ended; not one under another that was left out."""
+        above = path.rpartition(".")[0]
+        if voucher and child.audit.state.outcome and (not above or any(each.path == above for each in children)):
+            effects = _effects(file, child, path, vouched=True)
+            children.append(ChildContent(file.thread_at(path), path, tuple(child.audit.artifacts), effects))
+
+    found, tree = await check_file(file, trusted=trusted if voucher else None, signer=voucher or None, below=below)
     assert found is not None
     try:
         require_features(found.audit.state.features)
     except FeaturesUnknown as error:
         raise ImportRefused(f"{thread} cannot continue here: {error}") from None
-    for what, needed in (("artifacts", found.audit.artifacts), ("ledger", found.audit.effects)):
+    effects_below = any(child.effects for child in children)
+    for what, needed in (("artifacts", tree.artifacts), ("ledger", found.audit.effects or effects_below)):
         if what in manifest.left_out and needed:
             raise ImportRefused(
                 f"the file of {thread} has no {what}, without which it cannot continue: export it again"
@@ -102,7 +117,7 @@ async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str 
     point = ImportPoint(
         position=manifest.events - 1, head=manifest.head, manifest=sha256(manifest.encoded), signer=voucher
     )
-    return Content(thread, lines, found.audit.state, effects, point)
+    return Content(thread, lines, found.audit.state, effects, point, tuple(found.audit.artifacts), children)
 
 
 def artifact_of(file: PortableFile, name: str) -> bytes:
@@ -135,14 +150,16 @@ def _unsigned(file: PortableFile) -> str:
 def _check_sizes(file: PortableFile) -> None:
     limits = {LOG: MAX_LOG_BYTES, LEDGER: MAX_LOG_BYTES}
     for member in file.manifest.members:
-        limit = MAX_ARTIFACT_BYTES if member.name.startswith(ARTIFACTS) else limits.get(member.name, member.size)
+        own = "memory/" + member.name.rpartition("/")[2] if path_of(member.name) else member.name
+        limit = MAX_ARTIFACT_BYTES if member.name.startswith(ARTIFACTS) else limits.get(own, member.size)
         if member.size > limit:
             raise ImportRefused(f"{member.name} has {member.size:,} bytes, and at most {limit:,} are imported")
 
 
-def _effects(file: PortableFile, found: Judged, *, vouched: bool) -> list[ImportedEffect]:
+def _effects(file: PortableFile, found: Judged, path: str = "", *, vouched: bool) -> list[ImportedEffect]:
     """The rows of the ledger: of each effect that the log starts, so that none is taken for one that never began."""
-    rows = {(row.key, row.epoch): row.outcome for row in ledger_of(file)} if file.has(LEDGER) else {}
+    has = file.has(child_member(LEDGER, path))
+    rows = {(row.key, row.epoch): row.outcome for row in ledger_of(file, path)} if has else {}
     effects = []
     for place, begun in found.audit.effects.items():
         outcome = rows.pop(place, None)

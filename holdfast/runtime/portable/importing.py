@@ -1,15 +1,16 @@
 """Import a portable file: put its log, artifacts and ledger rows into the stores, and start the thread's workflow.
 
 1. All of the file is checked first, and whether the thread may continue here. A refused import has changed nothing.
-2. Then come the artifacts, the ledger's rows, and last the log, all of it or none: a log is never there without what it
-   refers to. What is there already is found again, so a killed import is repeated with the same command.
+2. Then come the artifacts, the ledger's rows, the logs of sub-agents from the lowest up, and last the log, all of it or
+   none: a log is never there without what it refers to. What is there already is found again, so a killed import is
+   repeated with the same command.
 3. The run refuses to begin with another log than this one (`holdfast.run.importing`), so nothing can come between.
 """
 
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,7 +34,7 @@ from holdfast.errors import (
 from holdfast.log.fork_point import ForkPoint
 from holdfast.log.import_point import ImportPoint
 from holdfast.portable.manifest import Imported
-from holdfast.portable.members import ARTIFACTS
+from holdfast.portable.members import artifact_member
 from holdfast.run import contracts
 from holdfast.run.features import MOVES
 from holdfast.run.importing import refuse_state
@@ -42,6 +43,7 @@ from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.start_options import check_own_id, details, issued
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.content import Content, artifact_of, content_of, opened_for_import
+from holdfast.runtime.portable.importing_children import fitting, put_child
 from holdfast.runtime.portable.reader import PortableFile
 from holdfast.runtime.reading.runs import ENDED
 from holdfast.runtime.stores.imported_effects import conflicting, put_effects
@@ -129,7 +131,11 @@ async def import_thread(
                 f"the ledger here has another outcome of effect {which} than {path}: find out in the effect's own "
                 "system which is right, and who exported the file"
             )
-        await _put_artifacts(file, place.artifacts, content.thread)
+        children = await fitting(threads, file, content.children, place.pool)
+        for child in reversed(children):
+            await _put_artifacts(file, place.artifacts, child.thread, child.artifacts)
+            await put_child(file, child, place.threads, place.pool)
+        await _put_artifacts(file, place.artifacts, content.thread, content.artifacts)
     await put_effects(place.pool, content.thread, content.effects)
     await place.threads.append(content.thread, 0, content.lines)
     return await _start(threads, content, workspace=workspace, by=by, by_proven=by_proven)
@@ -167,7 +173,7 @@ async def _fork(
         if found or not await _is_part_of(place.threads, name, content.lines):
             raise ThreadExists(f"thread {name!r} exists here, and is not this fork: choose another id with --id")
     await _refuse_posing(threads, name)
-    await _put_artifacts(file, place.artifacts, name)
+    await _put_artifacts(file, place.artifacts, name, content.artifacts)
     await place.threads.append(name, 0, content.lines)
     run_id = await _begin(threads, name, given, task=f"Fork of {original}, from a file")
     return Imported(name, run_id, len(content.lines), point.head, point.signer, True)
@@ -242,10 +248,9 @@ async def _refuse_posing(threads: Threads, thread: str) -> None:
             raise ImportRefused(f"{thread!r} is the id of a sub-agent under {above!r}, which is a thread here")
 
 
-async def _put_artifacts(file: PortableFile, store: ArtifactStore, thread: str) -> None:
-    for name in file.names:
-        if name.startswith(ARTIFACTS):
-            await store.put(await asyncio.to_thread(artifact_of, file, name), thread=thread)
+async def _put_artifacts(file: PortableFile, store: ArtifactStore, thread: str, addresses: Iterable[str]) -> None:
+    for name in map(artifact_member, addresses):
+        await store.put(await asyncio.to_thread(artifact_of, file, name), thread=thread)
 
 
 async def _start(threads: Threads, content: Content, *, workspace: str | None, by: str, by_proven: bool) -> Imported:
@@ -297,4 +302,5 @@ async def _begin(threads: Threads, thread: str, given: contracts.RunInput, *, ta
 
 def _done(content: Content, *, run_id: str, new: bool) -> Imported:
     point = content.point
-    return Imported(content.thread, run_id, len(content.lines), point.head, point.signer, new)
+    events, below = len(content.lines), len(content.children)
+    return Imported(content.thread, run_id, events, point.head, point.signer, new, subagents=below)

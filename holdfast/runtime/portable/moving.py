@@ -1,17 +1,26 @@
 """Move a thread: end its run here as `moved`, and write it to a file that another place imports.
 
 Before the run is ended, the file is written once, and dropped: a thread that cannot be exported stays where it is. A
-killed move is repeated with the same command: a thread that has ended as moved is only exported.
+killed move is repeated with the same command: a thread that has ended as moved is only exported, and a file that it was
+exported to before is left as it is.
 """
 
 import asyncio
+import json
+from contextlib import suppress
 from pathlib import Path
 
-from holdfast.errors import ExportFailed, NotAccepted, NoWorker
-from holdfast.portable.manifest import Exported
+from temporalio.client import WorkflowExecutionDescription
+
+from holdfast.authority.signatures import public_key
+from holdfast.errors import ExportFailed, FileUnreadable, NotAccepted, NoWorker
+from holdfast.portable.layout import Unsound
+from holdfast.portable.manifest import Exported, LeftOut
 from holdfast.runtime.client.decisions import SENT, send_update
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.portable.reader import opened
+from holdfast.runtime.portable.verify import check_whole
 from holdfast.runtime.portable.writer import new_file
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.record import Evidence
@@ -49,8 +58,10 @@ async def move_thread(
         ExportFailed: The file exists, or the thread cannot be exported with all that it needs.
         ServerUnreachable: No server or no worker answers. Move it again.
     """
+    found = await threads.reader.find(thread)
+    if made := await _made_before(threads, thread, path, found=found, private=private):
+        return made
     with new_file(path) as file:
-        found = await threads.reader.find(thread)
         if found and found.status not in ENDED:
             if found.parent_id:
                 why = f"{found.parent_id!r} waits for it here"
@@ -64,11 +75,43 @@ async def move_thread(
         return made
 
 
+async def _made_before(
+    threads: Threads, thread: str, path: Path, *, found: WorkflowExecutionDescription | None, private: str | None
+) -> Exported | None:
+    """Return what a move that was killed after its last step has left: the whole file of the thread as it has ended."""
+    if found and found.status not in ENDED:
+        return None
+    signers = (public_key(private),) if private else ()
+    made = await asyncio.to_thread(_read, path, thread, signers)
+    head = ""
+    if made:
+        async for line in threads.reader.lines(thread, 0, found=found, note=None):
+            head = json.loads(line)["digest"]
+    return made if made and made.head == head else None
+
+
+def _read(path: Path, thread: str, signers: tuple[str, ...]) -> Exported | None:
+    """Return what a file holds; None where it is no whole file of that thread with just these signatures."""
+    with suppress(FileUnreadable, Unsound), opened(path) as file:
+        has = file.manifest
+        if (has.thread, has.redacted, file.signers) == (thread, False, signers):
+            check_whole(file)
+            size, below = path.stat().st_size, len(file.subagents)
+            made = Exported(thread, has.events, has.head, size, bool(signers), False, has.left_out, subagents=below)
+            return None if _lacks(made) else made
+    return None
+
+
+def _lacks(made: Exported) -> list[LeftOut]:
+    """What a thread cannot continue elsewhere without. Sub-agents that it lacks have ended, or are forgotten."""
+    return [each for each in made.left_out if each != "subagents"]
+
+
 def _check_complete(made: Exported) -> None:
-    if made.left_out:
+    if lacks := _lacks(made):
         raise ExportFailed(
-            f"the file of thread {made.thread!r} would have no {' and no '.join(made.left_out)}, without which it "
-            "cannot continue elsewhere: set DATABASE_URL, and HOLDFAST_ARTIFACTS where the workers have it"
+            f"the file of thread {made.thread!r} would have no {' and no '.join(lacks)}, without which it cannot "
+            "continue elsewhere: set DATABASE_URL, and HOLDFAST_ARTIFACTS where the workers have it"
         )
 
 

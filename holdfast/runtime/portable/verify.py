@@ -110,7 +110,12 @@ async def verify_file(
 
 
 async def check_file(
-    file: PortableFile, *, trusted: Policy | None = None, signer: str | None = None, artifacts: bool = True
+    file: PortableFile,
+    *,
+    trusted: Policy | None = None,
+    signer: str | None = None,
+    artifacts: bool = True,
+    below: Callable[[str, Judged], None] = lambda path, found: None,
 ) -> tuple[Judged | None, JudgedTree]:
     """Check all of an open file; return what its log shows, None where its bodies were dropped, and what all logs show.
 
@@ -119,6 +124,7 @@ async def check_file(
         trusted: As for `verify_file`.
         signer: As for `verify_file`.
         artifacts: As for `verify_file`.
+        below: Called with the path of each sub-agent, and what its log shows.
 
     Raises:
         Unsound: At the first thing that does not hold.
@@ -130,9 +136,10 @@ async def check_file(
     tree.take(file, found)
     await _check_ledger(file, found)
     for place in file.subagents:
-        below = await asyncio.to_thread(judge, file, trusted, owner=file.thread_at(place), path=place)
-        tree.take(file, below, place)
-        await _check_ledger(file, below, place)
+        child = await asyncio.to_thread(judge, file, trusted, owner=file.thread_at(place), path=place)
+        tree.take(file, child, place)
+        await _check_ledger(file, child, place)
+        below(place, child)
     _check_references(file, tree, artifacts=artifacts)
     return found, tree
 

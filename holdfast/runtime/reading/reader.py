@@ -103,10 +103,17 @@ class Reader:
                         yield line
             for line in continuity.join(current):
                 yield line
-        if not has_current and not await self._has_begun(found, use_worker=use_worker):
+        if has_current:
+            return
+        known = found.run_id in self._begun
+        if not await self._has_begun(found, use_worker=use_worker):
             async for part in self._earlier_runs(thread, start, None):
                 for line in continuity.join(part):
                     yield line
+        elif not known:  # it may have begun only now, after it was read: then its events are there by now
+            self._begun.add(found.run_id)
+            async for line in self.lines(thread, start, found=found, note=note, use_worker=use_worker):
+                yield line
 
     async def history_instead(self, thread: str, silence: NoWorker, note: Note | None) -> RecordedRun:
         """Return the history of the latest run after no worker answered; of an open run only if `note` is given.

@@ -145,6 +145,8 @@ async def move(
     session.output.result({"file": str(output), **asdict(moved)}, Text(f"{words}\nhead {moved.head}"))
     if not moved.signed:
         session.output.note("It is not signed: anybody can make such a file. --key signs it.")
+    for name, why in moved.unread.items():
+        session.output.note(f"It does not have the log of sub-agent {visible(name)}: {visible(why)}")
     return OK
 
 
@@ -216,9 +218,9 @@ async def import_(
     state = await threads.wait_until_loaded(done.thread)
     status = str(state["status"]) if state else "running"
     words = "Imported" if done.new else "Imported before:"
-    screen = Text.assemble(
-        f"{words} ", (brief(done.thread), "bold"), f"  {count(done.events, 'event')}, {status.replace('_', ' ')}"
-    )
+    below = f" and {count(done.subagents, 'sub-agent')}" if done.subagents else ""
+    found = f"  {count(done.events, 'event')}{below}, {status.replace('_', ' ')}"
+    screen = Text.assemble(f"{words} ", (brief(done.thread), "bold"), found)
     screen.append(f"\n  {CLI.command('watch', done.thread)}")
     session.output.result({**asdict(done), "status": status}, screen)
     if not done.signer:

@@ -20,7 +20,7 @@ from holdfast.audit.anchors import Nodes, Sorted, accounted_for, misfit_words, s
 from holdfast.errors import RecordUnavailable
 from holdfast.log.node_seals import NodeSeal, read_seal
 from holdfast.log.tombstones import Tombstone
-from holdfast.runtime.anchors.folder import AnchoredLines
+from holdfast.runtime.anchors.lines import AnchoredLines
 from holdfast.runtime.audit.evidence import Finding, Unchecked, logs_set_aside
 from holdfast.runtime.audit.forgotten import tombstone_of
 from holdfast.runtime.audit.sources import Log, from_record

@@ -164,15 +164,14 @@ async def test_links_pipes_and_devices_in_a_repository_are_followed_nowhere(tmp_
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "file").write_text("mine\n")
-    node = tips_of = ""
     first = repository(tmp_path / "first", "--bare")
     await GitAnchor(first).put(seal_of(1))
-    (tips_of,) = tips(first)
-    node = tips_of.rpartition("/")[2]
+    (branch,) = tips(first)
+    node = branch.rpartition("/")[2]
     makes: list[tuple[str, Callable[[Path], None]]] = [
-        (tips_of, lambda path: path.symlink_to(victim / "file")),
-        (tips_of, os.mkfifo),
-        (f"{tips_of}.lock", lambda path: path.symlink_to(victim / "made")),
+        (branch, lambda path: path.symlink_to(victim / "file")),
+        (branch, os.mkfifo),
+        (f"{branch}.lock", lambda path: path.symlink_to(victim / "made")),
         ("refs/heads/seals", lambda path: path.symlink_to(victim)),
         ("objects", lambda path: path.symlink_to(victim)),
         (f"holdfast-{node}.lock", lambda path: path.symlink_to(victim / "made")),
@@ -204,6 +203,21 @@ async def test_a_verifier_waits_for_no_pipe_among_the_objects(tmp_path: Path) ->
     os.mkfifo(place / "objects" / "ab" / ("c" * 38))
     with pytest.raises(SettingsError, match="is a link, or not a regular file"):
         events_in(place)
+
+
+async def test_a_clone_that_lacks_seals_says_so(tmp_path: Path) -> None:
+    """One that borrows its objects is refused, for they may be out of reach; of a shallow one this is named."""
+    place = repository(tmp_path / "seals", "--bare")
+    for number in (1, 2):
+        await GitAnchor(place).put(seal_of(number))
+    (branch,) = tips(place)
+    name = branch.removeprefix("refs/heads/")
+    git("clone", "--quiet", "--shared", "--branch", name, str(place), str(tmp_path / "shared"))
+    with pytest.raises(SettingsError, match="borrows objects"):
+        events_in(tmp_path / "shared")
+    git("clone", "--quiet", "--depth=1", "--branch", name, f"file://{place}", str(tmp_path / "shallow"))
+    seals = find_seals(Anchors([tmp_path / "shallow"]), "rel-1")
+    assert (events_in(tmp_path / "shallow"), ["shallow clone" in words for words in seals.odd]) == ([2], [True])
 
 
 async def test_huge_files_and_commits_hide_no_seal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,10 +258,10 @@ async def test_a_push_that_fails_is_made_good_and_is_never_forced(tmp_path: Path
     far, own = repository(tmp_path / "far" / "seals.git", "--bare"), tmp_path / "home" / "own.git"
     with serving(far.parent) as (url, backend):
         backend.open = False
-        await_push = Remote(f"{url}/seals.git", own)
-        anchor = GitAnchor(own, await_push)
+        first_remote = Remote(f"{url}/seals.git", own)
+        anchor = GitAnchor(own, first_remote)
         await anchor.put(seal_of(1))
-        assert await asyncio.to_thread(await_push._push) != ""
+        assert await asyncio.to_thread(first_remote._push) != ""
         await asyncio.wait_for(anchor.aclose(), 30)
         assert (events_in(far), events_in(own)) == ([], [1])
         backend.open = True
@@ -264,11 +278,11 @@ async def test_a_push_that_fails_is_made_good_and_is_never_forced(tmp_path: Path
         await third.put(seal_of(3))
         assert await eventually(pushed, lambda events: len(events) == 3) == [1, 2, 3]
         await asyncio.gather(second.aclose(), third.aclose())
-        first, _ = sorted(tips(far), key=lambda tip: int(git("rev-list", "--count", tip, at=far)), reverse=True)
-        git("update-ref", first, git("commit-tree", "-m", "mine", f"{first}^{{tree}}", at=far).strip(), at=far)
+        branch, _ = sorted(tips(far), key=lambda tip: int(git("rev-list", "--count", tip, at=far)), reverse=True)
+        git("update-ref", branch, git("commit-tree", "-m", "mine", f"{branch}^{{tree}}", at=far).strip(), at=far)
         await second.put(seal_of(4))
         why = await asyncio.to_thread(remote._push)
-        assert ("was rewritten there" in why, git("log", "-1", "--format=%s", first, at=far)) == (True, "mine\n")
+        assert ("was rewritten there" in why, git("log", "-1", "--format=%s", branch, at=far)) == (True, "mine\n")
         assert 4 in events_in(own)
         await second.aclose()
 

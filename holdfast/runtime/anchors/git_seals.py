@@ -16,7 +16,7 @@ from holdfast.base.canonical import canonical
 from holdfast.log.node_seals import read_seal
 from holdfast.runtime.anchors.git import object_format
 from holdfast.runtime.memory.git import SECONDS, Git, GitFailed
-from holdfast.runtime.memory.git_files import require_plain
+from holdfast.runtime.memory.git_files import read, require_plain
 from holdfast.runtime.memory.git_settings import configuration
 from holdfast.runtime.memory.views import borrow_objects
 
@@ -29,7 +29,7 @@ MAX_BYTES = 4_000_000_000
 
 
 def seals_in_git(folder: Path, thread: str) -> tuple[BinaryIO, list[str]]:
-    """Return a file with the seals of a thread, a line each, and what is not read.
+    """Return a file with the seals of a thread, a line each, and what is not read, in words.
 
     Args:
         folder: The git folder of a repository.
@@ -40,14 +40,20 @@ def seals_in_git(folder: Path, thread: str) -> tuple[BinaryIO, list[str]]:
         OSError: It cannot be read, or a temporary file cannot be written.
     """
     require_plain(folder)
+    if read(folder, "objects/info/alternates"):
+        raise GitFailed(f"{folder} borrows objects from another repository: copy them with `git repack -a -d`")
     found = tempfile.TemporaryFile()  # noqa: SIM115  # the caller reads it
     try:
         left_out = _copy(folder, thread, found)
     except BaseException:
         found.close()
         raise
-    words = f"{left_out} commits of {folder} are larger than any batch of seals, or too many"
-    return found, [words] if left_out else []
+    notes = [f"{folder} is a shallow clone: it lacks earlier seals"] if (folder / "shallow").exists() else []
+    if left_out:
+        notes.append(
+            f"{left_out} commits of {folder} were not read: each is larger than any batch, or all are too large"
+        )
+    return found, notes
 
 
 def _copy(folder: Path, thread: str, found: BinaryIO) -> int:

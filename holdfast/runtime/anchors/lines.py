@@ -32,6 +32,8 @@ class AnchoredLines:
         self._thread = thread
         self.odd: list[str] = []
         """Names of what is not read: links, named pipes, devices."""
+        self.notes: list[str] = []
+        """What else is not read, in words."""
         self._files: list[tuple[Path, int, bool]] = []
         """Path and size of each file, and whether it is inside an anchor."""
         self._committed: list[BinaryIO] = []
@@ -57,7 +59,7 @@ class AnchoredLines:
             lines, notes = seals_in_git(folder, thread)
             weakref.finalize(self, lines.close)
             self._committed.append(lines)
-            self.odd += notes
+            self.notes += notes
 
     def _add_folder(self, place: Path, thread: str) -> None:
         for node in sorted(os.scandir(place), key=lambda entry: entry.name):

@@ -170,11 +170,12 @@ class Thread:
         """
         if not (find_spec("psycopg") and find_spec("securesystemslib")):
             raise SettingsError(f"exporting needs packages of the command line: {setup_command('cli')}")
+        from holdfast.runtime.anchors.setting import given_place
         from holdfast.runtime.audit.anchors import Anchors
         from holdfast.runtime.portable.export import export_thread
 
         own = self._anchors if anchors is None else None
-        places = own() if own else [Path(place) for place in anchors or ()]
+        places = own() if own else [given_place(Path(place)) for place in anchors or ()]
         chosen = Path(key) if key else self._key
         return await export_thread(
             self._threads,

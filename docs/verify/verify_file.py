@@ -153,8 +153,8 @@ def log(name, data, about):
 
 
 def seals(data, thread, heads):
-    """Return how many events each node's seals cover, by its key: each is signed by it, and fits the log."""
-    lines, covered = data.split(b"\n"), {}
+    """Return how many events each node's seals cover, by its key, and who was the first to seal which events."""
+    lines, covered, found, first = data.split(b"\n"), {}, [], []
     need(lines.pop() == b"" and lines and lines == sorted(set(lines)), "memory/seals.jsonl")
     for line in lines:
         seal = json.loads(line.decode(), parse_int=float)
@@ -166,7 +166,12 @@ def seals(data, thread, heads):
         public = Ed25519PublicKey.from_public_bytes(raw(node, "ed25519:"))
         public.verify(raw(seal["signature"]), canonical(body).encode())
         covered[node] = max(int(events), covered.get(node, 0))
-    return covered
+        found.append((int(events), line, node))
+    for events, _, node in sorted(found):
+        begin, same = (first[-1]["last"] + 1, first[-1]["node"] == node) if first else (0, False)
+        if events > begin:
+            first.append({"first": first.pop()["first"] if same else begin, "last": events - 1, "node": node})
+    return covered, first
 
 
 def verify(path, key=""):
@@ -201,16 +206,18 @@ def verify(path, key=""):
             signers = statement(envelope, about, whole, key)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidSignature):
             raise Unsound(f"{where}: it was altered") from None
-        heads, nodes = [], {}
+        heads, nodes, first = [], {}, []
         for each in about["members"]:
             name, (data, sound) = each["name"], content(each["name"])
             found = log(name, data, about) if name in logs else ()
             heads = found[2] if found else heads
             try:
-                nodes = seals(data, about["thread"], heads) if name == "memory/seals.jsonl" else nodes
+                if name == "memory/seals.jsonl":
+                    nodes, first = seals(data, about["thread"], heads)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidSignature):
                 raise Unsound(f"{name}: it was altered") from None
-            need(name != "context/nodes.json" or data == canonical({"nodes": sorted(nodes)}).encode(), name)
+            whose = {"nodes": sorted(nodes), "stretches": first}
+            need(name != "context/nodes.json" or data == canonical(whose).encode(), name)
             digest = hashlib.sha256(data).hexdigest()
             need(sound and digest == each["sha256"], name)
             need(not name.startswith("memory/artifacts/") or name.endswith(digest), name, "its name is not its digest")

@@ -115,9 +115,17 @@ def _refusal(seal: NodeSeal | None, *, thread: str, namespace: str | None, nodes
         return "seals of another namespace"
     if nodes is not None and seal.node not in nodes:
         return "seals of nodes that are not among the given ones"
-    if nodes is not None and (until := nodes[seal.node]) and seal.at >= until:
+    if not is_trusted(seal, nodes):
         return "seals from after their node's key was revoked"
     return ""
+
+
+def is_trusted(seal: NodeSeal, nodes: Nodes | None) -> bool:
+    """Whether a seal is of a node that is trusted, and was made before its key was revoked; None trusts all nodes."""
+    if nodes is None:
+        return True
+    until = nodes.get(seal.node)
+    return seal.node in nodes and (until is None or seal.at < until)
 
 
 def _shown(seal: NodeSeal) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import digest
 from holdfast.portable.members import AGENTS, CONTEXT, INTENT, KEYS, POLICIES
+from holdfast.portable.origins import trace_id
 
 JSON = Mapping[str, Any]
 
@@ -29,6 +30,9 @@ _TYPES = (
 
 _SCOPE = ("run_id", "first_run_id", "agent", "depth", "trust", "user_proven", "sealed", "schedule", "lineage")
 """Fields of `run_started` that say who ran, and how far the run was trusted."""
+
+_BEGINNINGS = ("run_started", "run_forked", "run_imported")
+"""Types of events with the first run id of the chain of Temporal runs that recorded them, and what follows."""
 
 FIRST_HANDED, HANDED = 900_000_000, 50
 """How the log numbers constraints that parents and sub-agents hand to one another (`Constraints.take_over`)."""
@@ -50,6 +54,7 @@ class Derived:
         self._forks: list[dict[str, Any]] = []
         self._imports: list[dict[str, Any]] = []
         self._subagents: list[dict[str, Any]] = []
+        self._segments: list[dict[str, Any]] = []
 
     def take(self, kind: str, line: bytes) -> None:
         """Take the next event: its type, and its line in the log."""
@@ -57,6 +62,8 @@ class Derived:
             self._take(json.loads(line))
 
     def _take(self, event: JSON) -> None:
+        if event["type"] in _BEGINNINGS:
+            self._begin(event["position"], event["first_run_id"])
         match event["type"]:
             case "run_started":
                 self._thread = event["thread"]
@@ -95,6 +102,10 @@ class Derived:
             case _:
                 pass
 
+    def _begin(self, position: int, run: str) -> None:
+        if not self._segments or self._segments[-1]["first_run_id"] != run:
+            self._segments.append({"position": position, "first_run_id": run, "trace_id": trace_id(run)})
+
     def _policy(self, policy: JSON) -> str:
         """Add a policy that judged calls; return its digest."""
         name = digest(["policy/1", policy])
@@ -112,6 +123,7 @@ class Derived:
         context = {
             "thread": self._thread,
             "runs": self._runs,
+            "segments": self._segments,
             "agents": sorted(self._agents),
             "policies": sorted(self._policies),
             **({"forks": self._forks} if self._forks else {}),

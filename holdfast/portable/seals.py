@@ -4,13 +4,14 @@ A file may have them or not; each has to fit its log. Whether the nodes are to b
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from holdfast.base.canonical import canonical
 from holdfast.errors import NotPortable
 from holdfast.log.node_seals import NodeSeal, read_seal
 from holdfast.portable.layout import Unsound
 from holdfast.portable.members import NODES, SEALS
+from holdfast.portable.origins import stretches
 
 MOST_SEALS = 10_000
 """Seals that an exporter writes into a file: of more, those that cover the most."""
@@ -63,8 +64,10 @@ def _most(seals: Iterable[NodeSeal]) -> list[NodeSeal]:
 
 
 def nodes_of(seals: Iterable[NodeSeal]) -> bytes:
-    """Return the member that names the nodes of seals: their public keys, sorted."""
-    return canonical({"nodes": sorted({seal.node for seal in seals})})
+    """Return the member that names the nodes of seals, sorted, and what each was the first to seal."""
+    known = list(seals)
+    first = [asdict(stretch) for stretch in stretches(known)]
+    return canonical({"nodes": sorted({seal.node for seal in known}), "stretches": first})
 
 
 def claimed_positions(content: bytes) -> set[int]:
@@ -116,4 +119,4 @@ def check_nodes(content: bytes, seals: Iterable[NodeSeal]) -> None:
         Unsound: It does not.
     """
     if content != nodes_of(seals):
-        raise Unsound(NODES, "it does not name exactly the nodes of the seals")
+        raise Unsound(NODES, "it does not name exactly the nodes of the seals, and what they sealed first")

@@ -49,10 +49,10 @@ RUNTIME = {
     "llm": "config",
     "workspace": "config",
     "encryption": "config programs",
-    "anchors": "config",
     "stores": "llm programs",
     "in_memory": "",
     "memory": "programs workspace",
+    "anchors": "config memory",
     "devstack": "config encryption programs",
     "hardening": "devstack",
     "reading": "encryption programs",
@@ -64,9 +64,9 @@ RUNTIME = {
     ),
     "audit": "anchors client programs reading",
     "portable": "audit client reading stores",
-    "api": "client composition config encryption portable programs reading",
+    "api": "anchors audit client composition config encryption portable programs reading",
     "evaluating": "api client devstack in_memory llm portable reading worker",
-    "gateway": "api client composition config encryption portable programs reading",
+    "gateway": "anchors api audit client composition config encryption portable programs reading",
     "cli": (
         "anchors audit client commands composition config encryption evaluating keeping llm memory portable programs "
         "reading takeover telemetry workspace"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -34,8 +35,11 @@ from holdfast import (
     ask,
     tool,
 )
+from holdfast.authority.signatures import encode_key
 from holdfast.errors import ExportFailed, FleetKeyMissing
 from holdfast.llm.messages import AssistantMessage, UserMessage
+from holdfast.log.node_seals import make_seal
+from holdfast.runtime.anchors.folder import FolderAnchor
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.ports import any_free
 from holdfast.runtime.encryption.signing_keys import make_key
@@ -364,6 +368,38 @@ async def test_the_sync_face(rig: StartRig, connect: Connect) -> None:
 
     async with rig(catalog(), script) as worker:
         assert await asyncio.to_thread(program, worker) == ["run_finished", "paid 5", True]
+
+
+async def test_an_export_has_the_seals_that_the_client_can_read(
+    rig: StartRig, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of `HOLDFAST_ANCHORS`, or of the places that are named; an anchor that cannot be read is an error."""
+    anchor = tmp_path / "anchor"
+    anchor.mkdir()
+    monkeypatch.setenv("HOLDFAST_ANCHORS", f"{anchor},https://seals.example")
+    async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
+        thread = await client.start("hello", thread=fresh())
+        await thread.result(timeout=PATIENCE)
+        bare = await thread.export(tmp_path / "bare.holdfast")
+        seal = make_seal(
+            encode_key(bytes([7]) * 32),
+            namespace=worker.client.namespace,
+            thread=thread.id,
+            events=bare.events,
+            head=bare.head,
+            at=datetime.now(UTC),
+        )
+        await FolderAnchor(anchor).put(seal)
+        made = [
+            await thread.export(tmp_path / "settings.holdfast"),
+            await thread.export(tmp_path / "named.holdfast", anchors=[str(anchor)]),
+            await thread.export(tmp_path / "none.holdfast", anchors=()),
+        ]
+        assert (bare.seals, [each.seals for each in made]) == (0, [1, 1, 0])
+        anchor.rename(tmp_path / "moved")
+        with pytest.raises(SettingsError, match="cannot be read"):
+            await thread.export(tmp_path / "unread.holdfast")
+    assert (await verify_file(tmp_path / "settings.holdfast")).seals == 1
 
 
 async def test_a_thread_is_exported_with_its_ledger(rig: StartRig, connect: Connect, tmp_path: Path) -> None:

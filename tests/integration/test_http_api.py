@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -15,6 +17,9 @@ from temporalio.service import RPCError
 from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
 from holdfast.authority.policy import Approver, Terms
 from holdfast.authority.signatures import encode_key, public_key
+from holdfast.log.node_seals import make_seal
+from holdfast.runtime.anchors.folder import FolderAnchor
+from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.runtime.gateway.app import build_app
@@ -567,6 +572,36 @@ async def test_a_thread_is_exported_as_a_file(rig: StartRig, tmp_path: Any) -> N
         disposition = found[0].headers["Content-Disposition"]
         assert disposition == f"attachment; filename*=UTF-8''{quote(thread, safe='')}.holdfast"
         assert (await http.get(f"/threads/{named()}/export")).status_code == 404
+
+
+async def test_a_file_over_http_has_the_seals_that_the_gateway_can_read(rig: StartRig, tmp_path: Path) -> None:
+    """The header says how many; where an anchor cannot be read there are none, and the file is there all the same."""
+    anchor = tmp_path / "anchor"
+    anchor.mkdir()
+    async with http_site(rig, tmp_path, anchors=Anchors([anchor])) as (http, worker):
+        thread = named()
+        await http.put(f"/threads/{thread}", json={"task": "read"})
+        await settled(http, thread=thread, until="end")
+        path, file = f"/threads/{thread}/export", tmp_path / "thread.holdfast"
+        bare = await http.get(path)
+        file.write_bytes(bare.content)
+        found = await verify_file(file)
+        seal = make_seal(
+            encode_key(bytes([7]) * 32),
+            namespace=worker.client.namespace,
+            thread=thread,
+            events=found.events,
+            head=found.head,
+            at=datetime.now(UTC),
+        )
+        await FolderAnchor(anchor).put(seal)
+        sealed = await http.get(path)
+        file.write_bytes(sealed.content)
+        assert (await verify_file(file)).seals == 1
+        anchor.rename(tmp_path / "moved")
+        unread = await http.get(path)
+    assert [each.headers["Holdfast-Seals"] for each in (bare, sealed, unread)] == ["0", "1", "0"]
+    assert unread.content == bare.content
 
 
 async def test_a_failed_run_has_a_result_that_says_why(rig: StartRig, tmp_path: Any) -> None:

@@ -23,7 +23,8 @@ from holdfast.log.event_log import EventLog, event_line
 from holdfast.log.events import AgentEvent, UserMessageReceived
 from holdfast.log.node_seals import NodeSeal, make_seal, read_seal
 from holdfast.log.stored_lines import read_lines, run_events
-from holdfast.runtime.anchors.folder import AnchoredLines, FolderAnchor
+from holdfast.runtime.anchors.folder import FolderAnchor
+from holdfast.runtime.anchors.lines import AnchoredLines
 from holdfast.runtime.anchors.sealer import Sealer
 from holdfast.runtime.anchors.webhook import WebhookAnchor
 from holdfast.runtime.audit.anchors import Anchors

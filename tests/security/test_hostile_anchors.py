@@ -18,7 +18,8 @@ from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import SettingsError
 from holdfast.log.node_seals import NodeSeal, make_seal
 from holdfast.runtime.anchors import sealer
-from holdfast.runtime.anchors.folder import AnchoredLines, FolderAnchor
+from holdfast.runtime.anchors.folder import FolderAnchor
+from holdfast.runtime.anchors.lines import AnchoredLines
 from holdfast.runtime.anchors.sealer import Sealer
 from holdfast.runtime.anchors.webhook import WebhookAnchor
 from holdfast.runtime.audit.anchors import Anchors, compare, compare_with_branches, find_seals
@@ -211,14 +212,16 @@ class Slow:
     """An anchor that keeps each seal only when no run waits for it any more."""
 
     name = "slow"
+    most = 1
+    between = 0.0
 
     def __init__(self) -> None:
         self.kept: list[NodeSeal] = []
 
-    async def put(self, seal: NodeSeal) -> None:
-        """Keep a seal."""
+    async def put(self, *seals: NodeSeal) -> None:
+        """Keep seals."""
         await asyncio.sleep(2 * sealer.WAIT_SECONDS)
-        self.kept.append(seal)
+        self.kept += seals
 
     async def aclose(self) -> None:
         """Do nothing."""

@@ -10,9 +10,10 @@ import pytest
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import SettingsError
 from holdfast.log.node_seals import NodeSeal, read_seal
-from holdfast.runtime.anchors.folder import AnchoredLines, FolderAnchor
+from holdfast.runtime.anchors.folder import FolderAnchor
+from holdfast.runtime.anchors.lines import AnchoredLines
 from holdfast.runtime.anchors.sealer import Sealer
-from holdfast.runtime.anchors.setting import anchor_folders, read_anchors
+from holdfast.runtime.anchors.setting import anchor_places, read_anchors
 from holdfast.runtime.anchors.webhook import SealRefused
 from holdfast.runtime.cli.anchors import anchors_check, given_anchors
 from holdfast.runtime.composition.sealing import open_sealer
@@ -43,14 +44,16 @@ class Kept:
     """An anchor that keeps seals in a list, once it is `open`; while it is not, it fails, refuses or hangs."""
 
     name = "kept"
+    most = 1
+    between = 0.0
 
     def __init__(self, state: str = "open") -> None:
         self.state, self.seals = state, list[NodeSeal]()
         self.asked = 0
         self.changed = asyncio.Event()
 
-    async def put(self, seal: NodeSeal) -> None:
-        """Keep a seal."""
+    async def put(self, *seals: NodeSeal) -> None:
+        """Keep seals."""
         self.asked += 1
         if self.state == "hangs":
             await self.changed.wait()
@@ -58,7 +61,7 @@ class Kept:
             raise OSError("no disk")
         if self.state == "refuses":
             raise SealRefused("HTTP 403")
-        self.seals.append(seal)
+        self.seals += seals
 
     async def aclose(self) -> None:
         """Do nothing."""
@@ -125,13 +128,19 @@ def test_seals_are_also_read_from_files_of_any_threads(tmp_path: Path) -> None:
 
 def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
     """Folders are absolute, of URLs only the host is shown, and plain http:// beyond this machine is refused."""
-    text = f"{tmp_path}, https://seals.example/?token=s3cret ,"
-    assert [anchor.name for anchor in read_anchors(text)] == [str(tmp_path), "seals.example"]
-    assert anchor_folders(text) == [tmp_path]
+    repositories = "git:/srv/seals.git, git:ssh://git@git.example/seals.git, git:https://me:s3cret@git.example/x.git"
+    here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path}, https://seals.example/?token=s3cret ,{repositories}")
+    names = [anchor.name for anchor in read_anchors(here)]
+    assert names == [str(tmp_path), "seals.example", "/srv/seals.git", "git.example", "git.example"]
+    assert anchor_places(here) == [tmp_path, Path("/srv/seals.git")]
     with pytest.raises(SettingsError, match=r"anchor 1 \(seals.example\) uses plain http://") as refused:
-        read_anchors("http://seals.example/?token=s3cret")
+        read_anchors(settings(tmp_path, HOLDFAST_ANCHORS="http://seals.example/?token=s3cret"))
     assert "s3cret" not in str(refused.value)
-    assert len(read_anchors("http://seals.example", insecure=True)) == 1
+    for url in ("git:ext://sh -c touch% pwned", "git:file:///srv/seals.git", "git:http://git.example/x", "git:ssh://"):
+        with pytest.raises(SettingsError, match=r"HOLDFAST_ANCHORS: anchor 1"):
+            read_anchors(settings(tmp_path, HOLDFAST_ANCHORS=url))
+    insecure = settings(tmp_path, HOLDFAST_ANCHORS="http://seals.example", HOLDFAST_WEBHOOKS_INSECURE="1")
+    assert len(read_anchors(insecure)) == 1
 
 
 def test_a_machine_has_one_key(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Portable files: what is in them, that any alteration is named, and that the independent verifier names the same."""
 
+import asyncio
 import base64
+import hashlib
 import io
 import json
 import random
@@ -51,6 +53,7 @@ from holdfast.runtime.audit.file_anchors import OWN_SEALS
 from holdfast.runtime.cli.file_screens import file_screen
 from holdfast.runtime.portable import judging, reader, writer
 from holdfast.runtime.portable.envelope import _key
+from holdfast.runtime.portable.verify import verify_file
 from holdfast.runtime.portable.writer import new_file
 from holdfast.stores import EffectRow, aside_id
 from holdfast.tools.cannot import HandedConstraint
@@ -184,6 +187,27 @@ def test_a_file_names_where_its_thread_was_imported() -> None:
     assert imported["point"] == event.point.model_dump()
 
 
+def test_a_file_says_to_which_trace_its_events_belong_and_who_sealed_them_first(tmp_path: Path) -> None:
+    """Trace ids follow from first run ids, redacted or not; the shortest seal that is trusted counts."""
+    events = finished()
+    one, other = public_key(NODE_KEY), public_key(OTHER_NODE_KEY)
+    seals = [*sealed(events, (3, 9), thread="t"), *sealed(events, (5, 9), thread="t", key=OTHER_NODE_KEY)]
+    (started,) = (event for event in events if event.type == "run_started")
+    trace = hashlib.sha256(json.dumps(["trace/1", started.first_run_id], separators=(",", ":")).encode()).hexdigest()
+    for redact in (False, True):
+        file = written(tmp_path, export(events, thread="t", rows=rows_of(events), seals=seals, redact=redact))
+        found = ours(file)
+        assert found.ok
+        assert [(each.position, each.trace_id) for each in found.segments] == [(0, trace[:32])]
+        last = min((seal.line(), seal.node) for seal in seals if seal.events == 9)[1]
+        stretches = [(each.first, each.last, each.node) for each in found.stretches]
+        assert stretches == (
+            [(0, 2, one), (3, 8, other)] if last == other else [(0, 2, one), (3, 4, other), (5, 8, one)]
+        )
+        mine = asyncio.run(verify_file(file, anchors=Anchors((), {one: None})))
+        assert [(each.first, each.last) for each in mine.stretches] == [(0, 8)]
+
+
 def test_other_tools_verify_the_statement() -> None:
     """The envelope is DSSE, and the statement in-toto's: the log's head and the manifest are its subjects."""
     parts = dict(parts_of(good()[0]))
@@ -229,7 +253,7 @@ def test_a_file_has_the_seals_of_its_thread_that_fit(tmp_path: Path) -> None:
     file = export(events, thread="t", rows=rows, seals=seals + unfit)
     parts = dict(parts_of(file))
     assert parts[SEALS].splitlines() == sorted(seal.line() for seal in seals)
-    assert json.loads(parts[NODES]) == {"nodes": sorted([node, other])}
+    assert json.loads(parts[NODES])["nodes"] == sorted([node, other])
 
     def said(content: bytes, *nodes: str) -> tuple[int, str]:
         anchors = Anchors((), dict.fromkeys(nodes)) if nodes else None

@@ -44,6 +44,9 @@ def files() -> dict[str, bytes]:
         "redacted": export(thread.log, thread="t", rows=(), redact=True),
         "sealed": (sealing := export(thread.log, thread="t", rows=(), seals=sealed(thread.log, (3, 9), thread="t"))),
         "a seal of more events": sealing.replace(b'"events":3,"head"', b'"events":4,"head"'),
+        "another node sealed first": rebuilt(
+            [(name, content.replace(b'"first":0', b'"first":1')) for name, content in parts_of(sealing)], ALICE
+        ),
         "a result changed": sound.replace(b'"content":"seen"', b'"content":"been"'),
         "signed by another": rebuilt(parts, MALLORY),
         "not signed": rebuilt(parts, None),

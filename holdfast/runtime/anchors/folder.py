@@ -11,17 +11,12 @@ import asyncio
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.errors import SettingsError
-from holdfast.log.node_seals import NodeSeal, read_seal
+from holdfast.log.node_seals import NodeSeal
 
-MAX_LINE_BYTES = 16_384
-"""A longer line is no seal, and is read in parts."""
-
-_BENEATH = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+BENEATH = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -32,28 +27,32 @@ class FolderAnchor:
         folder: Must exist: where a mount is missing, seals must not go to the disk below it.
     """
 
+    most = 1
+    between = 0.0
+
     def __init__(self, folder: Path) -> None:
         self.name = str(folder)
         self._folder = folder
 
-    async def put(self, seal: NodeSeal) -> None:
-        """Append a seal, durably.
+    async def put(self, *seals: NodeSeal) -> None:
+        """Append seals, durably.
 
         Raises:
             OSError: The folder is missing, or cannot be written.
         """
-        await asyncio.to_thread(self._append, seal)
+        for seal in seals:
+            await asyncio.to_thread(self._append, seal)
 
     async def aclose(self) -> None:
         """Do nothing: no file stays open."""
 
     def _append(self, seal: NodeSeal) -> None:
-        node, name = _names(seal.thread, seal.node)
+        node, name = names(seal.thread, seal.node)
         root = os.open(self._folder, _DIRECTORY)
         try:
             own = _enter(root, node)
             try:
-                flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _BENEATH
+                flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | BENEATH
                 file = os.open(name, flags, 0o644, dir_fd=own)
                 try:
                     if _write(file, seal.line()):
@@ -95,82 +94,7 @@ def _write(file: int, line: bytes) -> bool:
     return size == 0
 
 
-class AnchoredLines:
-    """What anchors had of a thread at one moment; read line by line, as often as needed, however much it is.
-
-    Args:
-        places: Folders of anchors; or files with seals of any threads, such as what a webhook received.
-        thread: The thread's id.
-
-    Raises:
-        SettingsError: One cannot be read.
-    """
-
-    def __init__(self, places: Iterable[Path], thread: str) -> None:
-        self._thread = thread
-        self.odd: list[str] = []
-        """Names of what is not read: links, named pipes, devices."""
-        self._files: list[tuple[Path, int, bool]] = []
-        """Path and size of each file, and whether it is inside an anchor."""
-        for place in places:
-            try:
-                if place.is_dir():
-                    self._add_folder(place, thread)
-                    continue
-                state = place.stat()
-            except OSError as error:
-                raise _unreadable(place, error.strerror) from None
-            if not stat.S_ISREG(state.st_mode):
-                raise _unreadable(place, "it is neither a folder nor a regular file")
-            self._files.append((place, state.st_size, False))
-
-    def _add_folder(self, place: Path, thread: str) -> None:
-        for node in sorted(os.scandir(place), key=lambda entry: entry.name):
-            if not node.is_dir(follow_symlinks=False):
-                self.odd += [str(Path(node.path))] if node.is_symlink() else []
-                continue
-            file = Path(node.path, _names(thread, "")[1])
-            try:
-                state = file.lstat()
-            except FileNotFoundError:
-                continue
-            if stat.S_ISREG(state.st_mode):
-                self._files.append((file, state.st_size, True))
-            else:
-                self.odd.append(str(file))
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield the lines that were there, without their ends. Empty ones are left out, and of a file with seals of any
-        threads those of others.
-
-        Raises:
-            SettingsError: A file cannot be read.
-        """
-        for path, size, inside in self._files:
-            try:
-                opened = os.open(path, os.O_RDONLY | (_BENEATH if inside else os.O_CLOEXEC))
-                with os.fdopen(opened, "rb") as file:
-                    read = 0
-                    while read < size and (line := file.readline(MAX_LINE_BYTES)):
-                        read += len(line)
-                        if (stripped := line.strip()) and (inside or self._may_be_of_thread(stripped)):
-                            yield stripped
-            except OSError as error:
-                raise _unreadable(path, error.strerror) from None
-
-    def _may_be_of_thread(self, line: bytes) -> bool:
-        seal = read_seal(line)
-        return seal is None or seal.thread == self._thread
-
-
-def _unreadable(place: Path, why: str | None) -> SettingsError:
-    return SettingsError(
-        f"the anchor {place} cannot be read: {why}; name a folder of HOLDFAST_ANCHORS, or a file with a seal on each "
-        "line"
-    )
-
-
-def _names(thread: str, node: str) -> tuple[str, str]:
-    """The names of a node's folder and of a thread's file in it: no id is part of a path."""
+def names(thread: str, node: str) -> tuple[str, str]:
+    """Return the names of a node's folder and of a thread's file in it: no id is part of a path."""
     node, thread = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in (node, thread))
     return node[:16], f"{thread}.jsonl"

@@ -1,7 +1,7 @@
 """Signs seals and sends them to anchors, without ever failing a run or making one wait for long.
 
-1. Each anchor gets one seal after the other. A seal that cannot be delivered stays in memory and is tried again; the
-   next seal of its thread, which covers it, takes its place.
+1. Each anchor gets one batch of seals after the other. A seal that cannot be delivered stays in memory and is tried
+   again; the next seal of its thread, which covers it, takes its place.
 2. A run waits up to two seconds for its seal, so that a worker which is killed has usually delivered it. Where an
    anchor did not answer in that time the last time, no run waits for it.
 """
@@ -35,10 +35,14 @@ class Anchor(Protocol):
 
     name: str
     """May be logged."""
+    most: int
+    """How many seals it takes at once."""
+    between: float
+    """Seconds from one batch to the next, in which seals gather: a run that waits for its seal waits for that, too."""
 
-    async def put(self, seal: NodeSeal) -> None:
-        """Keep a seal, durably. `SealRefused` means that another attempt is useless; after any other error there is
-        one.
+    async def put(self, *seals: NodeSeal) -> None:
+        """Keep seals of one node, durably. `SealRefused` means that another attempt is useless; after any other error
+        there is one.
         """
         ...
 
@@ -108,7 +112,7 @@ class _Lane:
         """The last attempt failed, or took or is taking longer than a run waits."""
         self._waiting: dict[tuple[str, str], tuple[NodeSeal, asyncio.Event]] = {}
         """By thread, and by why its log is gone; set after the first attempt."""
-        self._under_way: NodeSeal | None = None
+        self._under_way: Sequence[NodeSeal] = ()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -147,28 +151,33 @@ class _Lane:
             while not self._waiting:
                 self._changed.clear()
                 await self._changed.wait()
-            seal, tried = self._waiting.pop(next(iter(self._waiting)))
-            self._under_way, begun = seal, asyncio.get_running_loop().time()
-            fields = {"anchor": self.anchor.name, "thread": seal.thread, "events": seal.events}
+            batch = [self._waiting.pop(each) for each in list(self._waiting)[: self.anchor.most]]
+            seals = [seal for seal, _ in batch]
+            self._under_way, begun = seals, asyncio.get_running_loop().time()
+            fields = {"anchor": self.anchor.name, "thread": seals[0].thread, "events": seals[0].events}
             try:
-                await self.anchor.put(seal)
+                await self.anchor.put(*seals)
             except SealRefused as error:
                 self.failing = False
                 log.error("seal_refused", reason=str(error), **fields)
             except Exception as error:  # every kind of anchor has errors of its own
                 self.failing = True
                 log.warning("anchor_unreachable", reason=str(error) or type(error).__name__, **fields)
-                self._waiting.setdefault(_place(seal), (seal, asyncio.Event()))
+                for seal in seals:
+                    self._waiting.setdefault(_place(seal), (seal, asyncio.Event()))
             else:
                 self.failing, pause = False, 1.0
             took = asyncio.get_running_loop().time() - begun
             self.slow = self.failing or took > WAIT_SECONDS
-            self._under_way = None
-            tried.set()
+            self._under_way = ()
+            for _, tried in batch:
+                tried.set()
             self._changed.set()
             if self.failing:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
+            elif took < self.anchor.between:
+                await asyncio.sleep(self.anchor.between - took)
 
 
 def _place(seal: NodeSeal) -> tuple[str, str]:

@@ -1,8 +1,9 @@
 """The client for programs: connect, start and list threads."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +17,7 @@ from holdfast.portable.manifest import Imported
 from holdfast.run.comparing import Comparison
 from holdfast.run.state import Status
 from holdfast.runtime.api.schedules import Schedules
-from holdfast.runtime.api.thread import OpenEvidence, Thread, named
+from holdfast.runtime.api.thread import FindAnchors, OpenEvidence, Thread, named
 from holdfast.runtime.api.views import ThreadSummary
 from holdfast.runtime.client.comparing import compare_threads
 from holdfast.runtime.client.idempotent_starts import start_once
@@ -47,13 +48,15 @@ class Client:
         key: Path | None = None,
         evidence: OpenEvidence | None = None,
         parts: Components | None = None,
+        anchors: FindAnchors | None = None,
     ) -> None:
         self._threads = threads
         self._by = by
         self._key = key
         self._evidence = evidence
         self._parts = parts
-        self.schedules = Schedules(threads, by=by, key=key, evidence=evidence)
+        self._anchors = anchors
+        self.schedules = Schedules(threads, self._open, by=by)
         """Runs that start by cron or interval."""
 
     @classmethod
@@ -128,7 +131,14 @@ class Client:
                 answer_within=settings.answer_seconds,
                 record=record,
             )
-            yield cls(threads, by=settings.by or "", key=settings.key, evidence=parts.evidence, parts=parts)
+            yield cls(
+                threads,
+                by=settings.by or "",
+                key=settings.key,
+                evidence=parts.evidence,
+                parts=parts,
+                anchors=partial(_anchors_here, settings),
+            )
 
     async def import_thread(
         self,
@@ -251,8 +261,16 @@ class Client:
         Raises:
             ThreadIdInvalid: The text cannot be a thread id.
         """
+        return self._open(check_thread_id(thread))
+
+    def _open(self, thread: str) -> Thread:
         return Thread(
-            check_thread_id(thread), threads=self._threads, by=self._by, key=self._key, evidence=self._evidence
+            thread,
+            threads=self._threads,
+            by=self._by,
+            key=self._key,
+            evidence=self._evidence,
+            anchors=self._anchors,
         )
 
     async def threads(self, *, status: Status | None = None, limit: int = 100) -> list[ThreadSummary]:
@@ -309,3 +327,9 @@ class Client:
             ServerUnreachable: The server does not answer. Publish it again with the same id.
         """
         return await publish(self._threads, event, by=named(self._by if by is None else by), data=data, id=id)
+
+
+def _anchors_here(settings: Settings) -> Sequence[Path]:
+    from holdfast.runtime.anchors.setting import anchor_places  # slow
+
+    return anchor_places(settings)

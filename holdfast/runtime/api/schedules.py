@@ -1,5 +1,6 @@
 """The schedules of a namespace, as a program holds them."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -7,7 +8,7 @@ from typing import Literal
 from holdfast.base.models import Frozen
 from holdfast.budget.budget import Budget
 from holdfast.llm.blocks import Content
-from holdfast.runtime.api.thread import OpenEvidence, Thread, named
+from holdfast.runtime.api.thread import Thread, named
 from holdfast.runtime.api.views import ThreadStatus
 from holdfast.runtime.client import schedules
 from holdfast.runtime.client.schedule_definitions import Definition, Overlap
@@ -76,13 +77,10 @@ class Schedules:
     `ScheduleNotFound` if there is no schedule of that name.
     """
 
-    def __init__(
-        self, threads: Threads, *, by: str = "", key: Path | None = None, evidence: OpenEvidence | None = None
-    ) -> None:
+    def __init__(self, threads: Threads, thread: Callable[[str], Thread], *, by: str = "") -> None:
         self._threads = threads
+        self._thread = thread
         self._by = by
-        self._key = key
-        self._evidence = evidence
 
     async def add(
         self,
@@ -176,7 +174,7 @@ class Schedules:
         thread = await schedules.trigger_schedule(self._threads, name)
         if not thread:
             return None
-        return Thread(thread, threads=self._threads, by=self._by, key=self._key, evidence=self._evidence)
+        return self._thread(thread)
 
     async def delete(self, name: str) -> None:
         """Delete a schedule. Its threads stay, and open runs continue."""

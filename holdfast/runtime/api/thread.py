@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +37,8 @@ _log = logging.getLogger("holdfast.client")
 AnswerT = TypeVar("AnswerT", UpdateResult, MessageResult)
 OpenEvidence = Callable[[], Awaitable[Evidence]]
 """Opens the ledger and the artifact store, when they are first needed."""
+FindAnchors = Callable[[], Sequence[Path]]
+"""Finds the anchors of the settings that can be read here."""
 
 
 class Thread:
@@ -55,6 +57,7 @@ class Thread:
         by: str = "",
         key: Path | None = None,
         evidence: OpenEvidence | None = None,
+        anchors: FindAnchors | None = None,
     ) -> None:
         self.id = thread
         """The thread id, which is Temporal's workflow id."""
@@ -62,9 +65,20 @@ class Thread:
         self._by = by
         self._key = key
         self._evidence = evidence
+        self._anchors = anchors
 
     def __repr__(self) -> str:
         return f"Thread({self.id!r})"
+
+    def _beside(self, thread: str) -> "Thread":
+        return Thread(
+            thread,
+            threads=self._threads,
+            by=self._by,
+            key=self._key,
+            evidence=self._evidence,
+            anchors=self._anchors,
+        )
 
     async def result(self, *, until: Until = "end", timeout: float | None = None) -> Result:
         """Wait for the run, and return what it has come to.
@@ -130,12 +144,13 @@ class Thread:
         artifacts: bool = True,
         subagents: bool = True,
         key: Path | str | None = None,
+        anchors: Sequence[Path | str] | None = None,
     ) -> Exported:
         """Write the thread to a new file that verifies offline, as `holdfast export` does.
 
         An open run is exported as far as it is recorded. The ledger and the artifacts come from the database that the
         client knows; `left_out` says which of them the file does not have, and `unread` which sub-agents' logs could
-        not be read.
+        not be read. `seals` says how many seals of nodes it has.
 
         Args:
             path: The file. An existing one is never overwritten.
@@ -144,17 +159,23 @@ class Thread:
             subagents: Whether the file is to have the logs of the sub-agents, of theirs, and so on.
             key: The file of the private key to sign with; None for the client's `key`. Without one, the file is not
                 signed, and anybody could have made it.
+            anchors: Folders, git repositories and files with seals of the thread, which the file is to have; None for
+                those that `HOLDFAST_ANCHORS` names and that can be read here, which excludes webhooks; empty for none.
 
         Raises:
             ExportFailed: The file exists, cannot be written or would be too large; or the id is that of a loop.
             EventsMissing: Some of the thread's events can no longer be read.
             ArtifactNotFound: The store lacks an artifact that an event refers to.
-            SettingsError: The key cannot be read, or a package is missing.
+            SettingsError: The key or an anchor cannot be read, or a package is missing.
         """
         if not (find_spec("psycopg") and find_spec("securesystemslib")):
             raise SettingsError(f"exporting needs packages of the command line: {setup_command('cli')}")
+        from holdfast.runtime.anchors.setting import given_place
+        from holdfast.runtime.audit.anchors import Anchors
         from holdfast.runtime.portable.export import export_thread
 
+        own = self._anchors if anchors is None else None
+        places = own() if own else [given_place(Path(place)) for place in anchors or ()]
         chosen = Path(key) if key else self._key
         return await export_thread(
             self._threads,
@@ -164,6 +185,7 @@ class Thread:
             private=read_key(chosen) if chosen else None,
             redact=redact,
             artifacts=artifacts,
+            anchors=Anchors(places) if places else None,
             subagents=subagents,
             note=_log.info,
         )
@@ -564,7 +586,7 @@ class Thread:
             by=named(self._by if by is None else by),
             by_proven=by_proven or by is None,
         )
-        return Thread(done.thread, threads=self._threads, by=self._by, key=self._key, evidence=self._evidence)
+        return self._beside(done.thread)
 
     async def restart(
         self,
@@ -602,7 +624,7 @@ class Thread:
             by=named(self._by if by is None else by) or None,
             by_proven=by_proven or by is None,
         )
-        return Thread(started.thread, threads=self._threads, by=self._by, key=self._key, evidence=self._evidence)
+        return self._beside(started.thread)
 
     async def cancel(self, reason: str = "") -> UpdateResult:
         """Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.

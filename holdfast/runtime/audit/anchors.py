@@ -20,7 +20,7 @@ from holdfast.audit.anchors import Nodes, Sorted, accounted_for, misfit_words, s
 from holdfast.errors import RecordUnavailable
 from holdfast.log.node_seals import NodeSeal, read_seal
 from holdfast.log.tombstones import Tombstone
-from holdfast.runtime.anchors.folder import AnchoredLines
+from holdfast.runtime.anchors.lines import AnchoredLines
 from holdfast.runtime.audit.evidence import Finding, Unchecked, logs_set_aside
 from holdfast.runtime.audit.forgotten import tombstone_of
 from holdfast.runtime.audit.sources import Log, from_record
@@ -58,7 +58,7 @@ class ThreadSeals:
     lines: Iterable[bytes]
     """Can be read more than once."""
     odd: Sequence[str] = ()
-    """What is in a seal's place, and is not read."""
+    """What is in a seal's place, and is not read, in words."""
     again: Callable[[], "ThreadSeals"] | None = None
     """Lists what the anchors have by now."""
 
@@ -97,7 +97,8 @@ def find_seals(anchors: Anchors, thread: str, *, namespace: str | None = None) -
     """
     lines = AnchoredLines(anchors.places, thread)
     again = partial(find_seals, anchors, thread, namespace=namespace)
-    return ThreadSeals(thread, namespace, anchors.nodes, lines, lines.odd, again)
+    odd = [f"{name} is a link, a pipe or a device: it was not read" for name in lines.odd]
+    return ThreadSeals(thread, namespace, anchors.nodes, lines, [*odd, *lines.notes], again)
 
 
 Branches = Mapping[str, Mapping[int, str]]
@@ -139,7 +140,7 @@ def compare_sorted(
 ) -> Compared:
     """Say what sorted seals show about a log: as `compare`, whose arguments these are."""
     unchecked = [Unchecked("anchors", why) for why in found.refused]
-    unchecked += [Unchecked("anchors", f"{name} is a link, a pipe or a device: it was not read") for name in seals.odd]
+    unchecked += [Unchecked("anchors", words) for words in seals.odd]
     if not found.any:
         return Compared(unchecked=(*unchecked, Unchecked("anchors", "they have no seal of this thread that counts")))
     trusting = seals.nodes is None

@@ -20,20 +20,20 @@ def given_anchors(
     """Return where to find seals, and whose to trust; None where no anchor is named.
 
     Args:
-        settings: Name the folders where `places` is empty.
-        places: Folders, and files of seals.
+        settings: Name the anchors where `places` is empty.
+        places: Folders, git repositories, and files of seals.
         nodes: Public keys, and files that begin each line with one; after it, `until TIME` says from when its seals do
             not count.
         in_file: A portable file is verified, which may have seals in it.
 
     Raises:
-        SettingsError: A key is none, or its file cannot be read; or nodes are named and anchors are not.
+        SettingsError: A key is none, or its file cannot be read; there is no such repository; or nodes are named and
+            anchors are not.
     """
-    from holdfast.runtime.anchors.setting import anchor_folders
+    from holdfast.runtime.anchors.setting import anchor_places, given_place
     from holdfast.runtime.audit.anchors import Anchors
 
-    setting = settings.anchors.get_secret_value() if settings.anchors else ""
-    found = list(places) or anchor_folders(setting)
+    found = [given_place(place) for place in places] or anchor_places(settings)
     if not found and nodes and not in_file:
         raise SettingsError("--nodes says whose seals count, but no anchor is named: add --anchors DIR")
     return Anchors(found, _keys(nodes) if nodes else None) if found or nodes else None
@@ -81,18 +81,21 @@ def _until(words: Sequence[str]) -> datetime | None:
 def anchors_check(settings: Settings) -> Check | None:
     """Check that seals can be made and kept here; None where no anchor is set."""
     from holdfast.authority.signatures import public_key
-    from holdfast.runtime.anchors.setting import anchor_folders, read_anchors
+    from holdfast.runtime.anchors.git import GitAnchor
+    from holdfast.runtime.anchors.setting import anchor_places, read_anchors
     from holdfast.runtime.encryption.node_key import find_node_key, node_key_file, open_to_others
 
     if settings.anchors is None:
         return None
-    setting = settings.anchors.get_secret_value()
     try:
-        names = [anchor.name for anchor in read_anchors(setting, insecure=settings.webhooks_insecure)]
+        anchors = read_anchors(settings)
         private = find_node_key(settings)
     except SettingsError as error:
         return Check("anchors", "missing", str(error), "correct HOLDFAST_ANCHORS or HOLDFAST_NODE_KEY")
-    for folder in anchor_folders(setting):
+    for anchor in anchors:
+        if isinstance(anchor, GitAnchor) and (why := anchor.problem()):
+            return Check("anchors", "missing", why, "`git init --bare` makes one, where the workers run")
+    for folder in anchor_places(settings):
         if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
             fix = "create it, or mount it, where the workers run"
             return Check("anchors", "missing", f"{folder} is no folder that can be written here", fix)
@@ -101,4 +104,5 @@ def anchors_check(settings: Settings) -> Check | None:
     if open_to_others(settings):
         fix = f"chmod 600 {node_key_file(settings)}"
         return Check("anchors", "weak", f"other users can read the node key {node_key_file(settings)}", fix)
-    return Check("anchors", "ok", f"node {public_key(private)} seals, to {', '.join(names)}")
+    names = ", ".join(anchor.name for anchor in anchors)
+    return Check("anchors", "ok", f"node {public_key(private)} seals, to {names}")

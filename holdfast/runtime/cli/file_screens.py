@@ -18,6 +18,10 @@ def file_screen(verified: FileVerification) -> Text:
         screen.append(f"\n         head {verified.head}")
         for key in verified.signers:
             screen.append(f"\n         signed with {visible(key)}")
+        for segment in verified.segments:
+            screen.append(f"\n         trace {segment.trace_id} from event {segment.position}")
+        for stretch in verified.stretches:
+            screen.append(f"\n         events {stretch.first} to {stretch.last} first sealed by {stretch.node}")
     else:
         event = "" if verified.position is None else f"event {verified.position}, "
         screen.append(f"\n         {event}in {visible(verified.where)}: {visible(verified.reason)}")

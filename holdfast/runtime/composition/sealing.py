@@ -22,8 +22,7 @@ async def open_sealer(settings: Settings, *, namespace: str, say: Callable[[str]
     Raises:
         SettingsError: An anchor or the node's key cannot be used.
     """
-    setting = settings.anchors
-    anchors = read_anchors(setting.get_secret_value(), insecure=settings.webhooks_insecure) if setting else ()
+    anchors = read_anchors(settings)
     if not anchors:
         yield unsealed
         return

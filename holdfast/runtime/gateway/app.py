@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from temporalio.converter import PayloadCodec
 
 from holdfast.errors import HoldfastError
+from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.codec_server import MAX_BYTES as CODEC_BYTES
 from holdfast.runtime.encryption.codec_server import codec_router
@@ -75,6 +76,7 @@ def build_app(
     wait_seconds: int = WAIT_SECONDS,
     artifacts: ArtifactStore | None = None,
     evidence: Evidence | None = None,
+    anchors: Anchors | None = None,
     codec: PayloadCodec | None = None,
     ui: str | None = None,
 ) -> Limits:
@@ -95,6 +97,7 @@ def build_app(
         wait_seconds: The longest wait for a result.
         artifacts: The artifact store; None to read no artifact's content.
         evidence: Ledger and artifacts, for exports; None to leave them out.
+        anchors: Where seals of threads are, for exports; None to leave them out.
         codec: Decrypts for Temporal's Web UI, at /codec, for callers with the scope; None where nothing is encrypted.
         ui: The Web UI, whose page may use /codec; None for no /codec.
     """
@@ -120,7 +123,9 @@ def build_app(
         events_router(threads, authenticator, places("streams")),
         results_router(threads, authenticator, places("waits"), longest=wait_seconds),
         artifacts_router(threads, authenticator, artifacts, places("downloads")),
-        exports_router(threads, authenticator, evidence, Places("exports", EXPORTS, EXPORTS_EACH), key=key),
+        exports_router(
+            threads, authenticator, evidence, Places("exports", EXPORTS, EXPORTS_EACH), key=key, anchors=anchors
+        ),
         acting_router(authenticator, actions),
         scheduling_router(threads, authenticator),
         publishing_router(threads, authenticator),

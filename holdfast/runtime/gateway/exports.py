@@ -12,14 +12,17 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
+import structlog
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from holdfast.errors import ExportFailed
+from holdfast.errors import ExportFailed, SettingsError
 from holdfast.portable.manifest import Exported
+from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.authentication import Access, Authenticator
 from holdfast.runtime.gateway.descriptions import ON_THREAD, content, problems
@@ -36,6 +39,8 @@ STALL_SECONDS = 60.0
 """How long a caller may read nothing."""
 
 MEDIA_TYPE = "application/zip"
+
+log = structlog.get_logger(__name__)
 
 
 class ExportResponse(StreamingResponse):
@@ -55,6 +60,7 @@ class ExportResponse(StreamingResponse):
         headers = {
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(exported.thread, safe='')}.holdfast",
             "Content-Length": str(exported.bytes),
+            "Holdfast-Seals": str(exported.seals),
             "Content-Security-Policy": "default-src 'none'; sandbox",
             "Cross-Origin-Resource-Policy": "same-origin",
         }
@@ -95,7 +101,13 @@ def _room() -> Iterator[None]:
 
 
 def exports_router(
-    threads: Threads, authenticator: Authenticator, evidence: Evidence | None, places: Places, *, key: str | None
+    threads: Threads,
+    authenticator: Authenticator,
+    evidence: Evidence | None,
+    places: Places,
+    *,
+    key: str | None,
+    anchors: Anchors | None,
 ) -> APIRouter:
     """The route of exports.
 
@@ -105,6 +117,7 @@ def exports_router(
         evidence: Ledger and artifacts; None to leave them out.
         places: Counts the exports, from the first event that is read to the last byte that is sent.
         key: The gateway's private key, which signs the files; None to sign none.
+        anchors: Where seals of threads are, which the files are to have; None to put none into them.
     """
     routes = APIRouter()
     reads = Depends(authenticator.for_thread("read"))
@@ -123,14 +136,16 @@ def exports_router(
     ) -> Response:
         """The thread as one file that verifies offline, signed with the gateway's key if it has one.
 
-        An open run is exported as far as it is recorded.
+        An open run is exported as far as it is recorded. It has the seals of nodes that the gateway can read:
+        `Holdfast-Seals` says how many.
         """
         caller = access.caller
         places.enter(caller.name)
         try:
             with _room(), ExitStack() as unsent:  # to close a file on a full disk fails, too
                 file = unsent.enter_context(tempfile.TemporaryFile())
-                exported = await export_thread(
+                write = partial(
+                    export_thread,
                     threads,
                     access.thread,
                     file,
@@ -142,6 +157,11 @@ def exports_router(
                     note=note,
                     progress=request.state.progress,
                 )
+                try:
+                    exported = await write(anchors=anchors)
+                except SettingsError as error:  # the seals come first: nothing is written yet
+                    log.warning("export_without_seals", thread=access.thread, why=str(error))
+                    exported = await write(anchors=None)
                 file.seek(0)
                 unsent.pop_all()  # the response closes it
         except BaseException:

@@ -5,6 +5,8 @@ import signal
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
+from holdfast.runtime.anchors.setting import anchor_places
+from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.components import Components
 from holdfast.runtime.composition.process import say
@@ -53,6 +55,7 @@ async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: s
                 slack_secret=slack.get_secret_value() if slack else None,
                 artifacts=stores.artifacts,
                 evidence=await parts.evidence(),
+                anchors=Anchors(sealed) if (sealed := anchor_places(settings)) else None,
                 codec=codec if codec.encrypts else None,
                 ui=parts.ui,
             )

@@ -86,18 +86,12 @@ class Git:
         Raises:
             GitFailed: It ended with an error, took longer than `SECONDS`, or cannot be started.
         """
-        options = [part for name, value in _OPTIONS.items() for part in ("-c", f"{name}={value}")]
-        program = [_program(), *options, *arguments]
-        if is_confined():
-            outside = [] if self.shared.is_relative_to(self.top) else [self.shared]
-            program = reading_argv(
-                program, readable=[self.top, *outside], writable=[self.view], folder=self.folder.resolve()
-            )
+        program, own = self.command(*arguments)
         try:
             done = subprocess.run(
                 program,
                 cwd=self.folder,
-                env={**_environment(self.author), **self._folders(), **(environment or {})},
+                env={**own, **(environment or {})},
                 input=text.encode("utf-8", "surrogateescape"),
                 capture_output=True,
                 timeout=SECONDS,
@@ -112,6 +106,21 @@ class Git:
             output = (done.stderr or done.stdout).decode("utf-8", "replace").strip().replace(str(self.view), ".git")
             raise GitFailed(f"git {arguments[0]} failed: {output[:500]}")
         return done.stdout.decode("utf-8", "surrogateescape")
+
+    def command(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
+        """Return the program that runs `git ARGUMENTS…`, confined where that is possible, and its environment.
+
+        Raises:
+            GitFailed: Git is not installed.
+        """
+        options = [part for name, value in _OPTIONS.items() for part in ("-c", f"{name}={value}")]
+        program = [git_program(), *options, *arguments]
+        if is_confined():
+            outside = [] if self.shared.is_relative_to(self.top) else [self.shared]
+            program = reading_argv(
+                program, readable=[self.top, *outside], writable=[self.view], folder=self.folder.resolve()
+            )
+        return program, {**_environment(self.author), **self._folders()}
 
     def at_top(self) -> "Git":
         """The same, with the work tree's top as its working directory."""
@@ -138,7 +147,7 @@ def is_confined() -> bool:
     else:
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made).resolve()
-            argv = reading_argv([_program(), "--version"], readable=[], writable=[folder], folder=folder)
+            argv = reading_argv([git_program(), "--version"], readable=[], writable=[folder], folder=folder)
             try:
                 tried = subprocess.run(
                     argv, env=_environment(""), capture_output=True, timeout=PROBE_SECONDS, check=False
@@ -153,7 +162,7 @@ def is_confined() -> bool:
     return False
 
 
-def _program() -> str:
+def git_program() -> str:
     """Git's full path: its own `PATH` leads nowhere, so that it finds no other program."""
     if found := shutil.which("git"):
         return found

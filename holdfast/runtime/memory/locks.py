@@ -35,15 +35,19 @@ class RepositoryBusy(MemoryRefused):
 
 
 @contextmanager
-def exclusive(git_folder: Path) -> Iterator[int]:
+def exclusive(git_folder: Path, name: str = "holdfast.lock") -> Iterator[int]:
     """Hold an exclusive lock on a repository, against other workers; gives the lock's descriptor.
+
+    Args:
+        git_folder: The repository's git folder.
+        name: The file in it that is locked.
 
     Raises:
         RepositoryBusy: Another worker holds it for too long.
         GitFailed: The repository cannot be written.
     """
     try:
-        lock = git_files.open_lock(git_folder, "holdfast.lock")
+        lock = git_files.open_lock(git_folder, name)
     except OSError as error:
         raise GitFailed(f"the repository of {git_folder.parent.name} cannot be written: {error.strerror}") from None
     try:

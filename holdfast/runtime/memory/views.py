@@ -9,7 +9,6 @@
 
 import fcntl
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -23,11 +22,11 @@ import structlog
 
 from holdfast.runtime.memory import git_files
 from holdfast.runtime.memory.git import Git, GitFailed, GitLocked
+from holdfast.runtime.memory.git_refs import HASH, locking, read_ref
 from holdfast.runtime.memory.git_settings import HOOKS, Settings, configuration, ignored_settings, parse, require_usable
 from holdfast.runtime.memory.repository_root import RepositoryRoot
 
 _PREFIX = "holdfast-git-"
-_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ABANDONED_SECONDS = 60.0
 """Age from which a view may be abandoned."""
 _RULES = ("exclude", "attributes", "sparse-checkout")
@@ -71,14 +70,14 @@ class View:
         (view / "refs").mkdir()
         branch = self.branch
         if branch:
-            self.before = self._commit_of(f"refs/heads/{branch}")
+            self.before = read_ref(self.root.shared, f"refs/heads/{branch}")
             (view / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
             if self.before:
                 (view / "refs/heads" / branch).parent.mkdir(parents=True)
                 (view / "refs/heads" / branch).write_text(f"{self.before}\n")
         else:
             self.before = (git_files.read(folder, "HEAD") or b"").decode("ascii", "replace").strip()
-            if not _HASH.fullmatch(self.before):
+            if not HASH.fullmatch(self.before):
                 raise GitFailed(f"the repository of {self.root.top.name} cannot be read; repair its HEAD first")
             (view / "HEAD").write_text(f"{self.before}\n")
         if self.tags:
@@ -96,17 +95,6 @@ class View:
             of_work_tree = rules == "sparse-checkout"
             git_files.copy(folder if of_work_tree else shared, f"info/{rules}", view / "info" / rules)
 
-    def _commit_of(self, ref: str) -> str:
-        content = git_files.read(self.root.shared, ref)
-        if content is None:
-            packed = (git_files.read(self.root.shared, "packed-refs") or b"").decode("utf-8", "surrogateescape")
-            lines = (line.split(" ", 1) for line in packed.splitlines() if " " in line and line[0] not in "#^")
-            content = next((value.encode() for value, name in lines if name == ref), b"")
-        commit = content.decode("ascii", "replace").strip()
-        if commit and not _HASH.fullmatch(commit):
-            raise GitFailed(f"the repository of {self.root.top.name} cannot be read; repair {ref} first")
-        return commit
-
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Lock the index against other git processes, and publish git's changes at the end of the block.
@@ -115,7 +103,7 @@ class View:
             GitLocked: Another git process is writing.
             GitFailed: The repository cannot be written.
         """
-        with _locking(self.root.folder, "index.lock") as index:
+        with locking(self.root.folder, "index.lock") as index:
             self.load()
             yield
             try:
@@ -133,8 +121,8 @@ class View:
         self._publish_objects()
         branch = f"refs/heads/{self.branch}"
         after = self._after(branch)
-        with _locking(shared, f"{branch}.lock") as ref:
-            if self._commit_of(branch) != self.before:
+        with locking(shared, f"{branch}.lock") as ref:
+            if read_ref(self.root.shared, branch) != self.before:
                 raise GitLocked(f"the branch {self.branch} was changed meanwhile; try again")
             # The index first: after a kill between the two, the changes are staged, and are committed again.
             if (self.git.view / "index").exists():  # there is none before the first file is added
@@ -218,10 +206,7 @@ def _require_own(root: RepositoryRoot) -> None:
 
 def _make(view: View) -> None:
     root, folder = view.root, view.git.view
-    (folder / "objects" / "info").mkdir(parents=True)
-    alternates = os.fsencode(root.shared / "objects")
-    quoted = b"".join(b"\\%03o" % byte if byte < 32 or byte in b'"\\' else bytes([byte]) for byte in alternates)
-    (folder / "objects" / "info" / "alternates").write_bytes(b'"' + quoted + b'"\n')
+    borrow_objects(folder, root.shared)
     (folder / "refs").mkdir()
     (folder / "HEAD").write_text("ref: refs/heads/main\n")
     (folder / "config").write_text(configuration(()))
@@ -230,6 +215,14 @@ def _make(view: View) -> None:
         view.settings = [*view.settings, *_settings(view, "config.worktree", root.folder)]
     require_usable(view.settings, name=root.top.name, linked=root.folder != root.shared)
     (folder / "config").write_text(configuration(view.settings))
+
+
+def borrow_objects(folder: Path, shared: Path) -> None:
+    """Have a git folder of ours read the objects of a repository."""
+    (folder / "objects" / "info").mkdir(parents=True)
+    alternates = os.fsencode(shared / "objects")
+    quoted = b"".join(b"\\%03o" % byte if byte < 32 or byte in b'"\\' else bytes([byte]) for byte in alternates)
+    (folder / "objects" / "info" / "alternates").write_bytes(b'"' + quoted + b'"\n')
 
 
 def _settings(view: View, name: str, folder: Path) -> Settings:
@@ -243,23 +236,6 @@ def _settings(view: View, name: str, folder: Path) -> Settings:
     except GitFailed as error:
         name = view.root.top.name
         raise GitFailed(f"the repository of {name} cannot be read; repair its configuration first ({error})") from None
-
-
-@contextmanager
-def _locking(folder: Path, name: str) -> Iterator[int]:
-    """Hold one of git's lock files; gives its descriptor, open for writing, since git renames a lock into place."""
-    try:
-        handle = git_files.create(folder, name)
-    except FileExistsError:
-        raise GitLocked(f"another git process holds {folder.name}/{name}; try again when it has ended") from None
-    identity = os.fstat(handle)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-        with suppress(FileNotFoundError), git_files.parent_of(folder, name) as (parent, last):
-            if os.path.samestat(identity, os.stat(last, dir_fd=parent, follow_symlinks=False)):
-                os.unlink(last, dir_fd=parent)
 
 
 @contextmanager

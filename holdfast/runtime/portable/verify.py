@@ -15,16 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.audit.anchors import is_trusted
 from holdfast.authority.policy import Policy
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
 from holdfast.base.parsing import parse_json
 from holdfast.errors import NotPortable
 from holdfast.log.event_log import digest_of_line
-from holdfast.log.node_seals import NodeSeal
+from holdfast.log.node_seals import NodeSeal, read_seal
 from holdfast.portable.layout import Unsound
 from holdfast.portable.members import (
     ARTIFACTS,
+    CONTEXT,
     DERIVED,
     LEDGER,
     NODES,
@@ -35,6 +37,7 @@ from holdfast.portable.members import (
     is_log,
     path_of,
 )
+from holdfast.portable.origins import Segment, Stretch, segments_of, stretches
 from holdfast.portable.redaction import is_redacted, shape_fault
 from holdfast.portable.seals import check_nodes, check_seals, claimed_positions
 from holdfast.runtime.audit.anchors import NONE_GIVEN, Anchors, Compared, find_seals
@@ -60,6 +63,10 @@ class FileVerification(Verification):
     redacted: bool = False
     subagents: int = 0
     """How many logs of sub-agents it has."""
+    segments: tuple[Segment, ...] = ()
+    """The traces that its events belong to."""
+    stretches: tuple[Stretch, ...] = ()
+    """Which nodes were the first to seal which events, by the seals in the file of nodes that are trusted."""
 
 
 @dataclass
@@ -73,6 +80,8 @@ class _Seen:
     """What it shows together with those of the sub-agents."""
     compared: Compared = field(default_factory=lambda: Compared(unchecked=(NONE_GIVEN,)))
     """What seals in anchors show."""
+    segments: tuple[Segment, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
 
 
 async def verify_file(
@@ -103,6 +112,8 @@ async def verify_file(
             seen.file = file
             seen.found, seen.tree = await check_file(file, trusted=trusted, signer=signer, artifacts=artifacts)
             seen.compared = await asyncio.to_thread(_compare, file, anchors or Anchors(()))
+            seen.segments = segments_of(file.content(CONTEXT)) if file.has(CONTEXT) else ()
+            seen.stretches = _stretches(file, anchors or Anchors(()))
     except Unsound as fault:
         return _result(path, seen, fault=fault)
     unchecked = not_proven(file, seen.found, seen.tree, trusted, signer, artifacts)
@@ -194,6 +205,11 @@ def _compare(file: PortableFile, anchors: Anchors) -> Compared:
         raise Unsound(log, fault.reason, fault.position)
     left = [one for one in own.unchecked if one not in (*compared.unchecked, NONE_GIVEN, OWN_SEALS)]
     return Compared((), (*compared.unchecked, *left), max(compared.seals, own.seals))
+
+
+def _stretches(file: PortableFile, anchors: Anchors) -> tuple[Stretch, ...]:
+    lines = file.content(SEALS).splitlines() if file.has(SEALS) else []
+    return stretches(seal for line in lines if (seal := read_seal(line)) and is_trusted(seal, anchors.nodes))
 
 
 # Is the file whole?
@@ -389,4 +405,6 @@ def _result(
         signers=seen.file.signers if seen.file else (),
         redacted=bool(manifest and manifest.redacted),
         subagents=len(seen.file.subagents) if seen.file else 0,
+        segments=seen.segments,
+        stretches=seen.stretches,
     )

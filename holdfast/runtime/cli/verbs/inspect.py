@@ -279,7 +279,7 @@ async def verify(
     ] = None,
     anchors: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="Where workers sealed the record. [default: folders of HOLDFAST_ANCHORS]"),
+        typer.Option(metavar="DIR", help="Where workers sealed the record. [default: HOLDFAST_ANCHORS]"),
     ] = None,
     nodes: Annotated[
         list[str] | None, typer.Option(metavar="FILE|KEY", help="Public keys of nodes: trust no seals of others.")

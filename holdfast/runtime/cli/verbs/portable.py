@@ -44,9 +44,7 @@ async def export(
     no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Leave the artifacts out.")] = False,
     anchors: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="DIR", help="Put the thread's seals from there in. [default: folders of HOLDFAST_ANCHORS]"
-        ),
+        typer.Option(metavar="DIR", help="Put the thread's seals from there in. [default: HOLDFAST_ANCHORS]"),
     ] = None,
     no_subagents: Annotated[bool, typer.Option("--no-subagents", help="Leave the sub-agents' logs out.")] = False,
 ) -> int:

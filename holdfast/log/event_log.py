@@ -171,12 +171,12 @@ def digest_of_line(previous: str, stored: Mapping[str, Any], line: bytes) -> str
     Args:
         previous: Digest of the event before it.
         stored: The event's JSON, parsed.
-        line: The same in canonical JSON. Where the event's digest stands in it once, the rest of the line is what was
-            digested; no line contains the digest of what it becomes without another text.
+        line: The same in canonical JSON.
     """
-    member = f'"digest":"{stored.get("digest")}",'.encode()
-    if line.count(member) == 1:
-        return chain(previous, line.replace(member, b""))
+    if isinstance(claimed := stored.get("digest"), str) and claimed.isalnum():  # else it is written with escapes
+        before, found, after = line.partition(b'"digest":"%b"' % claimed.encode())
+        if found and found not in after and after.startswith(b","):  # the only one is the event's own
+            return chain(previous, before + after[1:])
     return digest_after(previous, stored)
 
 

@@ -323,6 +323,11 @@ def test_blocks_are_shared_only_where_they_hold_the_same_lines(monkeypatch: pyte
     packed = pack_like(broken, lines)
     assert [line for block in packed for line in unpack(block)] == lines
     assert not set(packed) & {broken[0], broken[-1]}
+    overlapping = sorted([*stored, *pack(1, lines[1:])])
+    assert [line for block in pack_like(overlapping, lines) for line in unpack(block)] == lines
+    huge = [block._replace(size=2**40) for block in stored]
+    monkeypatch.setattr(blocks, "unpack", pytest.fail)  # it may take as much memory as the block claims
+    assert [block.size for block in pack_like(huge, lines)] == [block.size for block in stored]
 
 
 @given(st.integers(0, 3), st.data())

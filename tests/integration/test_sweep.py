@@ -1,8 +1,11 @@
 """Pruning by rules and on a schedule: each end has its age, every thread is reached, and none that is needed goes."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
@@ -95,6 +98,30 @@ async def test_a_sweep_that_was_interrupted_goes_on_where_it_was(
         assert [each for each in looked if each != "killed"] == [f"t{number}" for number in range(6)]
         assert removed == ["t4", "t5"]
         assert await left(pool) == {"t0", "t1", "t2", "t3"}
+
+
+async def test_a_sweep_that_is_cancelled_while_it_locks_keeps_nobody_out(
+    stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database may have given the lock when the answer does not reach the worker any more."""
+    execute = AsyncConnection.execute
+
+    async def cancelled(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+        cursor = await execute(self, query, *args, **kwargs)
+        if "pg_try_advisory_lock" in query:
+            raise asyncio.CancelledError
+        return cursor
+
+    async with new_pool(stack.database_url) as (url, pool), await AsyncConnection.connect(url) as other:
+        with monkeypatch.context() as patched:
+            patched.setattr(AsyncConnection, "execute", cancelled)
+            with pytest.raises(asyncio.CancelledError):
+                await sweep(Runs(client, answer_within=PATIENCE), pool, RULES, every=EVERY)
+        locks = (
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' "
+            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        assert await (await other.execute(locks)).fetchone() == (0,)
 
 
 @pytest.mark.parametrize(

@@ -167,9 +167,14 @@ EVENTS = st.dictionaries(
 @given(EVENTS)
 @example({"a": {"digest": GENESIS, "x": 1}})
 @example({"digest": 7, "z": [{"digest": GENESIS, "x": 1}]})
+@example({"z": {"digest": "None", "x": 1}})
+@example({"digest": 7, "z": {"digest": "7", "x": 1}})
+@example({"digest": 'a","b":"c', "z": {"b": "c", "digest": "a", "x": 1}})
+@example({"a": {"digest": "7", "x": 1}, "digest": "7"})
 def test_an_event_is_digested_without_its_own_digest(event: dict[str, Any]) -> None:
     """However its digest is computed, and whatever it holds that looks like one, the result is the same."""
     expected = digest_after("ab" * 32, event)
     line = canonical({**event, "digest": expected})
     assert stamped_line("ab" * 32, event) == (expected, line)
     assert digest_of_line("ab" * 32, {**event, "digest": expected}, line) == expected
+    assert digest_of_line("ab" * 32, event, canonical(event)) == expected

@@ -67,10 +67,10 @@ async def sweep(
         psycopg.Error: The database does not.
     """
     async with pool.connection() as connection:
-        locked = await (await connection.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])).fetchone()
-        if locked != (True,):
-            return None
-        try:
+        try:  # a call that is cancelled may have locked already
+            locked = await (await connection.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])).fetchone()
+            if locked != (True,):
+                return None
             await connection.execute(_BEGIN, {"beginning": BEGINNING, "every": every})
             row = await (await connection.execute(_WHERE)).fetchone()
             return None if row is None else await _sweep(connection, runs, pool, retention, row[0], batch, seal)

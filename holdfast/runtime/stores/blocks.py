@@ -87,7 +87,8 @@ def pack_like(stored: Sequence[Block], lines: Sequence[bytes]) -> list[Block]:
     blocks: list[Block] = []
     done = 0
     for block in stored:
-        if block.size >= BLOCK_BYTES // 2 and _holds(block, lines[block.position : block.stop]):
+        large = block.size >= BLOCK_BYTES // 2
+        if large and block.position >= done and _holds(block, lines[block.position : block.stop]):
             blocks += pack(done, lines[done : block.position]) if block.position > done else []
             blocks.append(block)
             done = block.stop
@@ -95,6 +96,8 @@ def pack_like(stored: Sequence[Block], lines: Sequence[bytes]) -> list[Block]:
 
 
 def _holds(block: Block, lines: Sequence[bytes]) -> bool:
+    if (len(lines), sum(map(len, lines))) != (block.length, block.size):
+        return False  # without unpacking it
     try:
         return unpack(block) == lines and block.at == _time(lines[-1])
     except ValueError:

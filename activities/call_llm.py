@@ -130,7 +130,10 @@ class LLM:
             why = "an attempt before this one may have cost something: the run charges it, and makes the call again"
             raise ApplicationError(why, type=LLM_LOST, non_retryable=True)
         sent = _Sent(body, request, cached, attempt)
-        reply = await self._clip(self._priced(await self._reply(sent), sent))
+        reply = await self._reply(sent)
+        # A validator of an argument's type may say anything.
+        problems = {call: self._secrets.redact(why) for call, why in reply.problems.items()}
+        reply = await self._clip(self._priced(reply.model_copy(update={"problems": problems}), sent))
         if not request.compacting:
             self._transcripts.add_reply(reply.message)
         return reply

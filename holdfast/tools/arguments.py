@@ -24,6 +24,9 @@ _NOT_FAITHFUL = (
     "policy judged. Other arguments will not help: the developer of the tool must give this parameter a plain type"
 )
 
+REASON_CHARS = 1_000
+"""Longer words of a validator's error are not shown."""
+
 
 class ArgumentsInvalid(Exception):
     """The LLM's arguments do not fit the tool; the message tells the LLM what is wrong."""
@@ -102,13 +105,12 @@ def _validated(model: type[BaseModel], text: str) -> BaseModel:
     """
     try:
         return model.model_validate_json(text)
-    except ValidationError:
+    except (ValidationError, MemoryError):  # a worker without memory says nothing of the arguments
         raise
     except RecursionError:
         raise ArgumentsInvalid("they are nested too deeply") from None
     except Exception as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise ArgumentsInvalid(f"a validator of their type does not accept them ({why})") from None
+        raise ArgumentsInvalid(f"a validator of their type does not accept them ({_reason(error)})") from None
 
 
 def _written(read: BaseModel) -> str:
@@ -122,8 +124,15 @@ def _written(read: BaseModel) -> str:
     except NotPortable as error:
         raise ArgumentsInvalid(f"they hold {error}") from None
     except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ArgumentsInvalid(f"{_NOT_FAITHFUL.format(place='a value')} ({reason})") from None
+        raise ArgumentsInvalid(f"{_NOT_FAITHFUL.format(place='a value')} ({_reason(error)})") from None
+
+
+def _reason(error: Exception) -> str:
+    """Describe an error in its own words, or by its type where those are long. Cut, or on one line, they could hold a
+    secret in a form that is not redacted.
+    """
+    words = f"{type(error).__name__}: {error}"
+    return words if len(words) <= REASON_CHARS else type(error).__name__
 
 
 def _sets_in_order(value: Any, dumped: Any) -> Any:

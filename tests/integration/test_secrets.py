@@ -5,10 +5,12 @@ import io
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import psycopg
 import pytest
 import structlog
+from pydantic import AfterValidator
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Found, Limits, Policy, ToolContext, allow, tool
@@ -25,6 +27,7 @@ FRAGMENT = b"hunter2"
 
 STRIPE_KEY = 'sk-hunter2"\\+/live'
 OPENAI_API_KEY = "sk-proj-hunter2"
+CERTIFICATE = "-----BEGIN-----\nhunter2\n-----END-----\n"
 SHOWN = b"[secret STRIPE_KEY]"
 
 
@@ -144,6 +147,44 @@ async def test_a_secret_never_leaves_its_tool(rig: StartRig, client: Client, sta
     assert rows.count(SHOWN + b"y" * 3_000) == 1, "so is the artifact"
     assert FRAGMENT not in described
     assert b"Traceback" in logged
+
+
+def _fail(how: str) -> str:
+    """Fail as a client library does that a validator asks."""
+    raise {
+        "value": ValueError(f"wrong key {STRIPE_KEY}"),
+        "connection": ConnectionError(f"401 for {STRIPE_KEY}"),
+        "long": ConnectionError("x" * 175 + STRIPE_KEY + "y" * 100),
+        "lines": ConnectionError(f"wrong certificate: {CERTIFICATE}"),
+        "endless": ConnectionError("x" * 999_990 + STRIPE_KEY),
+    }[how]
+
+
+@tool(effect="read")
+def ask(how: Annotated[str, AfterValidator(_fail)]) -> str:
+    """Ask."""
+    return how
+
+
+async def test_an_error_of_a_validator_is_redacted(rig: StartRig, client: Client) -> None:
+    """A secret in it, also where it is long or has several lines, neither reaches the LLM nor the log."""
+    agent = Agent(
+        name="a", instructions="Work.", policy=Policy(rules=(allow(),)), limits=Limits(max_rejected_replies=9)
+    )
+    catalog = Catalog(agents=[agent], tools=[ask])
+    hows = ("value", "connection", "long", "lines", "endless")
+    secrets = SECRETS | Secrets({"CERTIFICATE": CERTIFICATE})
+    async with rig(catalog, steps([*(call("ask", how=how) for how in hows), say("Done.")]), secrets=secrets) as r:
+        run = await r.start()
+        await run.result()
+        events = await check_thread(client, run)
+        record = b"\n".join(await r.threads.read(run.id))
+        prompts = b"\n".join(request.body for request in r.llm.requests)
+    results = [str(event.content) for event in events if event.type == "tool_call_finished"]
+    assert ["[secret " in result for result in results] == [True, True, True, True, False]
+    for place in (await history_of(run), record, prompts):
+        assert SHOWN in place
+        assert FRAGMENT not in place
 
 
 async def test_a_worker_that_lacks_a_secret_is_not_built(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:

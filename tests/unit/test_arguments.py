@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import (
+    AfterValidator,
     BaseModel,
     Field,
     Json,
@@ -322,6 +323,21 @@ def test_a_validator_may_raise_anything(written: str, words: str) -> None:
 
     with pytest.raises(ArgumentsInvalid, match=words):
         charge.read(f'{{"order": {written}}}')
+
+
+def test_a_worker_without_memory_says_nothing_of_the_arguments() -> None:
+    """The attempt fails, and another worker may read them."""
+
+    def exhaust(_: int) -> int:
+        raise MemoryError
+
+    @tool(effect="read")
+    def fill(amount: Annotated[int, AfterValidator(exhaust)]) -> str:
+        """Fill."""
+        return str(amount)
+
+    with pytest.raises(MemoryError):
+        fill.read('{"amount": 7}')
 
 
 @pytest.mark.parametrize("piece", ["1e400", "NaN", "-Infinity", "[" * 120 + "]" * 120])

@@ -164,6 +164,12 @@ async def test_a_moved_thread_gets_no_task_and_no_message(stack: Stack, tmp_path
         with pytest.raises(ExportFailed, match="exists already"):
             await a.move("rel-5", path)
         path.write_bytes(written)
+        await export_thread(a.threads, "rel-5", other := a.path(), evidence=a.evidence, private=CAROL, artifacts=False)
+        with pytest.raises(ExportFailed, match="exists already"):
+            await a.move("rel-5", other)
+        (link := a.path()).symlink_to(path)
+        with pytest.raises(ExportFailed, match="exists already"):
+            await a.move("rel-5", link)
         # The names of search attributes in a new namespace are unknown for a moment.
         await eventually(a.run("rel-5").describe, lambda found: status_of(found) == MOVED)
         with pytest.raises(Refused, match="was moved to another place"):

@@ -164,6 +164,12 @@ async def test_a_moved_thread_gets_no_task_and_no_message(stack: Stack, tmp_path
         with pytest.raises(ExportFailed, match="exists already"):
             await a.move("rel-5", path)
         path.write_bytes(written)
+        await export_thread(a.threads, "rel-5", other := a.path(), evidence=a.evidence, private=CAROL, artifacts=False)
+        with pytest.raises(ExportFailed, match="exists already"):
+            await a.move("rel-5", other)
+        (link := a.path()).symlink_to(path)
+        with pytest.raises(ExportFailed, match="exists already"):
+            await a.move("rel-5", link)
         # The names of search attributes in a new namespace are unknown for a moment.
         await eventually(a.run("rel-5").describe, lambda found: status_of(found) == MOVED)
         with pytest.raises(Refused, match="was moved to another place"):
@@ -226,7 +232,7 @@ async def test_the_logs_of_sub_agents_come_along_and_back(stack: Stack, tmp_path
         ]
         assert all([(await b.verified(name)).ok for name in ("rel-6.1", "rel-6.2")])
         assert {row["thread"] for row in await list_threads(b.threads)} <= {"rel-6"}
-        with pytest.raises(Refused, match="came here with"):
+        with pytest.raises(Refused, match="ran here"):
             await b.threads.start("go on", thread="rel-6.1")
 
         second = await b.move("rel-6")

@@ -475,10 +475,24 @@ async def test_what_a_sub_agents_log_says_was_decided_lets_nothing_run_here(here
     home = household()
     await here.bring(home.file)
     for path in ("1", "1.1"):
-        with pytest.raises(Refused, match="came here with"):
+        with pytest.raises(Refused, match="ran here"):
             await here.threads.start("pay", thread=f"{home.name}.{path}")
         with pytest.raises(ThreadExists, match="another thread"):
             await here.bring(file_of(running(f"{home.name}.{path}").moved()))
+
+
+@pytest.mark.parametrize("gone", ["never there", "forgotten"])
+async def test_a_sub_agents_log_alone_is_not_continued(gone: str, here: Here) -> None:
+    """Of a tree whose top is not there yet, after a kill, or no longer: the file can have brought what is left."""
+    home, store = household(), PostgresThreads(here.pool)
+    await store.append(f"{home.name}.1", 0, home.lines("1"))
+    if gone == "forgotten":
+        await forget(here.pool, home.name, by="ann", reason="asked to")
+    with pytest.raises(Refused, match="nothing here shows"):
+        await here.threads.start("pay", thread=f"{home.name}.1")
+    plain = running(f"{home.name}.7").moved()
+    await store.append(plain.name, 0, [event_line(event) for event in plain.log])
+    assert await here.threads.start("pay", thread=plain.name), "no sub-agent's, whatever its id looks like"
 
 
 async def test_nobody_vouches_for_sub_agents_of_an_unproven_file(here: Here) -> None:

@@ -69,3 +69,20 @@ async def test_a_run_that_begins_while_it_is_read_is_read_whole(monkeypatch: pyt
     monkeypatch.setattr(reader, "history", history)
     found = await reader.runs.describe("t")
     assert [line async for line in reader.lines("t", 0, found=found, note=None, use_worker=False)] == LINES
+
+
+async def test_a_run_that_continues_as_new_while_it_is_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next Temporal run answers in its place and has no events yet: those of the runs before are read."""
+
+    class Empty(FakeRuns):
+        async def query(self, thread: str, name: str, *given: int) -> Any:
+            return b"" if name == "log" else {"events": 0}
+
+    async def previous_of(*_: object) -> None:
+        return None
+
+    reader = Reader(cast(Runs, Empty()), cast(ThreadStore, FakeStore()))
+    reader._begun.add("first")
+    monkeypatch.setattr(reader_module, "previous_of", previous_of)
+    first: Any = SimpleNamespace(id="t", run_id="first", status=WorkflowExecutionStatus.RUNNING)
+    assert [line async for line in reader.lines("t", 0, found=first, note=None)] == LINES

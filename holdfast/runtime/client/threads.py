@@ -28,7 +28,6 @@ from holdfast.errors import (
     HistoryUnreadable,
     HoldfastError,
     PositionInvalid,
-    RecordUnavailable,
     Refused,
     ServerUnreachable,
     ThreadExists,
@@ -222,8 +221,9 @@ class Threads:
 
         Raises:
             ThreadExists: A run of the thread is open.
-            Refused: It was moved to another place; or it is a sub-agent's, and a file brought its log here.
+            Refused: It was moved to another place; or it is a sub-agent's, and a file may have brought its log here.
             ThreadForgotten: Its content was removed.
+            RecordUnavailable: By its id it may be a sub-agent's, and the record does not answer.
         """
         try:
             found = await self.runs.describe(thread)
@@ -252,30 +252,37 @@ class Threads:
             pass
 
     async def _refuse_brought(self, thread: str) -> None:
-        """Refuse to continue the log of a sub-agent that a file brought: what people decided there does not count here.
+        """Refuse to continue the log of a sub-agent that a file may have brought: what people decided there does not
+        count here.
 
-        Such a log is in the record alone, and a thread above it was imported.
+        Such a log is in the record alone, and the thread at the top was imported. Where that one is gone, or not there
+        yet because the import was killed, nothing shows where the sub-agent ran.
+
+        Raises:
+            Refused: It was, or that cannot be seen.
+            RecordUnavailable: The record does not answer: no worker finds this out.
         """
-        above, record = parent_thread(thread), self.reader.record
-        with contextlib.suppress(RecordUnavailable):
-            while above and record and await record.length(thread):
-                if await self._was_imported(above):
-                    raise Refused(
-                        f"the log of sub-agent {thread!r} came here with {above!r}, and its run ended elsewhere: "
-                        f"`{CLI.command('fork', thread)}` continues it as a fork"
-                    )
-                above = parent_thread(above)
+        if not (record := self.reader.record) or not parent_thread(thread) or not await record.length(thread):
+            return
+        first = json.loads(await anext(aiter(self.reader.lines(thread, 0, found=None, note=None))))
+        if (lineage := first.get("lineage")) and not await self._began_here(lineage["path"][0]):
+            raise Refused(
+                f"nothing here shows that sub-agent {thread!r} ran here; if its log came with a file, its run ended "
+                f"elsewhere: `{CLI.command('fork', thread)}` continues it as a fork"
+            )
 
-    async def _was_imported(self, thread: str) -> bool:
-        """Whether a file has brought a thread here, or some of its log."""
-        with contextlib.suppress(ThreadNotFound, HistoryUnreadable):
+    async def _began_here(self, thread: str) -> bool:
+        """Whether a thread is here, and no file has brought any of its log."""
+        try:
             found = await self.reader.find(thread)
             if found and (await self.reader.history(found)).given.imported:
-                return True  # no worker has picked it up yet
+                return False  # no worker has picked it up yet
             async for line in self.reader.lines(thread, 0, found=found, note=None, use_worker=False):
                 if json.loads(line)["type"] == "run_imported":
-                    return True
-        return False
+                    return False
+        except (ThreadNotFound, ThreadForgotten, HistoryUnreadable):
+            return False
+        return True
 
     async def wait_until_loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
         """Wait until a worker has loaded the agent or the run has ended, and return the state.

@@ -91,14 +91,14 @@ async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str 
     if manifest.redacted:
         raise ImportRefused(f"the file of {thread} is redacted: what was said is not in it. Export it without --redact")
     _check_sizes(file)
-    children: list[ChildContent] = []
+    children: dict[str, ChildContent] = {}
 
     def below(path: str, child: Judged) -> None:
         """Take a sub-agent that has ended; not one under another that was left out."""
         above = path.rpartition(".")[0]
-        if voucher and child.audit.state.outcome and (not above or any(each.path == above for each in children)):
+        if voucher and child.audit.state.outcome and (not above or above in children):
             effects = _effects(file, child, path, vouched=True)
-            children.append(ChildContent(file.thread_at(path), path, tuple(child.audit.artifacts), effects))
+            children[path] = ChildContent(file.thread_at(path), path, tuple(child.audit.artifacts), effects)
 
     found, tree = await check_file(file, trusted=trusted if voucher else None, signer=voucher or None, below=below)
     assert found is not None
@@ -106,7 +106,7 @@ async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str 
         require_features(found.audit.state.features)
     except FeaturesUnknown as error:
         raise ImportRefused(f"{thread} cannot continue here: {error}") from None
-    effects_below = any(child.effects for child in children)
+    effects_below = any(child.effects for child in children.values())
     for what, needed in (("artifacts", tree.artifacts), ("ledger", found.audit.effects or effects_below)):
         if what in manifest.left_out and needed:
             raise ImportRefused(
@@ -117,7 +117,9 @@ async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str 
     point = ImportPoint(
         position=manifest.events - 1, head=manifest.head, manifest=sha256(manifest.encoded), signer=voucher
     )
-    return Content(thread, lines, found.audit.state, effects, point, tuple(found.audit.artifacts), children)
+    return Content(
+        thread, lines, found.audit.state, effects, point, tuple(found.audit.artifacts), tuple(children.values())
+    )
 
 
 def artifact_of(file: PortableFile, name: str) -> bytes:

@@ -1,26 +1,21 @@
 """Move a thread: end its run here as `moved`, and write it to a file that another place imports.
 
 Before the run is ended, the file is written once, and dropped: a thread that cannot be exported stays where it is. A
-killed move is repeated with the same command: a thread that has ended as moved is only exported, and a file that it was
-exported to before is left as it is.
+killed move is repeated with the same command: a thread that has ended as moved is only exported, and the file
+that it was exported to before is left as it is, if that has the same bytes.
 """
 
 import asyncio
-import json
+import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from temporalio.client import WorkflowExecutionDescription
-
-from holdfast.authority.signatures import public_key
-from holdfast.errors import ExportFailed, FileUnreadable, NotAccepted, NoWorker
-from holdfast.portable.layout import Unsound
+from holdfast.errors import ExportFailed, NotAccepted, NoWorker
 from holdfast.portable.manifest import Exported, LeftOut
 from holdfast.runtime.client.decisions import SENT, send_update
 from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.portable.reader import opened
-from holdfast.runtime.portable.verify import check_whole
+from holdfast.runtime.portable.export import PART_BYTES, export_thread
 from holdfast.runtime.portable.writer import new_file
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.record import Evidence
@@ -59,8 +54,8 @@ async def move_thread(
         ServerUnreachable: No server or no worker answers. Move it again.
     """
     found = await threads.reader.find(thread)
-    if made := await _made_before(threads, thread, path, found=found, private=private):
-        return made
+    if (not found or found.status in ENDED) and _is_file(path):
+        return await _made_before(threads, thread, path, evidence=evidence, private=private)
     with new_file(path) as file:
         if found and found.status not in ENDED:
             if found.parent_id:
@@ -76,30 +71,33 @@ async def move_thread(
 
 
 async def _made_before(
-    threads: Threads, thread: str, path: Path, *, found: WorkflowExecutionDescription | None, private: str | None
-) -> Exported | None:
-    """Return what a move that was killed after its last step has left: the whole file of the thread as it has ended."""
-    if found and found.status not in ENDED:
-        return None
-    signers = (public_key(private),) if private else ()
-    made = await asyncio.to_thread(_read, path, thread, signers)
-    head = ""
-    if made:
-        async for line in threads.reader.lines(thread, 0, found=found, note=None):
-            head = json.loads(line)["digest"]
-    return made if made and made.head == head else None
+    threads: Threads, thread: str, path: Path, *, evidence: Evidence | None, private: str | None
+) -> Exported:
+    """Return what a move that was killed after its last step has left: the file that it would write now.
+
+    Raises:
+        ExportFailed: The file is another one.
+    """
+    with tempfile.TemporaryFile(dir=path.parent) as again:
+        made = await export_thread(threads, thread, again, evidence=evidence, private=private)
+        _check_complete(made)
+        again.seek(0)
+        if not await asyncio.to_thread(_is_same, path, again):
+            raise ExportFailed(f"{path} exists already, and is not the file of thread {thread!r} as it has ended")
+        return made
 
 
-def _read(path: Path, thread: str, signers: tuple[str, ...]) -> Exported | None:
-    """Return what a file holds; None where it is no whole file of that thread with just these signatures."""
-    with suppress(FileUnreadable, Unsound), opened(path) as file:
-        has = file.manifest
-        if (has.thread, has.redacted, file.signers) == (thread, False, signers):
-            check_whole(file)
-            size, below = path.stat().st_size, len(file.subagents)
-            made = Exported(thread, has.events, has.head, size, bool(signers), False, has.left_out, subagents=below)
-            return None if _lacks(made) else made
-    return None
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _is_same(path: Path, other: BinaryIO) -> bool:
+    with suppress(PermissionError), path.open("rb") as file:
+        while part := file.read(PART_BYTES):
+            if part != other.read(PART_BYTES):
+                return False
+        return not other.read(1)
+    return False
 
 
 def _lacks(made: Exported) -> list[LeftOut]:

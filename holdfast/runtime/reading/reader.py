@@ -114,6 +114,10 @@ class Reader:
             self._begun.add(found.run_id)
             async for line in self.lines(thread, start, found=found, note=note, use_worker=use_worker):
                 yield line
+        elif not start and (latest := await self.runs.describe(thread)).run_id != found.run_id:
+            # It had events, so the empty run that has answered is the next one.
+            async for line in self.lines(thread, start, found=latest, note=note, use_worker=use_worker):
+                yield line
 
     async def history_instead(self, thread: str, silence: NoWorker, note: Note | None) -> RecordedRun:
         """Return the history of the latest run after no worker answered; of an open run only if `note` is given.

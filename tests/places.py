@@ -16,6 +16,7 @@ from holdfast.agents.catalog import Catalog
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.log.event_log import event_line
 from holdfast.portable.manifest import Imported
+from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.audit.verify import Verification, verify
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.threads import Threads
@@ -64,10 +65,12 @@ class Site:
         """Return a name for a new file."""
         return self.folder / f"{uuid4().hex[:8]}.holdfast"
 
-    async def move(self, thread: str, path: Path | None = None) -> Path:
+    async def move(self, thread: str, path: Path | None = None, *, anchors: Anchors | None = None) -> Path:
         """Move a thread away; return its file."""
         path = path or self.path()
-        await move_thread(self.threads, thread, path, by="carol", evidence=self.evidence, private=CAROL)
+        await move_thread(
+            self.threads, thread, path, by="carol", evidence=self.evidence, private=CAROL, anchors=anchors
+        )
         return path
 
     async def bring(self, path: Path, **options: Any) -> Imported:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ from bench.environment import open_stack
 from bench.moves import measure
 from holdfast import Agent, Catalog, Policy, ToolContext, allow, ask, tool
 from holdfast.authority.policy import Approver
+from holdfast.authority.signatures import encode_key
 from holdfast.errors import ExportFailed, ImportRefused, PositionInvalid, Refused
+from holdfast.log.node_seals import make_seal
 from holdfast.portable.members import LOG, child_member
+from holdfast.runtime.anchors.folder import FolderAnchor
+from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.client.forks import fork
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.messages import say as say_to
@@ -23,6 +28,7 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.keeping.forget import forget_thread
 from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.reader import opened
+from holdfast.runtime.portable.verify import verify_file
 from holdfast.runtime.reading.runs import MOVED, status_of
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.integration.outside import Api, Outside
@@ -89,6 +95,31 @@ async def test_an_open_request_is_decided_where_the_thread_was_moved_to(stack: S
         assert types[:4] == ["move_requested", "run_finished", "run_imported", "agent_loaded"]
         assert (await b.verified("rel-1")).ok
         assert (await a.verified("rel-1")).ok
+
+
+async def test_a_file_of_a_moved_thread_has_its_seals(stack: Stack, tmp_path: Path) -> None:
+    """It shows what a node saw here, and is imported like any other; a repeated move leaves it as it is."""
+    anchor = tmp_path / "anchor"
+    anchor.mkdir()
+    async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
+        run = await a.rig.start(thread="rel-1", workspace=None)
+        await a.status(run.id, "waiting_approval")
+        first = json.loads((await a.log("rel-1"))[0])
+        seal = make_seal(
+            encode_key(bytes([7]) * 32),
+            namespace=a.rig.client.namespace,
+            thread="rel-1",
+            events=1,
+            head=first["digest"],
+            at=datetime.now(UTC),
+        )
+        await FolderAnchor(anchor).put(seal)
+        path = await a.move("rel-1", anchors=Anchors([anchor]))
+        assert (await verify_file(path)).seals == 1
+        before = path.read_bytes()
+        await a.move("rel-1", path, anchors=Anchors([anchor]))
+        assert path.read_bytes() == before
+        assert (await b.bring(path)).new
 
 
 async def test_a_thread_is_moved_back_to_where_it_came_from(stack: Stack, tmp_path: Path) -> None:

@@ -207,13 +207,15 @@ class Thread:
             NotAccepted: The run stays here: it is a sub-agent's or a loop's, or has sub-agents that are open.
             NoWorker: No worker answers.
             ExportFailed: The file exists, or would lack the ledger or the artifacts.
-            SettingsError: The key cannot be read, nothing says who moves it, or a package is missing.
+            SettingsError: The key or an anchor cannot be read, nothing says who moves it, or a package is missing.
         """
         if not (find_spec("psycopg") and find_spec("securesystemslib")):
             raise SettingsError(f"moving needs packages of the command line: {setup_command('cli')}")
+        from holdfast.runtime.audit.anchors import Anchors
         from holdfast.runtime.portable.moving import move_thread
 
         chosen = Path(key) if key else self._key
+        places = self._anchors() if self._anchors else ()
         return await move_thread(
             self._threads,
             self.id,
@@ -222,6 +224,7 @@ class Thread:
             reason=reason,
             evidence=await self._evidence() if self._evidence else None,
             private=read_key(chosen) if chosen else None,
+            anchors=Anchors(places) if places else None,
             note=_log.info,
         )
 

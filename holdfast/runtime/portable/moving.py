@@ -16,6 +16,8 @@ from holdfast.authority.signatures import public_key
 from holdfast.errors import ExportFailed, FileUnreadable, NotAccepted, NoWorker
 from holdfast.portable.layout import Unsound
 from holdfast.portable.manifest import Exported, LeftOut
+from holdfast.portable.members import SEALS
+from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.client.decisions import SENT, send_update
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.export import export_thread
@@ -38,6 +40,7 @@ async def move_thread(
     reason: str = "",
     evidence: Evidence | None,
     private: str | None,
+    anchors: Anchors | None = None,
     note: Note = lambda words: None,
 ) -> Exported:
     """Move a thread to a new file. Tools under way end first, and this waits for them.
@@ -50,12 +53,14 @@ async def move_thread(
         reason: Why; it is in the log.
         evidence: Ledger and artifacts, which have to be in the file.
         private: The key to sign with; None to sign nothing.
+        anchors: Where seals of the thread are, which the file is to have; None to put none into it.
         note: Called with a message about what is waited for.
 
     Raises:
         NotAccepted: The run cannot be moved: it is a sub-agent's or a loop's, or has sub-agents that are open.
         ThreadNotFound: There is no such thread.
         ExportFailed: The file exists, or the thread cannot be exported with all that it needs.
+        SettingsError: An anchor cannot be read.
         ServerUnreachable: No server or no worker answers. Move it again.
     """
     found = await threads.reader.find(thread)
@@ -66,11 +71,11 @@ async def move_thread(
             if found.parent_id:
                 why = f"{found.parent_id!r} waits for it here"
                 raise NotAccepted(f"thread {thread!r} cannot be moved: {why}", outcome="not_movable")
-            _check_complete(await export_thread(threads, thread, file, evidence=evidence))
+            _check_complete(await export_thread(threads, thread, file, evidence=evidence, anchors=anchors))
             await _end(threads, thread, by=by, reason=reason, note=note)
             file.seek(0)
             file.truncate()
-        made = await export_thread(threads, thread, file, evidence=evidence, private=private)
+        made = await export_thread(threads, thread, file, evidence=evidence, private=private, anchors=anchors)
         _check_complete(made)
         return made
 
@@ -97,7 +102,10 @@ def _read(path: Path, thread: str, signers: tuple[str, ...]) -> Exported | None:
         if (has.thread, has.redacted, file.signers) == (thread, False, signers):
             check_whole(file)
             size, below = path.stat().st_size, len(file.subagents)
-            made = Exported(thread, has.events, has.head, size, bool(signers), False, has.left_out, subagents=below)
+            seals = file.content(SEALS).count(b"\n") if file.has(SEALS) else 0
+            made = Exported(
+                thread, has.events, has.head, size, bool(signers), False, has.left_out, seals=seals, subagents=below
+            )
             return None if _lacks(made) else made
     return None
 

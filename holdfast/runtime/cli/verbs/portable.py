@@ -126,6 +126,7 @@ async def move(
 
     from rich.text import Text
 
+    from holdfast.runtime.cli.anchors import given_anchors
     from holdfast.runtime.cli.text import count, visible
     from holdfast.runtime.portable.moving import move_thread
 
@@ -137,6 +138,7 @@ async def move(
         reason=reason,
         evidence=await session.parts.evidence(),
         private=private,
+        anchors=given_anchors(session.settings, (), ()),
         note=session.note_silence,
     )
     words = f"{visible(thread)} is moved: {count(moved.events, 'event')} in {visible(str(output))}"

@@ -1,6 +1,7 @@
 """Threads over HTTP, for programs in any language: start, wait, read, change; a real gateway and a real worker."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -18,10 +19,12 @@ from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
 from holdfast.authority.policy import Approver, Terms
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.log.node_seals import make_seal
+from holdfast.portable.seals import OwnSeals
 from holdfast.runtime.anchors.folder import FolderAnchor
 from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.codec import EncryptionCodec
+from holdfast.runtime.gateway import exports
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.runtime.portable.verify import verify_file
@@ -602,6 +605,35 @@ async def test_a_file_over_http_has_the_seals_that_the_gateway_can_read(rig: Sta
         unread = await http.get(path)
     assert [each.headers["Holdfast-Seals"] for each in (bare, sealed, unread)] == ["0", "1", "0"]
     assert unread.content == bare.content
+
+
+async def test_callers_who_read_cannot_keep_the_gateway_busy_with_seals(
+    rig: StartRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seals are read for one export at a time, also when an export no longer waits for them: it has none."""
+    reading, most, free, guard = [0], [0], threading.Event(), threading.Lock()
+
+    def slow(*_: object) -> OwnSeals:
+        with guard:
+            reading[0] += 1
+            most[0] = max(most[0], reading[0])
+        free.wait(PATIENCE)
+        with guard:
+            reading[0] -= 1
+        return OwnSeals()
+
+    monkeypatch.setattr(exports, "read_seals", slow)
+    async with http_site(rig, tmp_path, anchors=Anchors([tmp_path])) as (http, _):
+        thread = named()
+        await http.put(f"/threads/{thread}", json={"task": "read"})
+        await settled(http, thread=thread, until="end")
+        monkeypatch.setattr(exports, "SEALS_SECONDS", 0.5)
+        try:
+            answers = [await http.get(f"/threads/{thread}/export") for _ in range(3)]
+        finally:
+            free.set()
+    assert [(each.status_code, each.headers["Holdfast-Seals"]) for each in answers] == [(200, "0")] * 3
+    assert most == [1]
 
 
 async def test_a_failed_run_has_a_result_that_says_why(rig: StartRig, tmp_path: Any) -> None:

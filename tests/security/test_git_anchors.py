@@ -335,3 +335,56 @@ def test_a_seal_of_a_reset_is_committed_like_any_other(tmp_path: Path) -> None:
     log = dict.fromkeys(range(5), "b" * 64)
     found = compare(find_seals(Anchors([place], {public_key(KEY): None}), "rel-1", namespace="default"), log)
     assert not found.faults
+
+
+async def test_a_worker_that_stops_leaves_no_push_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A push that hangs is killed with the programs that it has started: the worker's threads end, and so do they."""
+    monkeypatch.setattr(git_remote, "LEAVE_SECONDS", 0.1)
+    started, program = tmp_path / "started", tmp_path / "git"
+    program.write_text(f"#!/bin/sh\nsleep 50 &\necho $! > {started}.new; mv {started}.new {started}\nwait\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(git_remote, "git_program", lambda: str(program))
+    remote = Remote("https://git.example/seals.git", tmp_path / "own.git")
+    await GitAnchor(tmp_path / "own.git", remote).put(seal_of(1))
+
+    async def begun() -> bool:
+        return started.exists()
+
+    assert await eventually(begun, bool)
+    await remote.aclose()
+
+    async def gone() -> bool:
+        stat = Path(f"/proc/{started.read_text().strip()}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+    assert await eventually(gone, bool)
+    await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 30)
+
+
+async def test_seals_that_were_pushed_count_as_pushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where packing our own repository takes too long."""
+    monkeypatch.setattr(git_remote, "SECONDS", 1.0)
+    program = tmp_path / "git"
+    program.write_text('#!/bin/sh\ncase "$*" in *" gc "*) exec sleep 50;; esac\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(git_remote, "git_program", lambda: str(program))
+    remote = Remote("https://git.example/seals.git", tmp_path / "own.git")
+    remote.folder()
+    assert await asyncio.to_thread(remote._push) == ""
+
+
+def test_doctor_says_where_git_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A push needs it, and would fail for as long as the worker runs."""
+    settings = Settings.from_env({"HOLDFAST_ANCHORS": "git:https://git.example/seals.git"}, root=tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check = anchors_check(settings)
+    assert check is not None
+    assert (check.status, "install git" in check.detail) == ("missing", True)
+
+
+async def test_a_repository_is_read_for_as_long_as_the_caller_allows(tmp_path: Path) -> None:
+    """All its commits are read for one thread: a gateway gives that less time than a verifier."""
+    place = repository(tmp_path / "seals", "--bare")
+    await GitAnchor(place).put(seal_of(1))
+    with pytest.raises(SettingsError, match="took too long"):
+        find_seals(Anchors([place], seconds=0), "rel-1")

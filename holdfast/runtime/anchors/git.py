@@ -24,7 +24,7 @@ from holdfast.log.node_seals import NodeSeal
 from holdfast.runtime.anchors.folder import names
 from holdfast.runtime.anchors.git_remote import Remote
 from holdfast.runtime.memory import git_files
-from holdfast.runtime.memory.git import GitFailed, GitLocked
+from holdfast.runtime.memory.git import GitFailed, GitLocked, git_program
 from holdfast.runtime.memory.git_refs import locking, read_ref
 from holdfast.runtime.memory.locks import exclusive
 
@@ -81,6 +81,8 @@ class GitAnchor:
         try:
             if self._remote is None:
                 object_format(git_folder(self._repository))
+            else:
+                git_program()
         except (GitFailed, OSError) as error:
             return str(error)
         return ""

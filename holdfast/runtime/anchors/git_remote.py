@@ -49,6 +49,8 @@ class Remote:
         self._committed = asyncio.Event()
         self._done = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
 
     def folder(self) -> Path:
         """Return our own repository.
@@ -90,6 +92,9 @@ class Remote:
         if not self._done.is_set():
             log.warning("seals_not_pushed", anchor=self.host, kept_in=str(self._home))
         self._task.cancel()
+        self._closed = True  # and a thread cannot be cancelled
+        if self._process:
+            _kill(self._process)
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
@@ -109,7 +114,8 @@ class Remote:
         try:
             code, said = self._git("push", "--porcelain", "anchor", "refs/heads/seals/*:refs/heads/seals/*")
             if not code:
-                self._git("gc", "--auto", "--quiet")
+                with suppress(subprocess.TimeoutExpired):  # what was pushed is there, however much there is to pack
+                    self._git("gc", "--auto", "--quiet")
                 return ""
         except subprocess.TimeoutExpired:
             return f"it took longer than {SECONDS:g} s"
@@ -137,14 +143,24 @@ class Remote:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # without a terminal, ssh asks nobody
         )
+        self._process = process
+        if self._closed:
+            _kill(process)
         try:
             said, _ = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # ssh holds the pipe, too
+            _kill(process)
             process.communicate()
             raise
+        finally:
+            self._process = None
         return process.returncode, said.decode("utf-8", "replace")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill git, and what it started: ssh holds the pipe, too."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _configuration(url: str) -> str:

@@ -7,6 +7,7 @@ of its own, with our settings, and confined where that is possible (`holdfast.ru
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import IO, BinaryIO
 from holdfast.base.canonical import canonical
 from holdfast.log.node_seals import read_seal
 from holdfast.runtime.anchors.git import object_format
-from holdfast.runtime.memory.git import SECONDS, Git, GitFailed
+from holdfast.runtime.memory.git import Git, GitFailed
 from holdfast.runtime.memory.git_files import read, require_plain
 from holdfast.runtime.memory.git_settings import configuration
 from holdfast.runtime.memory.views import borrow_objects
 
+READ_SECONDS = 100.0
+"""How long reading one repository takes at most."""
 MAX_LINE_BYTES = 16_384
 """A longer line is no seal, and is read in parts."""
 MAX_COMMIT_BYTES = 16_000_000
@@ -28,15 +31,16 @@ MAX_BYTES = 4_000_000_000
 """The most bytes of commits that are read."""
 
 
-def seals_in_git(folder: Path, thread: str) -> tuple[BinaryIO, list[str]]:
+def seals_in_git(folder: Path, thread: str, *, seconds: float = READ_SECONDS) -> tuple[BinaryIO, list[str]]:
     """Return a file with the seals of a thread, a line each, and what is not read, in words.
 
     Args:
         folder: The git folder of a repository.
         thread: The thread's id.
+        seconds: How long that may take.
 
     Raises:
-        GitFailed: The repository cannot be read.
+        GitFailed: The repository cannot be read, or not in time.
         OSError: It cannot be read, or a temporary file cannot be written.
     """
     require_plain(folder)
@@ -44,7 +48,7 @@ def seals_in_git(folder: Path, thread: str) -> tuple[BinaryIO, list[str]]:
         raise GitFailed(f"{folder} borrows objects from another repository: copy them with `git repack -a -d`")
     found = tempfile.TemporaryFile()  # noqa: SIM115  # the caller reads it
     try:
-        left_out = _copy(folder, thread, found)
+        left_out = _copy(folder, thread, found, seconds)
     except BaseException:
         found.close()
         raise
@@ -56,14 +60,15 @@ def seals_in_git(folder: Path, thread: str) -> tuple[BinaryIO, list[str]]:
     return found, notes
 
 
-def _copy(folder: Path, thread: str, found: BinaryIO) -> int:
+def _copy(folder: Path, thread: str, found: BinaryIO, seconds: float) -> int:
     """Copy the seals of a thread to a file; return how many commits were left out."""
+    until = time.monotonic() + seconds
     wanted = canonical({"thread": thread})[1:-1]
     with tempfile.TemporaryDirectory() as made, tempfile.TemporaryFile() as commits, tempfile.TemporaryFile() as none:
         git = _git(Path(made).resolve(), folder)
         total = left_out = 0
         form = "--batch-check=%(objectsize) %(objecttype) %(objectname)"
-        with _running(git, none, "cat-file", "--batch-all-objects", "--unordered", form) as listed:
+        with _running(git, until, none, "cat-file", "--batch-all-objects", "--unordered", form) as listed:
             for line in listed:
                 size, kind, name = (*line.split(), b"", b"")[:3]
                 if kind != b"commit":
@@ -74,7 +79,7 @@ def _copy(folder: Path, thread: str, found: BinaryIO) -> int:
                 else:
                     left_out += 1
         commits.seek(0)
-        with _running(git, commits, "cat-file", "--batch") as contents:
+        with _running(git, until, commits, "cat-file", "--batch") as contents:
             while line := contents.readline(MAX_LINE_BYTES):
                 if wanted in line and (seal := read_seal(line)) and seal.thread == thread:
                     found.write(line.rstrip(b"\n") + b"\n")
@@ -91,11 +96,11 @@ def _git(view: Path, folder: Path) -> Git:
 
 
 @contextmanager
-def _running(git: Git, given: BinaryIO, *arguments: str) -> Iterator[IO[bytes]]:
+def _running(git: Git, until: float, given: BinaryIO, *arguments: str) -> Iterator[IO[bytes]]:
     """Run git on the lines of a file; gives what it prints.
 
     Raises:
-        GitFailed: It ended with an error, took longer than `SECONDS`, or cannot be started.
+        GitFailed: It ended with an error, was not done at `until`, or cannot be started.
     """
     program, environment = git.command(*arguments)
     with tempfile.TemporaryFile() as errors:
@@ -105,7 +110,7 @@ def _running(git: Git, given: BinaryIO, *arguments: str) -> Iterator[IO[bytes]]:
             )
         except OSError as error:
             raise GitFailed(f"git cannot be started: {error.strerror}") from None
-        late = threading.Timer(SECONDS, process.kill)
+        late = threading.Timer(max(0.0, until - time.monotonic()), process.kill)
         late.start()
         try:
             with process:
@@ -119,5 +124,5 @@ def _running(git: Git, given: BinaryIO, *arguments: str) -> Iterator[IO[bytes]]:
             late.cancel()
         if process.returncode:
             errors.seek(0)
-            why = errors.read(500).decode("utf-8", "replace").strip() or f"it took longer than {SECONDS:g} s"
+            why = errors.read(500).decode("utf-8", "replace").strip() or "it took too long"
             raise GitFailed(f"git {arguments[0]} failed: {why}")

@@ -12,7 +12,7 @@ from holdfast.errors import SettingsError
 from holdfast.log.node_seals import read_seal
 from holdfast.runtime.anchors.folder import BENEATH, names
 from holdfast.runtime.anchors.git import NotARepository, git_folder
-from holdfast.runtime.anchors.git_seals import MAX_LINE_BYTES, seals_in_git
+from holdfast.runtime.anchors.git_seals import MAX_LINE_BYTES, READ_SECONDS, seals_in_git
 from holdfast.runtime.memory.git import GitFailed
 
 
@@ -23,13 +23,15 @@ class AnchoredLines:
         places: Folders of anchors; git repositories; or files with seals of any threads, such as what a webhook
             received.
         thread: The thread's id.
+        seconds: How long reading a git repository may take.
 
     Raises:
-        SettingsError: One cannot be read.
+        SettingsError: One cannot be read, or not in time.
     """
 
-    def __init__(self, places: Iterable[Path], thread: str) -> None:
+    def __init__(self, places: Iterable[Path], thread: str, *, seconds: float = READ_SECONDS) -> None:
         self._thread = thread
+        self._seconds = seconds
         self.odd: list[str] = []
         """Names of what is not read: links, named pipes, devices."""
         self.notes: list[str] = []
@@ -56,7 +58,7 @@ class AnchoredLines:
     def _add_repository(self, place: Path, thread: str) -> None:
         with suppress(NotARepository):
             folder = git_folder(place)
-            lines, notes = seals_in_git(folder, thread)
+            lines, notes = seals_in_git(folder, thread, seconds=self._seconds)
             weakref.finalize(self, lines.close)
             self._committed.append(lines)
             self.notes += notes

@@ -6,13 +6,17 @@ log; artifacts take their own scope, as everywhere.
 
 An export may take as long as it makes progress: while it is written, and while it is sent. A caller that stops reading
 loses its place.
+
+To find the seals of one thread in a git repository, all its commits are read. So threads' seals are read one after the
+other, each for a short time; where that is not enough, the file has none.
 """
 
 import asyncio
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from dataclasses import replace
 from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
@@ -22,6 +26,7 @@ from fastapi.responses import StreamingResponse
 
 from holdfast.errors import ExportFailed, SettingsError
 from holdfast.portable.manifest import Exported
+from holdfast.portable.seals import OwnSeals
 from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.authentication import Access, Authenticator
@@ -29,7 +34,7 @@ from holdfast.runtime.gateway.descriptions import ON_THREAD, content, problems
 from holdfast.runtime.gateway.limits import Message, Receive, Send
 from holdfast.runtime.gateway.pages import note
 from holdfast.runtime.gateway.places import Places
-from holdfast.runtime.portable.export import export_thread
+from holdfast.runtime.portable.export import export_thread, read_seals
 from holdfast.runtime.reading.record import Evidence
 
 PART_BYTES = 64 * 1024
@@ -37,6 +42,9 @@ PART_BYTES = 64 * 1024
 
 STALL_SECONDS = 60.0
 """How long a caller may read nothing."""
+
+SEALS_SECONDS = 10.0
+"""How long an export waits for its seals, and reads them."""
 
 MEDIA_TYPE = "application/zip"
 
@@ -89,6 +97,32 @@ def _parts(file: BinaryIO) -> Iterator[bytes]:
         yield part
 
 
+class _Seals:
+    """Reads the seals of one thread after the other, however many callers wait or have left.
+
+    Args:
+        threads: The threads.
+        anchors: Where their seals are; None for nowhere.
+    """
+
+    def __init__(self, threads: Threads, anchors: Anchors | None) -> None:
+        self._threads = threads
+        self._anchors = replace(anchors, seconds=SEALS_SECONDS) if anchors else None
+        self._reading = ThreadPoolExecutor(1, "seals")
+
+    async def of(self, thread: str) -> OwnSeals:
+        """Return the seals for a thread's file; none where they cannot be read in time."""
+        if self._anchors is None:
+            return OwnSeals()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(SEALS_SECONDS):
+                return await loop.run_in_executor(self._reading, read_seals, self._threads, thread, self._anchors)
+        except (SettingsError, TimeoutError) as error:
+            log.warning("export_without_seals", thread=thread, why=str(error) or "others were read for too long")
+            return OwnSeals()
+
+
 @contextmanager
 def _room() -> Iterator[None]:
     """Raise `ExportFailed` from the error of a disk that is full, or of a temporary folder that is not there."""
@@ -120,6 +154,7 @@ def exports_router(
         anchors: Where seals of threads are, which the files are to have; None to put none into them.
     """
     routes = APIRouter()
+    sealed = _Seals(threads, anchors)
     reads = Depends(authenticator.for_thread("read"))
 
     @routes.get(
@@ -144,8 +179,7 @@ def exports_router(
         try:
             with _room(), ExitStack() as unsent:  # to close a file on a full disk fails, too
                 file = unsent.enter_context(tempfile.TemporaryFile())
-                write = partial(
-                    export_thread,
+                exported = await export_thread(
                     threads,
                     access.thread,
                     file,
@@ -156,12 +190,8 @@ def exports_router(
                     subagents=subagents,
                     note=note,
                     progress=request.state.progress,
+                    seals=await sealed.of(access.thread),
                 )
-                try:
-                    exported = await write(anchors=anchors)
-                except SettingsError as error:  # the seals come first: nothing is written yet
-                    log.warning("export_without_seals", thread=access.thread, why=str(error))
-                    exported = await write(anchors=None)
                 file.seek(0)
                 unsent.pop_all()  # the response closes it
         except BaseException:

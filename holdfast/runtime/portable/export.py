@@ -87,6 +87,7 @@ async def export_thread(
     redact: bool = False,
     artifacts: bool = True,
     anchors: Anchors | None = None,
+    seals: OwnSeals | None = None,
     subagents: bool = True,
     note: Note | None = None,
     progress: Callable[[], None] = lambda: None,
@@ -102,6 +103,7 @@ async def export_thread(
         redact: Drop bodies and artifacts, and keep digests.
         artifacts: Whether the file is to have the artifacts.
         anchors: Where seals of the thread are, which the file is to have; None to put none into it.
+        seals: Seals of the thread, where they were read already, before this call.
         subagents: Whether the file is to have the logs of the sub-agents.
         note: As for `Threads.state`.
         progress: Called with each part that is written.
@@ -119,11 +121,8 @@ async def export_thread(
             raise ExportFailed(
                 f"{thread!r} is a loop: export the threads of its iterations, which `log {thread}` names"
             )
-        seals = OwnSeals()
-        if anchors:  # before the log, so that the log has what they cover
-            namespace = threads.runs.client.namespace
-            anchored = (await asyncio.to_thread(find_seals, anchors, thread, namespace=namespace)).lines
-            seals = await asyncio.to_thread(own_seals, anchored, thread=thread, namespace=namespace)
+        if seals is None:  # before the log, so that the log has what they cover
+            seals = await asyncio.to_thread(read_seals, threads, thread, anchors)
         found = await threads.reader.find(thread)
         made = _File(threads, Writer(file, progress), evidence, redact=redact, note=note)
         lines = threads.reader.lines(thread, 0, found=found, note=note)
@@ -167,6 +166,19 @@ async def export_thread(
             subagents=made.subagents,
             unread=made.unread,
         )
+
+
+def read_seals(threads: Threads, thread: str, anchors: Anchors | None) -> OwnSeals:
+    """Return what anchors have for the file of a thread; nothing where there are none.
+
+    Raises:
+        SettingsError: An anchor cannot be read.
+    """
+    if anchors is None:
+        return OwnSeals()
+    namespace = threads.runs.client.namespace
+    lines = find_seals(anchors, thread, namespace=namespace).lines
+    return own_seals(lines, thread=thread, namespace=namespace)
 
 
 def with_nodes(derived: Iterable[tuple[str, bytes]], nodes: bytes | None) -> Iterator[tuple[str, bytes]]:

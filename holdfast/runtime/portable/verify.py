@@ -64,7 +64,7 @@ class FileVerification(Verification):
     subagents: int = 0
     """How many logs of sub-agents it has."""
     segments: tuple[Segment, ...] = ()
-    """The traces that its events belong to."""
+    """The traces that its events belong to; none of a redacted file, whose log does not show them."""
     stretches: tuple[Stretch, ...] = ()
     """Which nodes were the first to seal which events, by the seals in the file of nodes that are trusted."""
 
@@ -112,7 +112,7 @@ async def verify_file(
             seen.file = file
             seen.found, seen.tree = await check_file(file, trusted=trusted, signer=signer, artifacts=artifacts)
             seen.compared = await asyncio.to_thread(_compare, file, anchors or Anchors(()))
-            seen.segments = segments_of(file.content(CONTEXT)) if file.has(CONTEXT) else ()
+            seen.segments = segments_of(file.content(CONTEXT)) if seen.found else ()
             seen.stretches = _stretches(file, anchors or Anchors(()))
     except Unsound as fault:
         return _result(path, seen, fault=fault)

@@ -72,6 +72,8 @@ class RunInput(Start):
     """With a fork: the LLM of its agents; empty for their own."""
     keeps_policy: bool = False
     """With a fork: the policy of the other thread's agent judges its calls, too, whichever agent it has."""
+    brought: bool = False
+    """With a fork: a file has brought its events, and the folder that they name is not one of this place."""
     imported: ImportPoint | None = None
     """The past comes from a portable file: with `resume`, the thread continues from there; with `fork`, a new one."""
     depth: int = 0

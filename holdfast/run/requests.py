@@ -20,7 +20,7 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         agent: The agent's name; None for the catalog's first.
         recorded: The permanent record has events of the thread, as far as the run knows.
     """
-    fork = state.fork if not (begin.workspace or state.workspace) else None
+    fork = state.fork if not (begin.brought or begin.workspace or state.workspace) else None
     return AgentRequest(
         agent=agent,
         workspace=begin.workspace or state.workspace or None,

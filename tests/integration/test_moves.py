@@ -26,6 +26,7 @@ from holdfast.runtime.portable.reader import opened
 from holdfast.runtime.reading.runs import MOVED, status_of
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.integration.outside import Api, Outside
+from tests.integration.test_forks import git
 from tests.places import CAROL, Site, site
 from tests.rig import eventually
 
@@ -112,6 +113,24 @@ async def test_a_thread_is_moved_back_to_where_it_came_from(stack: Stack, tmp_pa
         assert here[: len(moved)] == moved
         found = await a.verified("rel-2")
         assert found.ok, found
+
+
+async def test_a_fork_gets_no_folder_that_only_the_events_of_a_file_name(stack: Stack, tmp_path: Path) -> None:
+    """What they name is on another machine: a repository of that name here is none of the fork's business."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "private.txt").write_text("not for this agent")
+    git(source, "init", "-q")
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "private")
+    async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
+        run = await a.rig.start(thread="rel-8", workspace=str(source))
+        at = (await a.status(run.id, "waiting_approval"))["events"] - 1
+        await b.bring(await a.move("rel-8"))
+        await b.status("rel-8", "waiting_approval")
+        before, after = [(await fork(b.threads, "rel-8", at=each, by="ann")).thread for each in (at, None)]
+        folders = [(await b.status(each, "waiting_approval"))["workspace"] for each in (before, after)]
+        assert all(str(b.folder) in folder and not list(Path(folder).iterdir()) for folder in folders)
 
 
 async def test_a_live_copy_continues_as_a_fork(stack: Stack, tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ async def fork(
         llm=llm,
         policies=policies,
         keeps_policy=keeps_policy and agent is not None,
+        brought=await _was_brought(threads, point),
         features=FORKS,
     )
     if found := await _existing(threads, name, given, agent):
@@ -213,6 +214,16 @@ async def _was_moved(threads: Threads, point: ForkPoint) -> bool:
     async for event in _events(threads, point.thread, point.position):
         return bool(event.get("outcome") == "moved")
     return False
+
+
+async def _was_brought(threads: Threads, point: ForkPoint) -> bool:
+    """Whether a file has brought the events up to there: the thread's own, or that of the tree it ran in."""
+    async for event in _events(threads, point.thread, point.position + 1):
+        if event["type"] == "run_imported":
+            return True
+    first = await anext(_events(threads, point.thread, 0))
+    lineage = first.get("lineage")
+    return bool(lineage) and not await threads.began_here(lineage["path"][0])
 
 
 async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | None]:

@@ -280,11 +280,13 @@ async def test_a_push_that_fails_is_made_good_and_is_never_forced(tmp_path: Path
         await asyncio.gather(second.aclose(), third.aclose())
         branch, _ = sorted(tips(far), key=lambda tip: int(git("rev-list", "--count", tip, at=far)), reverse=True)
         git("update-ref", branch, git("commit-tree", "-m", "mine", f"{branch}^{{tree}}", at=far).strip(), at=far)
-        await second.put(seal_of(4))
+        remote = Remote(f"{url}/seals.git", own)  # the one that was closed pushes no more
+        fourth = GitAnchor(own, remote)
+        await fourth.put(seal_of(4))
         why = await asyncio.to_thread(remote._push)
         assert ("was rewritten there" in why, git("log", "-1", "--format=%s", branch, at=far)) == (True, "mine\n")
         assert 4 in events_in(own)
-        await second.aclose()
+        await fourth.aclose()
 
 
 async def test_what_a_remote_needs_reaches_it_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

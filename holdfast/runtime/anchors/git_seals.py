@@ -4,12 +4,14 @@ All commits that the repository still has are read, also those that no branch le
 of its own, with our settings, and confined where that is possible (`holdfast.runtime.memory.git`).
 """
 
+import os
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -95,6 +97,13 @@ def _git(view: Path, folder: Path) -> Git:
     return Git(view, view, view, folder)
 
 
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill git and its sandbox, which begins with a process that outlives the first one if only that is killed."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 @contextmanager
 def _running(git: Git, until: float, given: BinaryIO, *arguments: str) -> Iterator[IO[bytes]]:
     """Run git on the lines of a file; gives what it prints.
@@ -106,11 +115,17 @@ def _running(git: Git, until: float, given: BinaryIO, *arguments: str) -> Iterat
     with tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(
-                program, cwd=git.folder, env=environment, stdin=given, stdout=subprocess.PIPE, stderr=errors
+                program,
+                cwd=git.folder,
+                env=environment,
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
             )
         except OSError as error:
             raise GitFailed(f"git cannot be started: {error.strerror}") from None
-        late = threading.Timer(max(0.0, until - time.monotonic()), process.kill)
+        late = threading.Timer(max(0.0, until - time.monotonic()), _kill, (process,))
         late.start()
         try:
             with process:
@@ -118,7 +133,7 @@ def _running(git: Git, until: float, given: BinaryIO, *arguments: str) -> Iterat
                 try:
                     yield process.stdout
                 except BaseException:
-                    process.kill()
+                    _kill(process)
                     raise
         finally:
             late.cancel()

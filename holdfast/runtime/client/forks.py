@@ -223,7 +223,7 @@ async def _was_brought(threads: Threads, point: ForkPoint) -> bool:
             return True
     first = await anext(_events(threads, point.thread, 0))
     lineage = first.get("lineage")
-    return bool(lineage) and not await threads.began_here(lineage["path"][0])
+    return lineage is not None and not await threads.began_here(lineage["path"][0])
 
 
 async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | None]:

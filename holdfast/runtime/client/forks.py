@@ -151,7 +151,7 @@ async def fork(
         llm=llm,
         policies=policies,
         keeps_policy=keeps_policy and agent is not None,
-        brought=await _was_brought(threads, point),
+        brought=workspace is None and await _was_brought(threads, point),
         features=FORKS,
     )
     if found := await _existing(threads, name, given, agent):
@@ -221,9 +221,7 @@ async def _was_brought(threads: Threads, point: ForkPoint) -> bool:
     async for event in _events(threads, point.thread, point.position + 1):
         if event["type"] == "run_imported":
             return True
-    first = await anext(_events(threads, point.thread, 0))
-    lineage = first.get("lineage")
-    return lineage is not None and not await threads.began_here(lineage["path"][0])
+    return await threads.may_be_brought(point.thread)
 
 
 async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | None]:

@@ -264,14 +264,21 @@ class Threads:
         """
         if not (record := self.reader.record) or not parent_thread(thread) or not await record.length(thread):
             return
-        first = json.loads(await anext(aiter(self.reader.lines(thread, 0, found=None, note=None))))
-        if (lineage := first.get("lineage")) and not await self.began_here(lineage["path"][0]):
+        if await self.may_be_brought(thread):
             raise Refused(
                 f"nothing here shows that sub-agent {thread!r} ran here; if its log came with a file, its run ended "
                 f"elsewhere: `{CLI.command('fork', thread)}` continues it as a fork"
             )
 
-    async def began_here(self, thread: str) -> bool:
+    async def may_be_brought(self, thread: str) -> bool:
+        """Whether the log is a sub-agent's whose tree is not here, or has come with a file."""
+        if not parent_thread(thread):
+            return False
+        first = json.loads(await anext(aiter(self.reader.lines(thread, 0, found=None, note=None, use_worker=False))))
+        lineage = first.get("lineage")
+        return lineage is not None and not await self._began_here(lineage["path"][0])
+
+    async def _began_here(self, thread: str) -> bool:
         """Whether a thread is here, and no file has brought any of its log."""
         try:
             found = await self.reader.find(thread)

@@ -4,17 +4,19 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from holdfast.base.canonical import canonical
 from holdfast.log.event_log import event_line
 from holdfast.run.commands import Call
 from holdfast.run.contracts import ToolOutcome, ToolRequest
-from holdfast.runtime.stores.event_rows import TEXT_CHARS, Carried, fit, rows_of
+from holdfast.runtime.stores.event_rows import COLUMNS, TEXT_CHARS, Carried, fit, rows_of
 from holdfast.runtime.stores.pool import migrate, open_database, open_pool, schema_of
 from holdfast.runtime.stores.threads import PostgresThreads, fill_rows
 from tests.unit.runs import calls, loaded_thread, says
@@ -140,14 +142,13 @@ async def test_a_fork_has_the_rows_that_its_lines_give(url: str, recorded: str) 
             await store.append("t", 0, [event_line(event) for event in log])
         await store.append("u", 0, lines)
         async with pool.connection() as connection:
-            found = await connection.execute(
-                "SELECT position, at, type, step, agent, call, tool, request, status, actor, body "
-                "FROM holdfast.event_rows WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = 'u') "
-                "ORDER BY position"
+            found = await connection.cursor(row_factory=dict_row).execute(
+                f"SELECT {COLUMNS} FROM holdfast.event_rows "  # constants
+                "WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = 'u') ORDER BY position"
             )
             rows = await found.fetchall()
     expected = rows_of([json.loads(line) for line in lines], Carried())
-    assert rows == [(*row[:-1], row[-1].obj) for row in expected]
+    assert rows == [{**row, "at": datetime.fromisoformat(row["at"])} for row in expected]
 
 
 @pytest.mark.parametrize(

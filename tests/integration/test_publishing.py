@@ -1,6 +1,6 @@
 """An event for every run that waits for it: by the client, the command line and HTTP."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ from holdfast.errors import Refused, ServerUnreachable
 from holdfast.log.events import SignalRejected, WakeReceived
 from holdfast.runtime.client import publishing
 from holdfast.runtime.client.decisions import send_signal
-from holdfast.runtime.client.publishing import LONG, MOST, SHORT, Publication, next_size, publish
+from holdfast.runtime.client.publishing import Publication, are_taken, publish
 from holdfast.runtime.client.searching import search
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway import publishing as of_gateway
@@ -161,14 +161,14 @@ async def test_who_could_not_be_reached_is_named(rig: StartRig, monkeypatch: pyt
 async def test_signals_follow_each_other_as_fast_as_workers_take_them(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the next signals are sent, a worker has completed the workflow task of the last one."""
+    """Before more signals are sent, a worker has completed the workflow tasks of all but the last ones."""
     event, before = a_name(), list[str]()
     monkeypatch.setattr(publishing, "FIRST", 1)
-    monkeypatch.setattr(publishing, "MOST", 1)
+    monkeypatch.setattr(publishing, "NEXT", 1)
     monkeypatch.setattr(publishing, "TAKEN_WITHIN", PATIENCE)
 
     async def watched(runs: Any, thread: str, *rest: Any) -> Any:
-        for earlier in before:
+        for earlier in before[:-1]:
             history = await r.client.get_workflow_handle(earlier).fetch_history()
             kinds = [each.event_type for each in history.events]
             since = kinds[kinds.index(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED) :]
@@ -177,60 +177,68 @@ async def test_signals_follow_each_other_as_fast_as_workers_take_them(
         return await send_signal(runs, thread, *rest)
 
     async with rig(SLEEPER, waits) as r:
-        waiting = await asleep(r, event, 3)
+        waiting = await asleep(r, event, 4)
         monkeypatch.setattr(publishing, "send_signal", watched)
         published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
         assert tuple(before) == published.sent == ids(waiting)
 
 
-async def test_slow_workers_are_waited_for_as_long_as_they_take_any(
-    rig: StartRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the last signal waits for too long, but another one of its group does not, fewer follow."""
-    event, waited, sent = a_name(), list[str](), list[str]()
-
-    async def slow(threads: Threads, thread: str) -> float:
-        for each in sent:
-            await r.client.get_workflow_handle(each).result()  # closed: it has no further workflow task
-        waited.append(thread)
-        return publishing.TAKEN_WITHIN
-
-    async def noted(runs: Any, thread: str, *rest: Any) -> Any:
-        sent.append(thread)
-        return await send_signal(runs, thread, *rest)
-
-    monkeypatch.setattr(publishing, "FIRST", 2)
-    monkeypatch.setattr(publishing, "seconds_until_taken", slow)
-    monkeypatch.setattr(publishing, "send_signal", noted)
+async def test_where_many_wait_their_tasks_wait_for_any_worker(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run beyond the first few is unbound from its worker's own queue, in which its task would time out."""
+    event = a_name()
+    monkeypatch.setattr(publishing, "FIRST", 1)
     async with rig(SLEEPER, waits) as r:
-        waiting = ids(await asleep(r, event, 5))
-        published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
-        assert published.sent == waiting
-        assert waited == [waiting[1], waiting[2], waiting[3]]  # of a group of two, then of one each
+        waiting = {run.id: run for run in await asleep(r, event, 3)}
+        await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
+        queues = []
+        for thread in sorted(waiting):
+            await status_of(waiting[thread], "completed")
+            woken = False
+            async for each in waiting[thread].fetch_history_events():
+                woken = woken or each.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+                if woken and each.HasField("workflow_task_scheduled_event_attributes"):
+                    queues.append(each.workflow_task_scheduled_event_attributes.task_queue.name == r.task_queue)
+                    break
+        assert queues == [False, True, True]
+
+
+async def test_slow_workers_are_waited_for_as_long_as_they_take_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the last of a group waits for too long, others are looked at; it is waited for until no more are taken."""
+    looks: list[int] = []
+
+    async def taken(threads: Any, thread: str) -> bool:
+        looks.append(int(thread))
+        return int(thread) < min(-(-len(looks) // 4), 3)  # one more each time that all are looked at, but not the last
+
+    monkeypatch.setattr(publishing, "TAKEN_WITHIN", 0.0)
+    monkeypatch.setattr(publishing, "is_taken", taken)
+    threads: Any = None
+    assert not await are_taken(threads, ["0", "1", "2", "3"], until=float("inf"))
+    assert looks == [0, 1, 2, 3] * 4
 
 
 async def test_a_long_publication_does_not_wait_for_workers_to_its_end(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its time, the rest is sent as it would be without a worker; over HTTP, that time is shorter."""
-    event, waited = a_name(), list[str]()
+    event, looks = a_name(), list[str]()
 
-    async def at_once(threads: Threads, thread: str) -> float:
-        waited.append(thread)
-        return 0.0
+    async def never(threads: Threads, thread: str) -> bool:
+        looks.append(thread)
+        return False
 
     monkeypatch.setattr(publishing, "FIRST", 1)
+    monkeypatch.setattr(publishing, "NEXT", 1)
     monkeypatch.setattr(of_gateway, "PACED_SECONDS", 0.0)
-    monkeypatch.setattr(publishing, "seconds_until_taken", at_once)
+    monkeypatch.setattr(publishing, "is_taken", never)
     async with rig(SLEEPER, waits) as r, gateway(r) as http:
         waiting = await asleep(r, event, 3)
         published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci", paced_seconds=0.0)
         assert published.sent == ids(waiting)
-        assert len(waited) == 1
         waiting = await asleep(r, event, 3)
         answer = await http.post(f"/events/{event}", headers=bearer("ci"))
         assert answer.json()["sent"] == list(ids(waiting))
-        assert len(waited) == 2
+        assert looks == []
 
 
 async def test_where_no_worker_runs_the_signals_are_sent_all_the_same(
@@ -238,18 +246,18 @@ async def test_where_no_worker_runs_the_signals_are_sent_all_the_same(
 ) -> None:
     """Temporal keeps them for the next worker: publishing waits once for one, and no longer."""
     event, waited = a_name(), list[str]()
-    until_taken = publishing.seconds_until_taken
+    wait = publishing.are_taken
 
-    async def counted(threads: Threads, thread: str) -> float:
-        waited.append(thread)
-        return await until_taken(threads, thread)
+    async def counted(threads: Threads, batch: Sequence[str], *, until: float) -> bool:
+        waited.extend(batch)
+        return await wait(threads, batch, until=until)
 
     monkeypatch.setattr(publishing, "FIRST", 1)
-    monkeypatch.setattr(publishing, "MOST", 1)
+    monkeypatch.setattr(publishing, "NEXT", 1)
     monkeypatch.setattr(publishing, "TAKEN_WITHIN", 0.2)
-    monkeypatch.setattr(publishing, "seconds_until_taken", counted)
+    monkeypatch.setattr(publishing, "are_taken", counted)
     async with rig(SLEEPER, waits) as r:
-        waiting = await asleep(r, event, 3)
+        waiting = await asleep(r, event, 4)
     published = await publish(Threads(r.client, task_queue=r.task_queue), event, by="ci")
     assert published.sent == ids(waiting)
     assert tuple(waited) == ids(waiting)[:1]
@@ -261,16 +269,6 @@ async def test_where_no_worker_runs_the_signals_are_sent_all_the_same(
 def test_a_publication_over_http_is_answered_in_time() -> None:
     """The rest that is sent at once has as long as what was sent as fast as workers took it."""
     assert of_gateway.PACED_SECONDS <= ANSWER_SECONDS / 2
-
-
-@pytest.mark.parametrize(
-    ("seconds", "size"),
-    [(0.0, 20), (SHORT, 10), (LONG, 10), (LONG + 0.1, 5)],
-)
-def test_fewer_signals_are_sent_together_where_workers_are_slow(seconds: float, size: int) -> None:
-    """Twice as many where they are fast."""
-    assert next_size(10, seconds) == size
-    assert 1 <= next_size(1, seconds) <= next_size(MOST, seconds) <= MOST
 
 
 @pytest.mark.parametrize(

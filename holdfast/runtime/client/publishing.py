@@ -3,17 +3,26 @@
 1. Temporal's visibility store says which runs wait for an event. It lags a little, so it is searched twice: a run that
    began to wait just before is woken, too. A run that begins to wait later has missed the event.
 2. Each run gets the event as a signal, which Temporal keeps until a worker processes it.
-3. The signals follow each other as fast as workers take them. Sent all at once, they would wait in a worker's sticky
-   queue for longer than its time-out, and Temporal would schedule each of these tasks again.
-4. A publication that was interrupted is repeated with the same id: a run takes an event of one id once.
+3. The signals follow each other as fast as workers take them: a worker that had thousands at once would evict runs
+   from its cache that it has just woken, and replay them. The next ones are always there when it has taken the last.
+4. Except for the first few, a run is unbound from its worker before it gets the signal: asleep for long, it is hardly
+   in that worker's cache. In the worker's own (sticky) queue, a task that waits for 3 s times out, and Temporal
+   schedules it again; in the task queue it waits for as long as it takes, for any worker.
+5. A publication that was interrupted is repeated with the same id: a run takes an event of one id once.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
+
+from temporalio.api.common.v1 import WorkflowExecution as Execution
+from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
 
 from holdfast.errors import HoldfastError, Refused, ThreadNotFound
 from holdfast.run import contracts
@@ -23,12 +32,8 @@ from holdfast.runtime.client.listing import of_prefixes
 from holdfast.runtime.client.searching import search
 from holdfast.runtime.client.threads import Threads
 
-FIRST, MOST = 10, 50
-"""Signals sent together: the first time, and at most."""
-
-SHORT, LONG = 0.5, 1.5
-"""Seconds in which workers take those. Fewer than the first: twice as many follow; more than the second: half as many.
-A sticky queue keeps a task for 3 s (`STICKY_TIMEOUT`), and the woken runs have their further tasks in it."""
+FIRST, NEXT = 10, 50
+"""Signals sent together: the first time, and then. At most twice as many wait for a worker."""
 
 TAKEN_WITHIN = 5.0
 """Seconds without a worker that takes any, after which the rest follows without a wait. Temporal keeps it, and perhaps
@@ -40,6 +45,8 @@ Who asked over HTTP waits for the answer, and gets less (`holdfast.runtime.gatew
 
 LOOK_SECONDS = 0.1
 """Seconds between two looks at whether a worker has taken a signal."""
+
+UNBIND_TIMEOUT = timedelta(seconds=5)
 
 LAG_SECONDS = 2.0
 """Seconds until the second search: how long the visibility store may take to list a run that waits."""
@@ -99,8 +106,10 @@ async def publish(
     clock = asyncio.get_running_loop()
     paced, paced_until = True, clock.time() + paced_seconds
 
-    async def send(thread: str) -> None:
+    async def send(thread: str, *, first: bool) -> None:
         try:
+            if not first:
+                await unbind(threads.runs.client, thread)
             sent = await send_signal(threads.runs, thread, "wake", payload)
             if sent.outcome == SENT:
                 outcomes[thread] = None
@@ -114,16 +123,13 @@ async def publish(
         # The store compares prefixes in its own way: the caller's threads are those of Python's.
         found = {run.id for run in await search(threads, query) if run.id.startswith(tuple(prefixes) or "")}
         waiting = sorted(thread for thread in found if outcomes.get(thread, thread))
-        size: int = FIRST
+        batch: list[str] = []
         while waiting:
-            batch, waiting = waiting[:size], waiting[size:]
-            await asyncio.gather(*map(send, batch))
-            if waiting and paced:
-                seconds = await seconds_until_taken(threads, batch[-1])
-                # Slow workers took some of them meanwhile.
-                taking = seconds < TAKEN_WITHIN or await any_taken(threads, batch)
-                paced = taking and clock.time() < paced_until
-                size = next_size(size, seconds) if paced else MOST
+            before, batch = batch, waiting[: NEXT if batch else FIRST]
+            waiting = waiting[len(batch) :]
+            await asyncio.gather(*(send(thread, first=not before) for thread in batch))
+            if waiting and before and paced:
+                paced = await are_taken(threads, before, until=paced_until)
     return Publication(
         event=event,
         id=id,
@@ -132,29 +138,29 @@ async def publish(
     )
 
 
-def next_size(size: int, seconds: float) -> int:
-    """How many signals to send together, after workers have taken `size` of them in that many seconds."""
-    if seconds > LONG:
-        return max(1, size // 2)
-    return min(2 * size, MOST) if seconds < SHORT else size
+async def unbind(client: Client, thread: str) -> None:
+    """Have Temporal put a run's next workflow task into the task queue, and not into that of its last worker."""
+    request = ResetStickyTaskQueueRequest(namespace=client.namespace, execution=Execution(workflow_id=thread))
+    with contextlib.suppress(RPCError):  # the signal says what is wrong, or the server does not allow it
+        await client.workflow_service.reset_sticky_task_queue(request, timeout=UNBIND_TIMEOUT)
 
 
-async def seconds_until_taken(threads: Threads, thread: str) -> float:
-    """Wait until a worker has processed what was sent to a run, or for TAKEN_WITHIN; return how long that took."""
-    clock = asyncio.get_running_loop()
-    began = clock.time()
-    while clock.time() - began < TAKEN_WITHIN:
-        if await is_taken(threads, thread):
-            return clock.time() - began
-        await asyncio.sleep(LOOK_SECONDS)
-    return TAKEN_WITHIN
+async def are_taken(threads: Threads, batch: Sequence[str], *, until: float) -> bool:
+    """Wait until a worker has processed what was sent to these runs: to the last of them, which the others precede.
 
-
-async def any_taken(threads: Threads, batch: Sequence[str]) -> bool:
-    """Whether a worker has processed what was sent to one of these runs: the first of them first."""
-    for thread in batch:
-        if await is_taken(threads, thread):
-            return True
+    Returns:
+        Whether one has: False if none has processed any more for TAKEN_WITHIN, or at the time `until`.
+    """
+    clock, count = asyncio.get_running_loop(), 0
+    while clock.time() < until:
+        look_until = min(until, clock.time() + TAKEN_WITHIN)
+        while clock.time() < look_until:
+            if await is_taken(threads, batch[-1]):
+                return True
+            await asyncio.sleep(LOOK_SECONDS)
+        before, count = count, sum([await is_taken(threads, thread) for thread in batch])
+        if count <= before:
+            return False
     return False
 
 

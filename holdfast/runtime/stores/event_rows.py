@@ -10,10 +10,10 @@ stores events also writes a row for each.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import structlog
@@ -31,7 +31,18 @@ CATCH_UP = 2_000
 COLUMNS = "position, at, type, step, agent, call, tool, request, status, actor, body"
 """Those of a row, after its thread."""
 
-_COPY = f"COPY holdfast.event_rows (thread, {COLUMNS}) FROM STDIN"
+AT_ONCE = 500
+"""Rows that one statement adds."""
+
+_INSERT = f"""
+    INSERT INTO holdfast.event_rows (thread, {COLUMNS})
+    SELECT %s, {COLUMNS} FROM jsonb_to_recordset(%s) AS added (
+        position integer, at timestamptz, type text, step integer, agent text, call integer, tool text, request text,
+        status text, actor text, body jsonb
+    )
+"""  # noqa: S608  # constants
+"""One parameter for all rows: for a few, COPY costs several times as much, and ten times with a round trip for each."""
+
 _LAST = "SELECT position + 1, step, agent FROM holdfast.event_rows WHERE thread = %s ORDER BY position DESC LIMIT 1"
 _CALLS = (
     "SELECT call, tool FROM holdfast.event_rows WHERE thread = %s AND type = 'tool_call_requested' AND call = ANY(%s)"
@@ -40,6 +51,8 @@ _REQUESTS = (
     "SELECT request, call, tool FROM holdfast.event_rows WHERE thread = %s "
     "AND type IN ('approval_requested', 'reconcile_requested') AND request = ANY(%s)"
 )
+
+WrittenT = TypeVar("WrittenT")
 
 log = structlog.get_logger(__name__)
 
@@ -64,8 +77,22 @@ async def carried_of(connection: psycopg.AsyncConnection, thread: int) -> Carrie
     return Carried(*row) if row else Carried()
 
 
+async def with_bodies(thread: str, write: Callable[[bool], Awaitable[WrittenT]]) -> WrittenT:
+    """Have a transaction add rows with the events' bodies, or without them where the database refuses one.
+
+    Args:
+        thread: The thread's id.
+        write: Does it in a transaction of its own, with bodies or without.
+    """
+    try:
+        return await write(True)
+    except psycopg.DataError as error:
+        log.warning("event_bodies_left_out", thread=thread, reason=str(error).strip())
+        return await write(False)
+
+
 async def insert_rows(
-    connection: psycopg.AsyncConnection, thread: int, lines: Sequence[bytes], carried: Carried
+    connection: psycopg.AsyncConnection, thread: int, lines: Sequence[bytes], carried: Carried, *, bodies: bool = True
 ) -> None:
     """Add the rows of the events that follow those a thread has. `carried` moves on with them.
 
@@ -74,27 +101,20 @@ async def insert_rows(
         thread: The thread's number.
         lines: The events' lines, from position `carried.length` on.
         carried: Of the rows before.
+        bodies: Add the events' bodies, too.
+
+    Raises:
+        psycopg.DataError: The database refuses a body, and has ended the transaction.
     """
     events = [event_of(line) for line in lines]
     await _look_back(connection, thread, events, carried)
-    rows = [(thread, *row) for row in rows_of(events, carried)]
-    try:
-        async with connection.transaction():
-            await _copy(connection, rows)
-    except psycopg.DataError as error:
-        log.warning("event_bodies_left_out", thread=thread, position=rows[0][1], reason=str(error).strip())
-        await _copy(connection, [(*row[:-1], Jsonb({})) for row in rows])
+    rows = list(rows_of(events, carried, bodies=bodies))
+    for begin in range(0, len(rows), AT_ONCE):
+        await connection.execute(_INSERT, [thread, Jsonb(rows[begin : begin + AT_ONCE])])
 
 
-async def _copy(connection: psycopg.AsyncConnection, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Add rows in one statement: COPY costs a fraction of an INSERT for each."""
-    async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        for row in rows:
-            await copy.write_row(row)
-
-
-def rows_of(events: Sequence[dict[str, Any]], carried: Carried) -> Iterator[tuple[Any, ...]]:
-    """Yield the columns of each event, from the position on."""
+def rows_of(events: Sequence[dict[str, Any]], carried: Carried, *, bodies: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield the columns of each event, from the position on, as JSON."""
     for event in events:
         kind = _text(event.get("type")) or "unknown"
         if kind == "llm_replied":
@@ -114,19 +134,20 @@ def rows_of(events: Sequence[dict[str, Any]], carried: Carried) -> Iterator[tupl
         if call is not None and tool is None:
             tool = carried.tools.get(call)
         status = _text(event.get("status") or event.get("outcome") or event.get("verdict"))
-        yield (
-            carried.length,
-            _time(event.get("at")),
-            kind,
-            carried.step,
-            carried.agent,
-            call,
-            tool,
-            request,
-            status,
-            _text(event.get("by")) or None,
-            Jsonb(fit(event)),
-        )
+        at = _time(event.get("at"))
+        yield {
+            "position": carried.length,
+            "at": at.isoformat() if at else None,
+            "type": kind,
+            "step": carried.step,
+            "agent": carried.agent,
+            "call": call,
+            "tool": tool,
+            "request": request,
+            "status": status,
+            "actor": _text(event.get("by")) or None,
+            "body": fit(event) if bodies else {},
+        }
         carried.length += 1
 
 

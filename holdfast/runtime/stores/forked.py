@@ -8,12 +8,16 @@ import psycopg
 from holdfast.runtime.stores.event_rows import COLUMNS, event_of, fit
 
 _FORKED = f"""
-    INSERT INTO holdfast.event_rows (thread, {COLUMNS})
-    SELECT %(fork)s, {COLUMNS} FROM holdfast.event_rows
-    WHERE thread = (
-        SELECT threads.id FROM holdfast.threads JOIN holdfast.event_rows AS last ON last.thread = threads.id
-        WHERE threads.thread = %(origin)s AND last.position = %(last)s AND last.body->>'digest' = %(head)s
-    ) AND position <= %(last)s
+    WITH copied AS (
+        INSERT INTO holdfast.event_rows (thread, {COLUMNS})
+        SELECT %(fork)s, {COLUMNS} FROM holdfast.event_rows
+        WHERE thread = (
+            SELECT threads.id FROM holdfast.threads JOIN holdfast.event_rows AS last ON last.thread = threads.id
+            WHERE threads.thread = %(origin)s AND last.position = %(last)s AND last.body->>'digest' = %(head)s
+        ) AND position <= %(last)s
+        RETURNING position
+    )
+    SELECT count(*) FROM copied
 """  # noqa: S608  # constants
 """Rows begin with the first event and have no gap; the digest of the last vouches for those before."""
 
@@ -49,4 +53,5 @@ async def copy_rows(connection: psycopg.AsyncConnection, fork: int, original: Or
         original: What it has of its original.
     """
     given = {"origin": original.thread, "fork": fork, "last": original.events - 1, "head": original.head}
-    return (await connection.execute(_FORKED, given)).rowcount
+    row = await (await connection.execute(_FORKED, given)).fetchone()  # a pipeline has no row count before that
+    return int(row[0]) if row else 0

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 import psycopg
@@ -16,7 +17,7 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast.base.lines import PAGE_BYTES
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable, ThreadForgotten
 from holdfast.runtime.stores.blocks import Block, pack, pack_like, unpack
-from holdfast.runtime.stores.event_rows import CATCH_UP, COLUMNS, carried_of, insert_rows
+from holdfast.runtime.stores.event_rows import CATCH_UP, COLUMNS, Carried, carried_of, insert_rows, with_bodies
 from holdfast.runtime.stores.forked import copy_rows, original_of
 from holdfast.runtime.stores.unavailable import retried_by_temporal
 from holdfast.stores import aside_id, origin_of
@@ -53,6 +54,17 @@ _BEHIND = """
 """The threads that have more events than rows for SQL."""
 
 _INSERT = "INSERT INTO holdfast.events (thread, position, stop, size, at, body) VALUES (%s, %s, %s, %s, %s, %s)"
+_NEW_THREAD = "INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING"
+_LOCK_TO_APPEND = "SELECT id, forgotten_at FROM holdfast.threads WHERE thread = %s FOR NO KEY UPDATE"
+_STANDS = """
+    SELECT coalesce((SELECT stop FROM holdfast.events WHERE thread = threads.id ORDER BY position DESC LIMIT 1), 0),
+        coalesce(last.position + 1, 0), coalesce(last.step, 0), last.agent
+    FROM holdfast.threads LEFT JOIN LATERAL (
+        SELECT position, step, agent FROM holdfast.event_rows WHERE thread = threads.id ORDER BY position DESC LIMIT 1
+    ) AS last ON true
+    WHERE threads.thread = %s
+"""
+"""How many events a thread has, and what its last row for SQL says."""
 
 
 class PostgresThreads:
@@ -71,21 +83,8 @@ class PostgresThreads:
         """Store `lines` at the positions from `start` on, atomically and idempotently."""
         blocks = await self._packed(start, lines) if lines else []  # before taking the lock
         with retried_by_temporal(f"the record of {thread}"):
-            async with self._pool.connection() as connection, connection.transaction():
-                number = await lock_thread(connection, thread, lock="NO KEY UPDATE")
-                length = await _length(connection, thread)
-                if start > length:
-                    raise RecordGap(
-                        f"thread {thread} has {length} events in the record, so none can follow at position {start}; "
-                        f"append from position {length} on"
-                    )
-                stored = length - start
-                if lines[:stored]:
-                    await _compare(connection, thread, start, lines[:stored])
-                    fresh = lines[stored:]
-                    blocks = await asyncio.to_thread(pack, length, fresh) if fresh else []
-                await _insert(connection, number, blocks)
-                await _insert_rows(connection, thread, number, length, lines[stored:])
+            async with self._pool.connection() as connection:
+                await with_bodies(thread, partial(_append, connection, thread, start, lines, blocks))
 
     async def _packed(self, start: int, lines: Sequence[bytes]) -> list[Block]:
         """Pack lines; those that a fork has of its original are packed already."""
@@ -177,30 +176,98 @@ async def fill_rows(url: str) -> int:
     async with await psycopg.AsyncConnection.connect(url, connect_timeout=5, autocommit=True) as connection:
         behind = await (await connection.execute(_BEHIND)).fetchall()
         for number, thread in behind:
-            more = True
-            while more:
-                async with connection.transaction():
-                    await lock_thread(connection, thread, lock="NO KEY UPDATE")
-                    carried = await carried_of(connection, number)
-                    lines = await _lines(connection, thread, carried.length, carried.length + CATCH_UP)
-                    await insert_rows(connection, number, lines, carried)
-                    count, more = count + len(lines), bool(lines)
+            while added := await with_bodies(thread, partial(_fill, connection, number, thread)):
+                count += added
     return count
 
 
+async def _fill(connection: psycopg.AsyncConnection, number: int, thread: str, bodies: bool) -> int:
+    """Add the next rows of a thread that has more events than rows; return how many."""
+    async with connection.transaction():
+        await lock_thread(connection, thread, lock="NO KEY UPDATE")
+        carried = await carried_of(connection, number)
+        lines = await _lines(connection, thread, carried.length, carried.length + CATCH_UP)
+        await insert_rows(connection, number, lines, carried, bodies=bodies)
+        return len(lines)
+
+
+async def _append(
+    connection: psycopg.AsyncConnection,
+    thread: str,
+    start: int,
+    lines: Sequence[bytes],
+    blocks: Sequence[Block],
+    bodies: bool,
+) -> None:
+    """Append in one transaction. Its statements are sent together as far as they do not need each other's results.
+
+    Args:
+        connection: Outside of a transaction.
+        thread: The thread's id.
+        start: The position of the first line.
+        lines: The lines.
+        blocks: The same, packed.
+        bodies: Add the events' bodies to the rows for SQL, too.
+    """
+    async with connection.pipeline(), connection.transaction():
+        number, length, carried = await _lock_to_append(connection, thread, start=start)
+        if start > length:
+            raise RecordGap(
+                f"thread {thread} has {length} events in the record, so none can follow at position {start}; "
+                f"append from position {length} on"
+            )
+        stored = length - start
+        if lines[:stored]:
+            await _compare(connection, thread, start, lines[:stored])
+            blocks = await asyncio.to_thread(pack, length, lines[stored:]) if lines[stored:] else []
+        for block in blocks:
+            await connection.execute(_INSERT, [number, *block])
+        if length - carried.length <= CATCH_UP:  # else `holdfast migrate` adds them all
+            await _insert_rows(connection, thread, number, length, lines[stored:], carried, bodies=bodies)
+
+
+async def _lock_to_append(connection: psycopg.AsyncConnection, thread: str, *, start: int) -> tuple[int, int, Carried]:
+    """Lock a thread's row until the transaction ends, inserting it if it is new and is to have its first events.
+
+    Returns:
+        The thread's number, how many events it has, and how far its rows for SQL lead.
+
+    Raises:
+        ThreadForgotten: Its content was removed, and nothing may be added.
+    """
+    while True:
+        if not start:
+            # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind on every append.
+            await connection.execute(_NEW_THREAD, [thread])
+        locked = await connection.execute(_LOCK_TO_APPEND, [thread])
+        stands = await connection.execute(_STANDS, [thread])  # a statement of its own: it sees what the lock waited for
+        row, stood = await locked.fetchone(), await stands.fetchone()
+        if row and row[1] is not None:
+            raise _forgotten(thread, row[1])
+        if row and stood:
+            length, *carried = stood
+            return int(row[0]), int(length), Carried(*carried)
+        if start:
+            return 0, 0, Carried()
+
+
 async def _insert_rows(
-    connection: psycopg.AsyncConnection, thread: str, number: int, length: int, lines: Sequence[bytes]
+    connection: psycopg.AsyncConnection,
+    thread: str,
+    number: int,
+    length: int,
+    lines: Sequence[bytes],
+    carried: Carried,
+    *,
+    bodies: bool,
 ) -> None:
     """Add the rows for SQL of new events, and of those before that have none."""
-    carried = await carried_of(connection, number)
-    if length - carried.length > CATCH_UP:
-        return  # `holdfast migrate` adds them all
     original = None if length else original_of(lines)
     if original and (copied := await copy_rows(connection, number, original)):
         carried, lines = await carried_of(connection, number), lines[copied:]
     before = await _lines(connection, thread, carried.length, length) if carried.length < length else []
     if before or lines:
-        await insert_rows(connection, number, [*before, *lines], carried)
+        await insert_rows(connection, number, [*before, *lines], carried, bodies=bodies)
 
 
 async def _lines(connection: psycopg.AsyncConnection, thread: str, start: int, stop: int) -> list[bytes]:

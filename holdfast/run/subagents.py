@@ -11,7 +11,7 @@
    them running; another run of the thread takes them over.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.base.digests import digest
@@ -237,12 +237,29 @@ def ref_of(state: RunState, child: Child, *, closing: bool = False) -> ChildRef:
     return ChildRef(number=child.number, run_id=child.run_id, closing=closing, costs=costs)
 
 
-def end_request(state: RunState, *others: ChildRef) -> EndChildren:
-    """Return the order that cancels all open children; or these other ones, which the run does not take over."""
+def to_end(state: RunState, *, unsettled: Collection[int], absent: Collection[int]) -> tuple[ChildRef, ...]:
+    """Return the children to cancel: the open ones, and those of calls that wait for a start. A start may have happened
+    though no answer to it has arrived: anybody who reaches Temporal can fail the activity after it.
+
+    Args:
+        state: The state before.
+        unsettled: The calls for which an order to start a child has failed.
+        absent: The calls of which it is known that they have started none.
+    """
+    refs = [ref_of(state, child) for child in state.subagents.open]
+    for call in wanted(state):
+        if (number := call.number) not in absent:
+            costs = allowance_name(number) in state.account.reserved
+            key = state.effect_key(number, call.call)
+            refs.append(ChildRef(number=number, run_id="", key=key, unsettled=number in unsettled, costs=costs))
+    return tuple(refs)
+
+
+def end_request(state: RunState, children: Sequence[ChildRef]) -> EndChildren:
+    """Return the order that cancels these children."""
     levels = max(1, deepest(state) - state.origin.depth)
-    children = others or tuple(ref_of(state, child) for child in state.subagents.open)
     chars = min(END_CHARS, REPORT_CHARS // max(1, len(children)))
-    return EndChildren(children=children, seconds=END_SECONDS * levels, clip=chars)
+    return EndChildren(children=tuple(children), seconds=END_SECONDS * levels, clip=chars)
 
 
 def on_report(state: RunState, report: ChildReport) -> list[AgentEvent]:

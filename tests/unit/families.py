@@ -2,6 +2,7 @@
 
 from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.authority.policy import Policy, allow
+from holdfast.budget.budget import Budget
 from holdfast.log.events import AgentEvent
 from holdfast.run.children import (
     Announced,
@@ -15,7 +16,7 @@ from holdfast.run.children import (
     child_input,
 )
 from holdfast.run.commands import Call
-from holdfast.run.contracts import RunResult
+from holdfast.run.contracts import RunResult, ToolOutcome, ToolRequest
 from holdfast.trust import least
 from tests.unit.plays import SUBAGENT_TOOLS
 from tests.unit.runs import Thread, agent_spec, calls, says, tool_spec
@@ -26,7 +27,14 @@ Tree = dict[str, list[AgentEvent]]
 
 
 def family(
-    *, task: str = "Look.", levels: int = 2, answer: str = "found it", end: bool = True, name: str = "t"
+    *,
+    task: str = "Look.",
+    levels: int = 2,
+    answer: str = "found it",
+    end: bool = True,
+    name: str = "t",
+    budget: Budget | None = None,
+    cannot: bool = False,
 ) -> Tree:
     """Return the logs of a run and of its sub-agents, one below the other.
 
@@ -36,9 +44,17 @@ def family(
         answer: What they say.
         end: They have ended, and so has the run at the top.
         name: The thread of the run at the top.
+        budget: That of the run at the top.
+        cannot: The run at the top is told first that something cannot be done.
     """
     tree: Tree = {}
-    _grow(tree, Thread(_spec(), name=name, features=1), "", task=task, levels=levels, answer=answer, end=end)
+    top = Thread(_spec(), name=name, features=1, budget=budget)
+    if cannot:
+        top.load(1)
+        top.reply(calls("look"))
+        (looking,) = top.waiting(ToolRequest)
+        top.end(looking, ToolOutcome(status="cannot", content="no light", scope="everywhere"))
+    _grow(tree, top, "", task=task, levels=levels, answer=answer, end=end, loaded=cannot)
     return tree
 
 
@@ -49,12 +65,24 @@ def _spec() -> AgentSpec:
     return spec.model_copy(update={"subagents": ("helper",)})
 
 
-def _grow(tree: Tree, thread: Thread, path: str, *, task: str, levels: int, answer: str, end: bool) -> RunResult | None:
+def _grow(
+    tree: Tree,
+    thread: Thread,
+    path: str,
+    *,
+    task: str,
+    levels: int,
+    answer: str,
+    end: bool,
+    loaded: bool = False,
+) -> RunResult | None:
     own: Tree = {}
-    thread.load(1)
+    if not loaded:
+        thread.load(1)
     if not levels:
         thread.reply(calls("look"))
-        thread.finish(1, content="seen")
+        if thread.waiting(ToolRequest):
+            thread.finish(1, content="seen")
     else:
         thread.reply(asks(("run_agent", {"agent": "helper", "task": task})))
         (order,) = thread.waiting(StartChildren)

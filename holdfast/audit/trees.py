@@ -302,7 +302,9 @@ def _ends(named: Named, ended: SubagentEnded, end: End | None) -> Iterator[str]:
         yield "the digest of what it has said is another one"
     if ended.status != "completed":
         return
-    if (ended.steps, ended.usage, ended.trust) != (end.steps, end.usage, end.trust):
+    # Without steps, it was read from the permanent record, because Temporal no longer had it: as content of the web.
+    own = (end.steps, end.usage, end.trust) if ended.steps else (0, Usage(), "web")
+    if (ended.steps, ended.usage, ended.trust) != own:
         yield "its steps, tokens or trust level are other ones"
     if ended.cost and ended.cost != end.cost:
         yield "what its tree has cost is not what its account has"

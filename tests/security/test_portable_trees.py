@@ -342,6 +342,25 @@ def test_a_parent_that_claims_another_end_is_named(tmp_path: Path) -> None:
         assert found.where in (LOG, child_member(LOG, "1")), update
 
 
+def test_an_end_that_was_read_from_the_permanent_record_is_no_other_end(tmp_path: Path) -> None:
+    """Temporal no longer had the sub-agent when the run above looked: its words count as web, its steps are unknown.
+    Its words still have to be its own, and whoever claims more trust for them is named.
+    """
+    tree = family(from_record=True)
+    found = judged(tmp_path, export_tree(tree))
+    assert found.ok, found
+    other = family(answer="something else")
+    assert judged(tmp_path, export_tree({**tree, "1.1": other["1.1"]})).reason.startswith(OTHER)
+
+    def change(event: AgentEvent) -> AgentEvent:
+        return event.model_copy(update={"trust": "agent"}) if isinstance(event, SubagentEnded) else event
+
+    events = tree["1"][: next(event.position for event in tree["1"] if isinstance(event, SubagentEnded)) + 1]
+    cut = {"": tree[""][: next(e.position for e in tree[""] if isinstance(e, SubagentStarted)) + 1], "1": events}
+    found = judged(tmp_path, forged({**cut, "1.1": tree["1.1"]}, "1", change))
+    assert "its steps, tokens or trust level are other ones" in found.reason
+
+
 def test_a_reset_excuses_an_end_and_no_beginning(tmp_path: Path) -> None:
     """A run that Temporal has reset may end otherwise than its parent has seen: its start is as it was."""
     tree = family()

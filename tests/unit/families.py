@@ -35,6 +35,7 @@ def family(
     name: str = "t",
     budget: Budget | None = None,
     cannot: bool = False,
+    from_record: bool = False,
 ) -> Tree:
     """Return the logs of a run and of its sub-agents, one below the other.
 
@@ -46,6 +47,7 @@ def family(
         name: The thread of the run at the top.
         budget: That of the run at the top.
         cannot: The run at the top is told first that something cannot be done.
+        from_record: Temporal no longer has the sub-agents when the runs above look at them.
     """
     tree: Tree = {}
     top = Thread(_spec(), name=name, features=1, budget=budget)
@@ -54,7 +56,8 @@ def family(
         top.reply(calls("look"))
         (looking,) = top.waiting(ToolRequest)
         top.end(looking, ToolOutcome(status="cannot", content="no light", scope="everywhere"))
-    _grow(tree, top, "", task=task, levels=levels, answer=answer, end=end, loaded=cannot)
+    more = {"end": end, "loaded": cannot, "from_record": from_record}
+    _grow(tree, top, "", task=task, levels=levels, answer=answer, **more)
     return tree
 
 
@@ -75,6 +78,7 @@ def _grow(
     answer: str,
     end: bool,
     loaded: bool = False,
+    from_record: bool = False,
 ) -> RunResult | None:
     own: Tree = {}
     if not loaded:
@@ -92,9 +96,10 @@ def _grow(
         child = Thread(_spec(), name=f"{thread.name}.{start.number}", **dict(child_input(order.request, start)))
         below = f"{path}.{start.number}".lstrip(".")
         thread.end(order, StartedChildren(children=(StartedChild(number=start.number, run_id="r1"),)))
-        result = _grow(own, child, below, task=task, levels=levels - 1, answer=answer, end=end)
+        more = {"end": end, "from_record": from_record}
+        result = _grow(own, child, below, task=task, levels=levels - 1, answer=answer, **more)
         if result:
-            _read(thread, start.number, result)
+            _read(thread, start.number, result, from_record=from_record)
     if end:
         thread.reply(says(answer))
         thread.archive()
@@ -106,7 +111,7 @@ def _grow(
     return found.result if found else None
 
 
-def _read(thread: Thread, number: int, result: RunResult) -> None:
+def _read(thread: Thread, number: int, result: RunResult, *, from_record: bool) -> None:
     """Have a run look at its sub-agent, which has ended."""
     thread.signal("subagent_ended", {"thread": f"{thread.name}.{number}"})
     (look,) = thread.waiting(LookAtChildren)
@@ -121,4 +126,6 @@ def _read(thread: Thread, number: int, result: RunResult) -> None:
         constraints=result.constraints,
         cost=result.cost,
     )
+    if from_record:  # as `activities.children` reports it
+        report = ChildReport(number=number, status="completed", text=result.result, cost=result.cost)
     thread.end(look, ChildReports(reports=(report,)))

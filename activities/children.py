@@ -118,8 +118,10 @@ class Children:
             await _side_by_side(known, _cancel)
             started = await _cancel_unknown([ref for ref in order.children if not ref.run_id])
             refs = [*known, *(ref for ref, _ in started)]
-            ended = [self._look(ref, clip=order.clip, within=order.seconds) for ref in refs]
-            found = await asyncio.gather(*ended)  # each waits by one call that the server answers at the end
+            # All at once: each waits by one call that the server answers at the end.
+            found = await _side_by_side(
+                refs, lambda ref: self._look(ref, clip=order.clip, within=order.seconds), at_once=len(refs)
+            )
         # Without constraints: there may be a thousand of them, and Temporal allows 2 MB a payload.
         reports = tuple(each.model_copy(update={"constraints": ()}) for each in found if each)
         return ChildReports(reports=reports, started=tuple(child for _, child in started))
@@ -341,9 +343,9 @@ def _chain(found: WorkflowExecutionDescription) -> str:
     return found.raw_info.first_run_id or found.run_id
 
 
-async def _side_by_side(items: Sequence[_T], one: Callable[[_T], Awaitable[_R]]) -> list[_R]:
+async def _side_by_side(items: Sequence[_T], one: Callable[[_T], Awaitable[_R]], *, at_once: int = AT_ONCE) -> list[_R]:
     """Do something for each item, some at the same time; the first exception stops all."""
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(at_once)
 
     async def within(item: _T) -> _R:
         async with slots:

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.log.events import ToolCallFinished
 from holdfast.run.children import (
     AnnounceEnd,
     ChildRef,
@@ -40,6 +41,8 @@ from holdfast.run.subagents import (
     ref_of,
     start_request,
     to_end,
+    unknown_ref,
+    wanted,
 )
 from holdfast.run.substates.subagents import Child
 from holdfast.tools.subagents import AGENT_RESULT, child_thread, read_agent_result
@@ -82,6 +85,7 @@ class SubagentWatch:
         self._starts, self._looks, self._ends = Backoff(), Backoff(), Backoff()
         self._left_over: list[ChildRef] = []
         """Children to cancel that were started before a reset, and that the run did not take over."""
+        self._was_reset = False
         self._unsettled: set[int] = set()
         """The calls for which an order to start a child has failed."""
         self._absent: set[int] = set()
@@ -169,6 +173,7 @@ class SubagentWatch:
         """Look at all children: what the run knew of their starts and ends may be gone."""
         self._next = None
         self._absent.clear()
+        self._was_reset = True
 
     # What it leads to.
 
@@ -178,9 +183,7 @@ class SubagentWatch:
         if state.spec is None or not (state.spec.subagents or state.subagents.children):
             return
         if not state.pause and not self._starts.pauses(self._run.at) and not self._calls.under_way(StartChildren):
-            self._run.record(*on_starts_due(state))
-            if request := start_request(self._run.state):
-                self._calls.call(request, self._run.state)
+            self._start()
         if not self._looks.pauses(self._run.at) and not self._calls.under_way(LookAtChildren, EndChildren):
             self._look()
 
@@ -220,9 +223,22 @@ class SubagentWatch:
         # What is due by now waits for something else, and is done then: a timer could only fire over and over.
         return min((time for time in times if time > self._run.at), default=None)
 
+    def _start(self) -> None:
+        before = self._run.state
+        ends = on_starts_due(before)
+        self._run.record(*ends)
+        refused = [event.number for event in ends if isinstance(event, ToolCallFinished)]
+        if refused and self._was_reset:  # the same calls may have started children before, and nothing is ordered now
+            refs = [unknown_ref(before, number) for number in refused]
+            self._calls.call(end_request(self._run.state, refs), self._run.state)
+        if request := start_request(self._run.state):
+            self._calls.call(request, self._run.state)
+
     def _left(self, order: EndChildren) -> list[ChildRef]:
         """Those of the order that were started before the run was reset, and that it did not take over."""
-        return [ref for ref in order.children if ref.run_id and not self._run.state.subagents.find(ref.number)]
+        state = self._run.state
+        own = state.subagents.numbers | {call.number for call in wanted(state)}
+        return [ref for ref in order.children if ref.number not in own]
 
     def _starting(self, thread: Any) -> int:
         """The number of the call that is about to start this thread; 0 for none."""

@@ -247,12 +247,15 @@ def to_end(state: RunState, *, unsettled: Collection[int], absent: Collection[in
         absent: The calls of which it is known that they have started none.
     """
     refs = [ref_of(state, child) for child in state.subagents.open]
-    for call in wanted(state):
-        if (number := call.number) not in absent:
-            costs = allowance_name(number) in state.account.reserved
-            key = state.effect_key(number, call.call)
-            refs.append(ChildRef(number=number, run_id="", key=key, unsettled=number in unsettled, costs=costs))
-    return tuple(refs)
+    numbers = [call.number for call in wanted(state) if call.number not in absent]
+    return (*refs, *(unknown_ref(state, number, unsettled=number in unsettled) for number in numbers))
+
+
+def unknown_ref(state: RunState, number: int, *, unsettled: bool = False) -> ChildRef:
+    """Return how an activity finds the child of a call, where it is not known whether it has started one."""
+    key = state.effect_key(number, state.calls.get(number).call)
+    costs = allowance_name(number) in state.account.reserved
+    return ChildRef(number=number, run_id="", key=key, unsettled=unsettled, costs=costs)
 
 
 def end_request(state: RunState, children: Sequence[ChildRef]) -> EndChildren:

@@ -140,12 +140,9 @@ def deepest(state: RunState) -> int:
 
 def wanted(state: RunState) -> list[CallState]:
     """Return the calls that wait for the start of a child."""
-    begun = state.subagents.numbers
-    return [
-        call
-        for call in state.calls.current
-        if call.phase == "started" and call.call.name == RUN_AGENT and call.number not in begun
-    ]
+    calls = [call for call in state.calls.current if call.phase == "started" and call.call.name == RUN_AGENT]
+    begun = state.subagents.numbers if calls else frozenset()
+    return [call for call in calls if call.number not in begun]
 
 
 def on_starts_due(state: RunState) -> list[AgentEvent]:

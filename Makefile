@@ -45,9 +45,9 @@ worker: setup ## Temporal, PostgreSQL and a worker on this machine, without Dock
 	$(PY) worker.py --dev
 bench: setup ## Measure a step and a prompt, and print a table
 	$(PY) -m bench && $(PY) -m bench.prompt
-bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, policies, seals, files, recall, and what follows kills
+bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, 100 sub-agents, policies, seals, files, recall, and what follows kills
 	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.seals && $(PY) -m bench.portable && \
-	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes
+	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes && $(PY) -m bench.fanout
 kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
 	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS) && \
 	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS) && $(PY) -m bench.moves

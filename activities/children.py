@@ -6,12 +6,13 @@
    asked.
 3. Its words count if its result bears a seal. The message of a failure bears none, so it is content of the web.
 4. What a child has spent that gave no result is in its log.
+5. Where the run does not know whether a child was started, it is looked for under its id, and recognised as in 1.
 """
 
 import asyncio
 import builtins
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -49,6 +50,7 @@ from holdfast.run.children import (
     StartedChildren,
     child_input,
     is_own,
+    proven_lineage,
 )
 from holdfast.run.contracts import WORKFLOW, RunInput, RunResult
 from holdfast.run.task_summary import memo, summary
@@ -69,6 +71,10 @@ ANSWER = timedelta(seconds=10)
 
 PATIENCE = 4
 """Attempts at what this process cannot decode: another may have the keys. Then it counts as no content of ours."""
+
+UNSETTLED_SECONDS, UNSETTLED_PAUSE = 15.0, 1.0
+"""How long, and how often, a child is looked for whose start has failed. A worker learns within about five seconds,
+by a heartbeat, that Temporal has given up its attempt; a call to Temporal that it has under way then takes `ANSWER`."""
 
 AT_ONCE = 20
 """Calls to Temporal at the same time."""
@@ -108,11 +114,17 @@ class Children:
     async def end_children(self, order: EndChildren) -> ChildReports:
         """See `holdfast.run.activities.END_CHILDREN`."""
         async with heartbeats():
-            await _side_by_side(order.children, _cancel)
-            ended = [self._look(ref, clip=order.clip, within=order.seconds) for ref in order.children]
-            found = await asyncio.gather(*ended)  # each waits by one call that the server answers at the end
+            known = [ref for ref in order.children if ref.run_id]
+            await _side_by_side(known, _cancel)
+            started = await _cancel_unknown([ref for ref in order.children if not ref.run_id])
+            refs = [*known, *(ref for ref, _ in started)]
+            # All at once: each waits by one call that the server answers at the end.
+            found = await _side_by_side(
+                refs, lambda ref: self._look(ref, clip=order.clip, within=order.seconds), at_once=len(refs)
+            )
         # Without constraints: there may be a thousand of them, and Temporal allows 2 MB a payload.
-        return ChildReports(reports=tuple(each.model_copy(update={"constraints": ()}) for each in found if each))
+        reports = tuple(each.model_copy(update={"constraints": ()}) for each in found if each)
+        return ChildReports(reports=reports, started=tuple(child for _, child in started))
 
     @activity.defn
     async def announce_end(self, order: AnnounceEnd) -> Announced:
@@ -252,6 +264,45 @@ async def _cancel(ref: ChildRef) -> None:
             raise
 
 
+async def _cancel_unknown(refs: Sequence[ChildRef]) -> list[tuple[ChildRef, StartedChild]]:
+    """Cancel those of the children that have begun, and return each with how it was found.
+
+    Where an order to start a child has failed, an attempt at it may still be under way, so the child may yet begin.
+    """
+    found: list[tuple[ChildRef, StartedChild]] = []
+    until = asyncio.get_running_loop().time() + UNSETTLED_SECONDS
+    while refs:
+        starts = await _side_by_side(refs, _begun)
+        begun = [
+            (ref.model_copy(update={"run_id": start.run_id}), start)
+            for ref, start in zip(refs, starts, strict=True)
+            if start is not None
+        ]
+        await _side_by_side([ref for ref, _ in begun], _cancel)
+        found += begun
+        numbers = {ref.number for ref, _ in begun}
+        refs = [ref for ref in refs if ref.unsettled and ref.number not in numbers]
+        if asyncio.get_running_loop().time() > until:
+            break
+        await asyncio.sleep(UNSETTLED_PAUSE if refs else 0)
+    return found
+
+
+async def _begun(ref: ChildRef) -> StartedChild | None:
+    """Return the child that was started for a call; None where there is none."""
+    parent = calling_thread()
+    try:
+        first = _chain(await describe(activity.client(), thread := ref.thread(parent), within=ANSWER))
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    lineage = proven_lineage(await _given(thread, first))
+    if lineage is None or (lineage.parent, lineage.key) != (parent, ref.key):
+        return None
+    return StartedChild(number=ref.number, run_id=first, existing=True, budget=lineage.allowance)
+
+
 async def _outcome(ref: ChildRef, thread: str, run_id: str, limit: int) -> ChildReport:
     """Wait for the end of a chain of runs, from this run on, and return how it ended."""
     handle = activity.client().get_workflow_handle(thread, run_id=run_id, result_type=RunResult)
@@ -292,9 +343,9 @@ def _chain(found: WorkflowExecutionDescription) -> str:
     return found.raw_info.first_run_id or found.run_id
 
 
-async def _side_by_side(items: Sequence[_T], one: Callable[[_T], Awaitable[_R]]) -> Iterable[_R]:
+async def _side_by_side(items: Sequence[_T], one: Callable[[_T], Awaitable[_R]], *, at_once: int = AT_ONCE) -> list[_R]:
     """Do something for each item, some at the same time; the first exception stops all."""
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(at_once)
 
     async def within(item: _T) -> _R:
         async with slots:

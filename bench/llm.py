@@ -1,7 +1,9 @@
 """An LLM with constant response time: OpenAI-compatible HTTP in a process of its own.
 
 1. It reads every request to the end but does not parse it. It finds the run's length in the first bytes (`steps=400`
-   in the task) and the step in the last ones (the id of the last tool call, or a context summary).
+   in the task) and the step in the last ones (the id of the last tool call, or a context summary). With
+   `first=100xNAME` in the task, the steps come after one reply that makes all calls of that name in `FIRST`, and one of
+   `settle`.
 2. It keeps connections alive, and asyncio disables Nagle's algorithm.
 
 As a program it prints its port, and ends when its standard input is closed.
@@ -25,7 +27,15 @@ _STEPS = re.compile(rb"steps=(\d+)")
 _CALL = re.compile(rb'"tool_call_id":"call_(\d+)"|Made so far: (\d+)\.')
 _USES = re.compile(rb"uses=(\w+)")
 _THEN = re.compile(rb"then=(\w+)")
+_FIRST = re.compile(rb"first=(\d+)x(\w+)")
+_MADE_FIRST = b'"tool_call_id":"first_'
 _EVENT = re.compile(rb"event=([\w.-]+)")
+FIRST: dict[str, tuple[str, dict[str, object]]] = {
+    "rest": ("run_agent", {"agent": "rest", "task": "Answer at once: steps=0"}),
+    "wait": ("run_agent", {"agent": "wait", "task": "Have it approved: steps=0 then=pay", "background": True}),
+    "note": ("note", {"text": "Answer at once: steps=0"}),
+}
+"""What the calls of a first reply are, by the name in the task."""
 _SUMMARIZE = b"Reply with the summary only; call no tool."
 """The end of Holdfast's request for a context summary (`holdfast.run.compaction.INSTRUCTION`)."""
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
@@ -39,6 +49,12 @@ def reply(body: bytes | bytearray) -> bytes:
     message: dict[str, object] = {"role": "assistant", "content": "All steps are made."}
     if _SUMMARIZE in body[-200:]:
         message["content"] = f"Made so far: {step - 1}."
+    elif not answered and (first := _FIRST.search(body[:HEAD])) and _MADE_FIRST not in body[-TAIL:]:
+        tool, given = FIRST[first[2].decode()]
+        function: dict[str, str] = {"name": tool, "arguments": json.dumps(given)}
+        made = [{"id": f"first_{n}", "type": "function", "function": function} for n in range(int(first[1]))]
+        made.append({"id": "first_last", "type": "function", "function": {"name": "settle", "arguments": "{}"}})
+        message = {"role": "assistant", "content": None, "tool_calls": made}
     elif (name := _tool(body, step, int(length[1]) if length else 0)) is not None:
         event = _EVENT.search(body[:HEAD])
         arguments = {"name": event[1].decode()} if event and name == "wait_for_event" else {"n": step}

@@ -139,7 +139,7 @@ class CallEnds:
             case AnnounceEnd():
                 pass  # the parent looks from time to time
             case StartChildren():
-                self._subagents.on_not_started()
+                self._subagents.on_not_started(request)
             case LookAtChildren():
                 self._subagents.on_not_looked(request)
             case EndChildren():

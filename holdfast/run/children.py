@@ -87,9 +87,13 @@ def child_input(order: StartChildren, child: ChildStart) -> RunInput:
 
 def is_own(given: Any, order: StartChildren, child: ChildStart) -> bool:
     """Return whether the start of an existing thread is the one that this order asks for."""
-    if not isinstance(given, RunInput) or not given.proven or given.lineage is None:
-        return False
-    return (given.lineage.path, given.lineage.key) == (order.path, child.key)
+    lineage = proven_lineage(given)
+    return lineage is not None and (lineage.path, lineage.key) == (order.path, child.key)
+
+
+def proven_lineage(given: Any) -> Lineage | None:
+    """Return the lineage of a run by its input; None where that has no seal, or no lineage."""
+    return given.lineage if isinstance(given, RunInput) and given.proven else None
 
 
 class StartedChild(Frozen):
@@ -117,8 +121,11 @@ class ChildRef(Frozen):
 
     number: int
     run_id: str
+    """Temporal's first run id of the child; empty where no answer says that it was started."""
     key: str = ""
-    """The effect key of the call that started it."""
+    """The effect key of its call, where the run id is unknown: a run that was started for this call has it."""
+    unsettled: bool = False
+    """An order to start it has failed. An attempt may still be under way, so it may yet begin."""
     closing: bool = False
     """It has hinted at its end: wait a moment until it is closed."""
     costs: bool = False
@@ -164,6 +171,8 @@ class ChildReports(Answer):
     """The result of `look_at_children` and of `end_children`: those that have ended."""
 
     reports: tuple[ChildReport, ...] = ()
+    started: tuple[StartedChild, ...] = ()
+    """Of `end_children`: those of which the run did not know whether they were started, and that were."""
 
 
 class AnnounceEnd(Order):

@@ -8,12 +8,15 @@ Temporal run only: the next one looks at all of them when it begins.
 4. While a person has paused the run, nothing is started. Ends are recorded.
 5. A start, look or cancellation that fails for good, as anybody who reaches Temporal can make it, is ordered again
    after a pause that grows, for up to five minutes.
+6. A run that is cancelled also cancels the children of calls that wait for a start: such an order may have failed after
+   they had begun.
 """
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.log.events import ToolCallFinished
 from holdfast.run.children import (
     AnnounceEnd,
     ChildRef,
@@ -37,6 +40,9 @@ from holdfast.run.subagents import (
     on_unfinished,
     ref_of,
     start_request,
+    to_end,
+    unknown_ref,
+    wanted,
 )
 from holdfast.run.substates.subagents import Child
 from holdfast.tools.subagents import AGENT_RESULT, child_thread, read_agent_result
@@ -79,6 +85,11 @@ class SubagentWatch:
         self._starts, self._looks, self._ends = Backoff(), Backoff(), Backoff()
         self._left_over: list[ChildRef] = []
         """Children to cancel that were started before a reset, and that the run did not take over."""
+        self._was_reset = False
+        self._unsettled: set[int] = set()
+        """The calls for which an order to start a child has failed."""
+        self._absent: set[int] = set()
+        """The calls that have started none, as the cancellation of their children has found."""
         self._announced = False
 
     # What comes in.
@@ -108,16 +119,17 @@ class SubagentWatch:
         left = [each for each in answer.children if each.existing and not self._run.state.subagents.find(each.number)]
         if left:  # nothing is reserved for them
             refs = (ChildRef(number=each.number, run_id=each.run_id) for each in left)
-            self._calls.call(end_request(self._run.state, *refs), self._run.state)
+            self._calls.call(end_request(self._run.state, [*refs]), self._run.state)
         self._queue |= dict.fromkeys(self._early, True)
         self._early.clear()
         if self._next is None or self._next <= self._run.at:
             self._pause = FIRST_LOOK
             self._next = self._run.at + self._pause
 
-    def on_not_started(self) -> None:
+    def on_not_started(self, request: StartChildren) -> None:
         """Start children again after a pause."""
         self._starts.failed(self._run.at)
+        self._unsettled.update(child.number for child in request.children)
 
     def on_looked(self, request: LookAtChildren, answer: ChildReports) -> None:
         """Take in how the children are that were looked at."""
@@ -139,6 +151,9 @@ class SubagentWatch:
     def on_ended(self, request: EndChildren, answer: ChildReports) -> None:
         """Take in how the children ended that were cancelled: others may have started since."""
         self._ends.succeeded()
+        for started in answer.started:
+            self._run.record(*on_started(self._run.state, started))
+        self._absent.update(ref.number for ref in request.children if not ref.run_id)
         self._report(answer.reports)
         self._run.record(*on_unfinished(self._run.state, [ref.number for ref in request.children]))
 
@@ -155,8 +170,10 @@ class SubagentWatch:
         return under_way or bool(self._left_over)
 
     def was_reset(self) -> None:
-        """Look at all children: what the run knew of their ends may be gone."""
+        """Look at all children: what the run knew of their starts and ends may be gone."""
         self._next = None
+        self._absent.clear()
+        self._was_reset = True
 
     # What it leads to.
 
@@ -166,27 +183,26 @@ class SubagentWatch:
         if state.spec is None or not (state.spec.subagents or state.subagents.children):
             return
         if not state.pause and not self._starts.pauses(self._run.at) and not self._calls.under_way(StartChildren):
-            self._run.record(*on_starts_due(state))
-            if request := start_request(self._run.state):
-                self._calls.call(request, self._run.state)
+            self._start()
         if not self._looks.pauses(self._run.at) and not self._calls.under_way(LookAtChildren, EndChildren):
             self._look()
 
     def end_left_over(self) -> None:
         """Cancel the children that the run did not take over, where that has failed and the pause is over."""
         if self._left_over and not self._ends.pauses(self._run.at):
-            self._calls.call(end_request(self._run.state, *self._left_over), self._run.state)
+            self._calls.call(end_request(self._run.state, self._left_over), self._run.state)
             self._left_over = []
 
     def end_all(self) -> bool:
         """Cancel the open children; return whether that is still to be waited for."""
         if self._calls.under_way(StartChildren, EndChildren):
             return True
-        if not self._run.state.subagents.open:
+        children = to_end(self._run.state, unsettled=self._unsettled, absent=self._absent)
+        if not children:
             return False
         if self._ends.pauses(self._run.at):
             return True
-        self._calls.call(end_request(self._run.state), self._run.state)
+        self._calls.call(end_request(self._run.state, children), self._run.state)
         return True
 
     def announces(self) -> bool:
@@ -207,9 +223,22 @@ class SubagentWatch:
         # What is due by now waits for something else, and is done then: a timer could only fire over and over.
         return min((time for time in times if time > self._run.at), default=None)
 
+    def _start(self) -> None:
+        before = self._run.state
+        ends = on_starts_due(before)
+        self._run.record(*ends)
+        refused = [event.number for event in ends if isinstance(event, ToolCallFinished)]
+        if refused and self._was_reset:  # the same calls may have started children before, and nothing is ordered now
+            refs = [unknown_ref(before, number) for number in refused]
+            self._calls.call(end_request(self._run.state, refs), self._run.state)
+        if request := start_request(self._run.state):
+            self._calls.call(request, self._run.state)
+
     def _left(self, order: EndChildren) -> list[ChildRef]:
         """Those of the order that were started before the run was reset, and that it did not take over."""
-        return [ref for ref in order.children if not self._run.state.subagents.find(ref.number)]
+        state = self._run.state
+        own = state.subagents.numbers | {call.number for call in wanted(state)}
+        return [ref for ref in order.children if ref.number not in own]
 
     def _starting(self, thread: Any) -> int:
         """The number of the call that is about to start this thread; 0 for none."""

@@ -11,7 +11,7 @@
    them running; another run of the thread takes them over.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.base.digests import digest
@@ -140,12 +140,9 @@ def deepest(state: RunState) -> int:
 
 def wanted(state: RunState) -> list[CallState]:
     """Return the calls that wait for the start of a child."""
-    begun = state.subagents.numbers
-    return [
-        call
-        for call in state.calls.current
-        if call.phase == "started" and call.call.name == RUN_AGENT and call.number not in begun
-    ]
+    calls = [call for call in state.calls.current if call.phase == "started" and call.call.name == RUN_AGENT]
+    begun = state.subagents.numbers if calls else frozenset()
+    return [call for call in calls if call.number not in begun]
 
 
 def on_starts_due(state: RunState) -> list[AgentEvent]:
@@ -237,12 +234,32 @@ def ref_of(state: RunState, child: Child, *, closing: bool = False) -> ChildRef:
     return ChildRef(number=child.number, run_id=child.run_id, closing=closing, costs=costs)
 
 
-def end_request(state: RunState, *others: ChildRef) -> EndChildren:
-    """Return the order that cancels all open children; or these other ones, which the run does not take over."""
+def to_end(state: RunState, *, unsettled: Collection[int], absent: Collection[int]) -> tuple[ChildRef, ...]:
+    """Return the children to cancel: the open ones, and those of calls that wait for a start. A start may have happened
+    though no answer to it has arrived: anybody who reaches Temporal can fail the activity after it.
+
+    Args:
+        state: The state before.
+        unsettled: The calls for which an order to start a child has failed.
+        absent: The calls of which it is known that they have started none.
+    """
+    refs = [ref_of(state, child) for child in state.subagents.open]
+    numbers = [call.number for call in wanted(state) if call.number not in absent]
+    return (*refs, *(unknown_ref(state, number, unsettled=number in unsettled) for number in numbers))
+
+
+def unknown_ref(state: RunState, number: int, *, unsettled: bool = False) -> ChildRef:
+    """Return how an activity finds the child of a call, where it is not known whether it has started one."""
+    key = state.effect_key(number, state.calls.get(number).call)
+    costs = allowance_name(number) in state.account.reserved
+    return ChildRef(number=number, run_id="", key=key, unsettled=unsettled, costs=costs)
+
+
+def end_request(state: RunState, children: Sequence[ChildRef]) -> EndChildren:
+    """Return the order that cancels these children."""
     levels = max(1, deepest(state) - state.origin.depth)
-    children = others or tuple(ref_of(state, child) for child in state.subagents.open)
     chars = min(END_CHARS, REPORT_CHARS // max(1, len(children)))
-    return EndChildren(children=children, seconds=END_SECONDS * levels, clip=chars)
+    return EndChildren(children=tuple(children), seconds=END_SECONDS * levels, clip=chars)
 
 
 def on_report(state: RunState, report: ChildReport) -> list[AgentEvent]:

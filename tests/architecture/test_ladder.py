@@ -32,7 +32,7 @@ PURE = {
     "run": "agents authority base budget errors lineage llm log memory seals tools transcript trust version",
     "loop": "base budget llm log run seals",
     "schedule": "base budget llm run seals",
-    "audit": "authority budget llm log run tools transcript trust",
+    "audit": "authority budget lineage llm log run tools transcript trust",
     "temporal": "base errors log loop run seals",
     "portable": "agents base errors llm log transcript",
     "evaluation": "agents authority base budget errors llm log memory run tools trust",

@@ -97,7 +97,7 @@ async def record(release: str, only: Sequence[str]) -> None:
                         (rig.workspace / "TASKS.md").write_text("- [ ] one\n")
                     run: WorkflowHandle[Any, Any]
                     if name in LOOPS:
-                        run = await rig.start_loop(name, task="build", limits=LoopLimits(iterations=2))
+                        run = await rig.start_loop(name, task="build", **{"limits": LoopLimits(iterations=2), **begin})
                     elif name in LAUNCHERS:
                         run = await rig.launch(name)
                     else:

@@ -31,6 +31,7 @@ from holdfast.authority.statements import Decision
 from holdfast.lineage import Lineage
 from holdfast.log.fork_point import ForkPoint
 from holdfast.log.import_point import ImportPoint
+from holdfast.loop.state import LoopLimits
 from holdfast.run.compaction import INSTRUCTION
 from holdfast.run.features import FORKS, MOVES
 from holdfast.run.refusals import RECORDED
@@ -746,6 +747,7 @@ SCENARIOS |= {
 LOOP = "loop"
 LOOP_CANCELLED = "loop_cancelled"
 LOOP_PAUSED = "loop_paused"
+LOOP_BUDGETED = "loop_budgeted"
 BUILDERS = Catalog(
     agents=[Agent(name="builder", instructions="Build.", policy=Policy(rules=(allow(),)))], tools=memory_tools()
 )
@@ -793,6 +795,24 @@ async def pause_build(run: Handle, rig: Rig) -> None:
     await latest.result()
 
 
+def overspends(conversation: Conversation) -> Reply:
+    """Plan a task, note one thing after another until the budget ends, and complete the task in a later attempt."""
+    if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
+        return say("half of it")
+    if "Earlier attempts" in conversation.messages[1]["content"]:
+        return builds(conversation)
+    if "## Your task, from TASKS.md" in conversation.messages[1]["content"]:
+        return call("note_learning", title=f"note {conversation.replies}", text="x" * 3_000)
+    return [call("add_task", title="one"), say("planned")][conversation.replies]
+
+
+async def grant(run: Handle, rig: Rig) -> None:
+    """Let a loop reach its limit of tokens, and grant more."""
+    assert (await status_of(run, "blocked"))["blocked"]["cause"] == "TokenLimit"
+    await run.execute_update("retry", {"by": "alice"})
+    await run.result()
+
+
 async def cancel_build(run: Handle, rig: Rig) -> None:
     """Cancel a loop while the agent of its first iteration waits for the LLM."""
     await eventually(lambda: asyncio.sleep(0, len(rig.llm.requests)), bool)
@@ -814,4 +834,5 @@ LOOPS: dict[str, Scenario] = {
     LOOP: (builds, build, {}),
     LOOP_CANCELLED: (lambda _: hang(), cancel_build, {}),
     LOOP_PAUSED: (builds, pause_build, {}),
+    LOOP_BUDGETED: (overspends, grant, {"limits": LoopLimits(tokens=60_000, attempts=1)}),
 }

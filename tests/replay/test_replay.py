@@ -22,7 +22,7 @@ from holdfast.workflows import WORKFLOWS
 from tests.replay.formats import CALLS
 from tests.replay.record import HISTORIES, folder_of
 from tests.replay.releases import CURRENT
-from tests.replay.scenarios import LAUNCHERS, LOOPS, SCENARIOS
+from tests.replay.scenarios import LAUNCHERS, LOOP_BUDGETED, LOOPS, SCENARIOS
 
 RECORDED = sorted(HISTORIES.rglob("*.json"))
 
@@ -110,6 +110,21 @@ def test_the_histories_of_this_release_have_every_event_type(recorded: list[Work
     loops = [history for history in recorded if not is_run(history)]
     found |= {json.loads(line)["type"] for history in loops for line in lines_in(history.events).values()}
     assert set(EVENT_TYPES) - found == set()
+
+
+def test_the_histories_of_this_release_have_a_loop_that_reaches_its_limit_of_tokens(
+    recorded: list[WorkflowHistory],
+) -> None:
+    """A loop with an account is in some history: its limit ends an iteration and blocks it, and more is granted."""
+    (lines,) = [
+        [json.loads(line) for line in lines_in(history.events).values()]
+        for history in recorded
+        if history.workflow_id == LOOP_BUDGETED
+    ]
+    assert lines[0]["limits"]["tokens"] == 60_000
+    assert [line["spent"].get("short", "") for line in lines if line["type"] == "iteration_ended"] == ["", "tokens", ""]
+    assert [line["cause"] for line in lines if line["type"] == "run_blocked"] == ["TokenLimit"]
+    assert (lines[-1]["type"], lines[-1]["outcome"]) == ("run_finished", "completed")
 
 
 def test_the_histories_of_this_release_have_every_kind_of_command(recorded: list[WorkflowHistory]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.authority.policy import Policy, allow
+from holdfast.budget.budget import Budget
 from holdfast.log.event_log import EventLog
 from holdfast.log.events import AgentEvent, RunReset, RunStarted, SubagentEnded, SubagentStarted
 from holdfast.portable.layout import Entry, Unsound, directory, read_directory
@@ -259,6 +260,64 @@ def test_a_sub_agent_begins_as_its_parent_has_it(tmp_path: Path) -> None:
     assert "another lineage" in judged(tmp_path, forged(tree, "1.1", lineage)).reason
 
 
+def test_a_sub_agent_has_what_its_parent_handed_down(tmp_path: Path) -> None:
+    """Its allowance is what was reserved for it, with the time that was left; constraints, trust level and requesters
+    are those that its parent had.
+    """
+    tree = family(budget=Budget(steps=40, tokens=400_000, seconds=600), cannot=True)
+    found = judged(tmp_path, export_tree(tree))
+    assert found.ok, found
+    (begun,) = (event for event in tree["2"] if isinstance(event, RunStarted))
+    lineage, (kept,) = begun.lineage, begun.constraints
+    assert lineage
+    assert lineage.allowance
+    allowance = lineage.allowance
+
+    def given(**update: Any) -> dict[str, object]:
+        return {"lineage": lineage.model_copy(update=update)}
+
+    def of_budget(**update: Any) -> dict[str, object]:
+        return given(allowance=allowance.model_copy(update=update))
+
+    updates: tuple[tuple[dict[str, object], str], ...] = (
+        (of_budget(tokens=400_000), "its allowance is not what was reserved for it"),
+        (of_budget(tokens=1), "its allowance is not what was reserved for it"),
+        (of_budget(usd="9"), "its allowance is not what was reserved for it"),
+        (of_budget(seconds=601), "the time of its allowance is not what the budget had left"),
+        (of_budget(seconds=None), "the time of its allowance is not what the budget had left"),
+        (given(allowance=None), "its allowance is not what was reserved for it"),
+        ({"constraints": ()}, "other constraints were handed down to it"),
+        ({"constraints": (kept.model_copy(update={"call_digest": "0" * 64}),)}, "other constraints were handed down"),
+        ({"constraints": (kept, kept)}, "other constraints were handed down to it"),
+        ({"trust": "person"}, "it has trust level 'person'"),
+        (given(requesters=("mallory",)), "others had asked the run above"),
+        (given(requesters_unproven=True), "others had asked the run above"),
+    )
+    for update, words in updates:
+
+        def change(event: AgentEvent, update: Any = update) -> AgentEvent:
+            return event.model_copy(update=update) if isinstance(event, RunStarted) else event
+
+        # Only its first events: the rest of its log keeps to what it was given, so it would not follow from these.
+        found = judged(tmp_path, forged({"": tree[""], "2": tree["2"][:2]}, "2", change))
+        assert (found.ok, found.where) == (False, child_member(LOG, "2")), update
+        assert f"{BEGAN}{words}" in found.reason, (update, found)
+
+
+def test_a_parent_without_a_budget_hands_down_no_allowance(tmp_path: Path) -> None:
+    """A sub-agent that claims one has made it up."""
+    tree = family()
+
+    def change(event: AgentEvent) -> AgentEvent:
+        if isinstance(event, RunStarted) and event.lineage:
+            claimed = event.lineage.model_copy(update={"allowance": Budget(tokens=5)})
+            return event.model_copy(update={"lineage": claimed})
+        return event
+
+    found = judged(tmp_path, forged({**tree, "1.1": tree["1.1"][:2]}, "1.1", change))
+    assert "its allowance is not what was reserved for it" in found.reason
+
+
 def test_a_parent_that_claims_another_end_is_named(tmp_path: Path) -> None:
     """Its log may say nothing that the sub-agent's log does not have: another answer, steps, tokens, or a failure."""
     tree = family()
@@ -281,6 +340,25 @@ def test_a_parent_that_claims_another_end_is_named(tmp_path: Path) -> None:
         found = judged(tmp_path, claims(update))
         assert not found.ok, update
         assert found.where in (LOG, child_member(LOG, "1")), update
+
+
+def test_an_end_that_was_read_from_the_permanent_record_is_no_other_end(tmp_path: Path) -> None:
+    """Temporal no longer had the sub-agent when the run above looked: its words count as web, its steps are unknown.
+    Its words still have to be its own, and whoever claims more trust for them is named.
+    """
+    tree = family(from_record=True)
+    found = judged(tmp_path, export_tree(tree))
+    assert found.ok, found
+    other = family(answer="something else")
+    assert judged(tmp_path, export_tree({**tree, "1.1": other["1.1"]})).reason.startswith(OTHER)
+
+    def change(event: AgentEvent) -> AgentEvent:
+        return event.model_copy(update={"trust": "agent"}) if isinstance(event, SubagentEnded) else event
+
+    events = tree["1"][: next(event.position for event in tree["1"] if isinstance(event, SubagentEnded)) + 1]
+    cut = {"": tree[""][: next(e.position for e in tree[""] if isinstance(e, SubagentStarted)) + 1], "1": events}
+    found = judged(tmp_path, forged({**cut, "1.1": tree["1.1"]}, "1", change))
+    assert "its steps, tokens or trust level are other ones" in found.reason
 
 
 def test_a_reset_excuses_an_end_and_no_beginning(tmp_path: Path) -> None:

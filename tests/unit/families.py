@@ -2,6 +2,7 @@
 
 from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.authority.policy import Policy, allow
+from holdfast.budget.budget import Budget
 from holdfast.log.events import AgentEvent
 from holdfast.run.children import (
     Announced,
@@ -15,7 +16,7 @@ from holdfast.run.children import (
     child_input,
 )
 from holdfast.run.commands import Call
-from holdfast.run.contracts import RunResult
+from holdfast.run.contracts import RunResult, ToolOutcome, ToolRequest
 from holdfast.trust import least
 from tests.unit.plays import SUBAGENT_TOOLS
 from tests.unit.runs import Thread, agent_spec, calls, says, tool_spec
@@ -26,7 +27,15 @@ Tree = dict[str, list[AgentEvent]]
 
 
 def family(
-    *, task: str = "Look.", levels: int = 2, answer: str = "found it", end: bool = True, name: str = "t"
+    *,
+    task: str = "Look.",
+    levels: int = 2,
+    answer: str = "found it",
+    end: bool = True,
+    name: str = "t",
+    budget: Budget | None = None,
+    cannot: bool = False,
+    from_record: bool = False,
 ) -> Tree:
     """Return the logs of a run and of its sub-agents, one below the other.
 
@@ -36,9 +45,19 @@ def family(
         answer: What they say.
         end: They have ended, and so has the run at the top.
         name: The thread of the run at the top.
+        budget: That of the run at the top.
+        cannot: The run at the top is told first that something cannot be done.
+        from_record: Temporal no longer has the sub-agents when the runs above look at them.
     """
     tree: Tree = {}
-    _grow(tree, Thread(_spec(), name=name, features=1), "", task=task, levels=levels, answer=answer, end=end)
+    top = Thread(_spec(), name=name, features=1, budget=budget)
+    if cannot:
+        top.load(1)
+        top.reply(calls("look"))
+        (looking,) = top.waiting(ToolRequest)
+        top.end(looking, ToolOutcome(status="cannot", content="no light", scope="everywhere"))
+    more = {"end": end, "loaded": cannot, "from_record": from_record}
+    _grow(tree, top, "", task=task, levels=levels, answer=answer, **more)
     return tree
 
 
@@ -49,12 +68,25 @@ def _spec() -> AgentSpec:
     return spec.model_copy(update={"subagents": ("helper",)})
 
 
-def _grow(tree: Tree, thread: Thread, path: str, *, task: str, levels: int, answer: str, end: bool) -> RunResult | None:
+def _grow(
+    tree: Tree,
+    thread: Thread,
+    path: str,
+    *,
+    task: str,
+    levels: int,
+    answer: str,
+    end: bool,
+    loaded: bool = False,
+    from_record: bool = False,
+) -> RunResult | None:
     own: Tree = {}
-    thread.load(1)
+    if not loaded:
+        thread.load(1)
     if not levels:
         thread.reply(calls("look"))
-        thread.finish(1, content="seen")
+        if thread.waiting(ToolRequest):
+            thread.finish(1, content="seen")
     else:
         thread.reply(asks(("run_agent", {"agent": "helper", "task": task})))
         (order,) = thread.waiting(StartChildren)
@@ -64,9 +96,10 @@ def _grow(tree: Tree, thread: Thread, path: str, *, task: str, levels: int, answ
         child = Thread(_spec(), name=f"{thread.name}.{start.number}", **dict(child_input(order.request, start)))
         below = f"{path}.{start.number}".lstrip(".")
         thread.end(order, StartedChildren(children=(StartedChild(number=start.number, run_id="r1"),)))
-        result = _grow(own, child, below, task=task, levels=levels - 1, answer=answer, end=end)
+        more = {"end": end, "from_record": from_record}
+        result = _grow(own, child, below, task=task, levels=levels - 1, answer=answer, **more)
         if result:
-            _read(thread, start.number, result)
+            _read(thread, start.number, result, from_record=from_record)
     if end:
         thread.reply(says(answer))
         thread.archive()
@@ -78,7 +111,7 @@ def _grow(tree: Tree, thread: Thread, path: str, *, task: str, levels: int, answ
     return found.result if found else None
 
 
-def _read(thread: Thread, number: int, result: RunResult) -> None:
+def _read(thread: Thread, number: int, result: RunResult, *, from_record: bool) -> None:
     """Have a run look at its sub-agent, which has ended."""
     thread.signal("subagent_ended", {"thread": f"{thread.name}.{number}"})
     (look,) = thread.waiting(LookAtChildren)
@@ -93,4 +126,6 @@ def _read(thread: Thread, number: int, result: RunResult) -> None:
         constraints=result.constraints,
         cost=result.cost,
     )
+    if from_record:  # as `activities.children` reports it
+        report = ChildReport(number=number, status="completed", text=result.result, cost=result.cost)
     thread.end(look, ChildReports(reports=(report,)))

@@ -147,6 +147,35 @@ def test_a_child_from_before_a_reset_that_the_budget_does_not_cover_is_cancelled
     assert fault(thread.log) is None
 
 
+@pytest.mark.parametrize("was_reset", [False, True])
+def test_a_call_for_which_the_budget_has_no_room_after_a_reset_cancels_what_it_had_started_before(
+    was_reset: bool,
+) -> None:
+    """The run does not order that start again, so it cannot learn of the sub-agent: it is looked for, and cancelled."""
+    thread = parent(Budget(steps=3))
+    if was_reset:
+        thread.reset()
+        thread.load_effects()
+    delegate(thread, False)
+    finished = [event for event in thread.log if isinstance(event, ToolCallFinished)]
+    assert [TOO_SMALL in event.text for event in finished] == [True]
+    assert bool(thread.waiting(EndChildren)) is was_reset
+    if was_reset:
+        thread.fail(order(thread, EndChildren), "Forged")
+        assert not thread.waiting(EndChildren)
+        thread.wake()
+        ending = order(thread, EndChildren)
+        assert [(each.number, each.run_id, bool(each.key)) for each in ending.request.children] == [(1, "", True)]
+        begun = (StartedChild(number=1, run_id="c1", existing=True, budget=Budget(steps=2)),)
+        report = ChildReport(number=1, status="cancelled", text="x")
+        thread.end(ending, ChildReports(started=begun, reports=(report,)))
+    assert not thread.state.subagents.children
+    assert thread.state.account.used("steps") == thread.state.account.spent.steps + thread.calling_llm()
+    assert not thread.waiting(EndChildren)
+    thread.check_consistent()
+    assert fault(thread.log) is None
+
+
 @pytest.mark.parametrize("continues", [False, True])
 def test_a_run_neither_ends_nor_continues_as_new_before_it_has_cancelled_a_child_from_before_a_reset(
     continues: bool,

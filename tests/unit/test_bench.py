@@ -1,7 +1,10 @@
 """The arithmetic of the benchmark: medians, ratios, growth and targets. Nothing is timed here."""
 
+import json
+
 import pytest
 
+from bench import fanout
 from bench.figures import (
     EFFECTS,
     FLOOR,
@@ -17,7 +20,7 @@ from bench.figures import (
     schedule,
     targets,
 )
-from bench.llm import reply
+from bench.llm import FIRST, reply
 from bench.report import Report, markdown
 
 
@@ -207,3 +210,43 @@ def test_the_llm_reads_the_step_from_the_ends_of_the_body() -> None:
     assert b"tool_calls" not in reply(b",".join([task, middle, *results]))
     assert b'"name": "observe"' in reply(task)
     assert b'"name": "act"' in reply(b"uses=act " + task)
+
+
+def test_the_llm_makes_the_first_calls_in_one_reply() -> None:
+    """A task may begin with many calls at once; the steps follow, and the tasks of sub-agents make no such calls."""
+    task, middle = b'{"role":"user","content":"first=100xrest steps=3"}', b"x" * 100_000
+    results = [b'{"role":"tool","tool_call_id":"first_%d","content":"rested"}' % number for number in range(100)]
+    first = json.loads(reply(task))["choices"][0]["message"]["tool_calls"]
+    assert [len(first), len({each["id"] for each in first}), first[0]["function"]["name"]] == [101, 101, "run_agent"]
+    assert b"call_1" in reply(b",".join([task, middle, *results]))
+    assert b"call_2" in reply(b",".join([task, middle, *results, b'{"role":"tool","tool_call_id":"call_1"}']))
+    for name, (_, given) in FIRST.items():
+        below = json.loads(reply(json.dumps({"role": "user", "content": given.get("task", "")}).encode()))
+        assert [len(below["choices"][0]["message"].get("tool_calls", ())), name] == [int(name == "wait"), name]
+
+
+def test_the_figures_of_many_sub_agents_are_judged() -> None:
+    """Steps are compared within a round, history with that of a parent alone; one open sub-agent too few is a miss."""
+
+    def one(ms: float, size: int, *children: str, closed: int = 0) -> fanout.Sample:
+        return fanout.Sample(
+            ms=ms, cpu_ms=ms / 2, history_bytes=size, seconds=1, children=children, closed=closed or len(children)
+        )
+
+    ended, waiting = ("completed",) * 2, ("open",) * 2
+    samples = {
+        fanout.ALONE: [one(9, 100), one(18, 100)],
+        fanout.CALLS: [one(10, 1_000), one(20, 1_000)],
+        fanout.BESIDE: [one(11, 1_000), one(21, 1_000)],
+        fanout.ENDED: [one(10, 2_100, *ended), one(22, 2_100, *ended)],
+        fanout.OPEN: [one(10, 3_100, *waiting), one(20, 3_100, *waiting)],
+    }
+    lines, kept = fanout.judge(samples, count=2)
+    assert kept
+    assert "all 2 sub-agents of each parent ended" in lines[0]
+    assert "grew by 1,000 bytes for each that ended while it waited, by 1,500" in lines[1]
+    assert "after sub-agents that have ended takes 1.050 × the CPU of one after ordinary calls (" in lines[7]
+    assert "beside open sub-agents takes 0.931 × the CPU of one after ordinary calls, beside" in lines[8]
+    for worse in (one(10, 9_100, *ended), one(30, 2_100, *ended), one(10, 2_100, "completed", "open")):
+        assert not fanout.judge({**samples, fanout.ENDED: [worse, worse]}, count=2)[1]
+    assert not fanout.judge({**samples, fanout.OPEN: [one(10, 3_100, *waiting, closed=1)] * 2}, count=2)[1]

@@ -15,6 +15,7 @@ from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import AgentEvent, SubagentEnded, SubagentStarted, ToolCallFinished
 from holdfast.run import subagents
 from holdfast.run.children import (
+    NO_ANSWER,
     ChildReport,
     ChildReports,
     EndChildren,
@@ -151,6 +152,56 @@ def test_a_cancelled_run_waits_for_a_start_under_way_and_cancels_what_it_started
     (number,) = start(thread)
     thread.end(order(thread, EndChildren), ChildReports(reports=(completed(number),)))
     assert thread.state.outcome == "cancelled"
+
+
+def test_a_cancelled_run_also_ends_children_of_calls_that_wait_for_a_start() -> None:
+    """An order to start them may have failed after they had begun, in this Temporal run or in an earlier one: each is
+    named by its call, once. One that has begun enters the log with its end; a call without a child leaves no trace.
+    """
+    thread = parent(Limits(subagents_at_once=3))
+    thread.reply(helpers(4))
+    thread.fail(order(thread, StartChildren), "Forged")
+    thread.cancel()
+    ending = order(thread, EndChildren)
+    assert isinstance(ending.request, EndChildren)
+    calls = [thread.state.calls.get(number) for number in (1, 2, 3, 4)]
+    assert [(ref.number, ref.run_id, ref.key, ref.unsettled) for ref in ending.request.children] == [
+        (call.number, "", thread.state.effect_key(call.number, call.call), call.number < 4) for call in calls
+    ]
+    thread.fail(ending, "Forged")
+    while not thread.waiting(EndChildren):
+        assert not thread.closed
+        thread.wake()
+    again = order(thread, EndChildren)
+    assert isinstance(again.request, EndChildren)
+    assert again.request.children == ending.request.children
+    begun = tuple(StartedChild(number=number, run_id=f"run-{number}", existing=True) for number in (2, 3))
+    thread.end(again, ChildReports(started=begun, reports=(ChildReport(number=2, status="cancelled", text=NO_ANSWER),)))
+    thread.archive()
+    assert thread.state.outcome == "cancelled"
+    assert thread.closed
+    assert [event.number for event in of(thread, SubagentStarted)] == [2, 3]
+    assert [(event.number, event.status) for event in of(thread, SubagentEnded)] == [
+        (2, "cancelled"),
+        (3, "unfinished"),
+    ]
+    assert fault(thread.log) is None
+    thread.check_consistent()
+
+
+def test_a_run_that_is_paused_when_it_is_cancelled_ends_children_of_failed_starts() -> None:
+    """While it is paused, it orders no start again, however long the pause: the call waits, and its child may run."""
+    thread = parent()
+    thread.reply(helpers(1))
+    thread.signal("pause", {"by": "alice"})
+    thread.fail(order(thread, StartChildren), "Forged")
+    thread.advance(seconds=3_600)
+    assert not thread.waiting(StartChildren)
+    thread.cancel()
+    thread.end(order(thread, EndChildren), ChildReports())
+    assert thread.state.outcome == "cancelled"
+    assert not of(thread, SubagentStarted)
+    assert fault(thread.log) is None
 
 
 def test_a_child_that_ends_before_the_answer_to_its_start_arrives_is_looked_at_at_once() -> None:

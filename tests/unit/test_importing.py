@@ -16,8 +16,17 @@ from holdfast.budget.budget import Amounts, Budget
 from holdfast.budget.tree import TreeCost, reserve_allowance, settle_allowance
 from holdfast.log.event_log import has_ended
 from holdfast.log.events import RunImported, ToolCallFinished, ToolCallStarted
-from holdfast.run.contracts import AgentRequest, ArchiveRequest, LLMRequest, ToolOutcome, ToolRequest
+from holdfast.run.contracts import (
+    AgentRequest,
+    ArchiveRequest,
+    EffectsRequest,
+    LLMRequest,
+    PastEffects,
+    ToolOutcome,
+    ToolRequest,
+)
 from holdfast.run.evolve_import import join_budget
+from holdfast.run.snapshot import snapshot_of
 from holdfast.tools.effects import Effect
 from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
@@ -341,6 +350,20 @@ def test_tools_under_way_end_before_a_run_is_moved() -> None:
         thread.archive()
     assert not thread.waiting(LLMRequest)
     assert audited(thread.imported()).calling_llm()
+
+
+def test_a_moved_run_that_is_reset_ends_as_moved_and_records_nothing() -> None:
+    """The record has its end already: what the run has received since its reset is dropped."""
+    thread = paying()
+    log = paying().moved().log
+    thread.reset()
+    assert thread.decide("1", by="dana") == "accepted"
+    (call,) = thread.waiting(EffectsRequest)
+    thread.end(call, PastEffects(moved=snapshot_of(log)))
+    thread.run.signal("approve", {"request": "1", "by": "dana"})
+    assert thread.run.update("say", {"message": "go on", "by": "dana"})["outcome"] == "too_late"
+    assert (thread.closed, thread.state.outcome, thread.running_calls) == (True, "moved", [])
+    assert thread.run.log.events == []
 
 
 def test_a_moved_thread_is_not_continued_where_it_was() -> None:

@@ -14,6 +14,7 @@ from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.activities.brought_logs import may_be_brought
 from holdfast.activities.calling_run import CallingRun, calling_thread
 from holdfast.activities.departures import Departures
 from holdfast.activities.forked_lines import chains, forked_lines, share_artifacts
@@ -34,6 +35,7 @@ from holdfast.run.contracts import (
     NOT_SETTLED,
     RECORD_CONFLICT,
     RECORD_UNREADABLE,
+    START_REFUSED,
     THREAD_EXISTS,
     Archived,
     ArchiveRequest,
@@ -51,6 +53,11 @@ from holdfast.temporal.history_reader import read_events
 from holdfast.transcript.transcript import Transcript
 
 log = structlog.get_logger(__name__)
+
+_BROUGHT = (
+    "nothing here shows that sub-agent {thread} ran here; if its log came with a file, its run ended elsewhere: "
+    "`holdfast fork` continues it as a fork"
+)
 
 
 class Record:
@@ -223,6 +230,8 @@ class Record:
             own = await self._own_chain(thread)
             if loaded := await self._moved_away(thread, after=_begun_by(events, own)):
                 return loaded
+            if events and _begun_by(events, own) is None and await may_be_brought(self._store, thread, events[0]):
+                raise ApplicationError(_BROUGHT.format(thread=thread), type=START_REFUSED, non_retryable=True)
             events = _before(events, own)
             if request.previous_run and not has_ended(event.type for event in reversed(events)):
                 events = await self._catch_up(thread, request.previous_run, events)

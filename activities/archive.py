@@ -14,10 +14,13 @@ from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.activities.brought_logs import may_be_brought
 from holdfast.activities.calling_run import CallingRun, calling_thread
+from holdfast.activities.departures import Departures
 from holdfast.activities.forked_lines import chains, forked_lines, share_artifacts
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.orders import Chains
+from holdfast.activities.recorded_threads import read_thread
 from holdfast.base.digests import GENESIS
 from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable, ThreadForgotten
 from holdfast.log.event_log import digest_after, event_json, event_line, has_ended
@@ -32,6 +35,7 @@ from holdfast.run.contracts import (
     NOT_SETTLED,
     RECORD_CONFLICT,
     RECORD_UNREADABLE,
+    START_REFUSED,
     THREAD_EXISTS,
     Archived,
     ArchiveRequest,
@@ -49,6 +53,11 @@ from holdfast.temporal.history_reader import read_events
 from holdfast.transcript.transcript import Transcript
 
 log = structlog.get_logger(__name__)
+
+_BROUGHT = (
+    "nothing here shows that sub-agent {thread} ran here; if its log came with a file, its run ended elsewhere: "
+    "`holdfast fork` continues it as a fork"
+)
 
 
 class Record:
@@ -81,6 +90,7 @@ class Record:
         self._ledger = ledger
         self._artifacts = artifacts
         self._chains = chains
+        self._departures = Departures(store, chains)
         self._forget = forget
         self._keep = keep
         self._seal = seal
@@ -158,6 +168,8 @@ class Record:
         run = CallingRun.of()
         async with heartbeats():
             with _refused_if_forgotten():
+                if moved := await self._departures.since(run.thread, request.position):
+                    return PastEffects(moved=moved)
                 await self._ensure(run.handle, request.position, request.head)
             return await self._ledger.past_effects(run.thread, after=request.after)
 
@@ -215,7 +227,12 @@ class Record:
                 if not isinstance(error, ThreadForgotten):
                     await self._require_features(thread)
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
-            events = _before(events, await self._own_chain(thread))
+            own = await self._own_chain(thread)
+            if loaded := await self._moved_away(thread, after=_begun_by(events, own)):
+                return loaded
+            if events and _begun_by(events, own) is None and await may_be_brought(self._store, thread, events[0]):
+                raise ApplicationError(_BROUGHT.format(thread=thread), type=START_REFUSED, non_retryable=True)
+            events = _before(events, own)
             if request.previous_run and not has_ended(event.type for event in reversed(events)):
                 events = await self._catch_up(thread, request.previous_run, events)
             try:
@@ -244,6 +261,8 @@ class Record:
             own = await self._own_chain(thread)
             brought = imported and not first and await self._ends_at(thread, point)
             begun = isinstance(forked, RunForked) and (forked.first_run_id, forked.point) == (own, point)
+            if begun and (loaded := await self._moved_away(thread, after=point.position + 1)):
+                return loaded
             if not brought and not begun:
                 message = f"thread {thread} exists already; fork under another id"
                 raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
@@ -254,6 +273,11 @@ class Record:
             return await self._loaded(events)
         except RecordUnreadable as error:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+
+    async def _moved_away(self, thread: str, *, after: int | None) -> LoadedThread | None:
+        """Where a thread stands that was moved away after that many events, by the calling run, which was reset."""
+        moved = None if after is None else await self._departures.since(thread, after)
+        return LoadedThread(snapshot=moved, moved=True) if moved else None
 
     async def _loaded(self, events: list[AgentEvent]) -> LoadedThread:
         transcript = Transcript()
@@ -291,6 +315,7 @@ class Record:
                 raise ApplicationError(str(error), type=RECORD_CONFLICT, non_retryable=True) from None
         except (RecordGap, RecordUnreadable) as error:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+        await self._departures.refuse_branch(thread)
         await self._seal_branch(thread)
         aside = await self._store.set_aside(thread, start, lines)
         log.warning("branch_set_aside", thread=thread, kept_as=aside)
@@ -377,12 +402,15 @@ def _refused_if_forgotten() -> Iterator[None]:
         raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
 
 
+def _begun_by(events: list[AgentEvent], chain: str) -> int | None:
+    """The position of the first event of a chain of runs; None where it has recorded none."""
+    begun = (event for event in events if isinstance(event, RunStarted | RunImported) and event.first_run_id == chain)
+    return next((event.position for event in begun), None)
+
+
 def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
     """The events from before a chain of runs. A chain that was reset to its beginning has recorded some of its own."""
-    for event in events:
-        if isinstance(event, RunStarted | RunImported) and event.first_run_id == chain:
-            return events[: event.position]
-    return events
+    return events[: _begun_by(events, chain)]
 
 
 def require_own_id(thread: str) -> None:
@@ -394,21 +422,3 @@ def require_own_id(thread: str) -> None:
     if origin := origin_of(thread):
         message = f"{thread} is an id reserved for what resets leave behind of {origin}: no run is recorded under it"
         raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
-
-
-async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int | None = None) -> list[AgentEvent]:
-    """Read and check the recorded events of a thread, from position `start` up to `stop`.
-
-    Raises:
-        RecordUnreadable: An event does not decode, or was altered.
-    """
-    events: list[AgentEvent] = []
-    head: str | None = None
-    while stop is None or start + len(events) < stop:
-        lines = await store.read(thread, start + len(events))
-        if not lines:
-            break
-        page = await asyncio.to_thread(read_lines, thread, start + len(events), lines, head=head)
-        events += run_events(thread, page)
-        head = events[-1].digest
-    return events if stop is None else events[: stop - start]

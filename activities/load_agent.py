@@ -9,12 +9,13 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.departures import Departures
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.orders import Chains
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.skills import add_workspace_skills
-from holdfast.errors import CatalogError, ThreadForgotten
+from holdfast.errors import CatalogError, RecordUnreadable, ThreadForgotten
 from holdfast.llm.tokens import BYTES_PER_TOKEN, tokens_of
 from holdfast.log.events import RunStarted
 from holdfast.log.upcasters import decode_event
@@ -29,8 +30,10 @@ from holdfast.run.contracts import (
     AgentRequest,
     ForkedFolder,
     LoadedAgent,
+    PastEffects,
 )
 from holdfast.run.ledger import EffectLedger
+from holdfast.run.snapshot import RunSnapshot
 from holdfast.runtime.llm.prices import token_price
 from holdfast.runtime.memory.git import GitFailed
 from holdfast.runtime.memory.recall import WorkspaceMemory
@@ -105,6 +108,7 @@ class Agents:
         self._threads = threads
         self._ledger = ledger
         self._chains = chains
+        self._departures = Departures(threads, chains)
         self._plain_starts = plain_starts
 
     @activity.defn
@@ -119,6 +123,7 @@ class Agents:
         async with heartbeats():
             if request.fresh:
                 await self._require_new_thread()
+            moved = await self._moved_away(request.position)
             workspace = await asyncio.to_thread(self._workspace, request.workspace, request.forked)
             spec = await self._with_procedures(spec, workspace)
             recalled = await self._recalled(spec, request.user, workspace)
@@ -129,7 +134,7 @@ class Agents:
             workspace=str(workspace),
             notify=self._notify,
             recalled=recalled,
-            past=past if past.effects else None,
+            past=PastEffects(moved=moved) if moved else past if past.effects else None,
             features=features.FEATURES,
             price=token_price(spec.llm) if budget and budget.usd is not None else None,
         )
@@ -149,6 +154,18 @@ class Agents:
             return  # the thread is this run's own: the run was reset
         message = f"thread {thread} exists already; continue it with `holdfast start --thread {thread}` and a fleet key"
         raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
+
+    async def _moved_away(self, position: int | None) -> RunSnapshot | None:
+        """Where the thread stands, if it was moved away after that many events: then the run was reset.
+
+        Raises:
+            ApplicationError: THREAD_EXISTS: it was forgotten, or its record cannot be read. RECORD_CONFLICT: Temporal
+                alone says that it was moved.
+        """
+        try:
+            return None if position is None else await self._departures.since(calling_thread(), position)
+        except RecordUnreadable as error:
+            raise ApplicationError(str(error), type=THREAD_EXISTS, non_retryable=True) from None
 
     async def _with_procedures(self, spec: AgentSpec, workspace: Path) -> AgentSpec:
         """Add the workspace's skills and strategies to the agent; store the files of all skills for `read_skill`."""

@@ -277,12 +277,13 @@ def main(
         outside = Outside(api, one[1] / "outbox")
         running = measure((one, two), outside, moves=moves, kills=kills, runs=runs, seed=seed, minutes=minutes)
         result = asyncio.run(running)
-    plan, minutes = result.plan, (time.monotonic() - began) / 60
+    plan, took = result.plan, (time.monotonic() - began) / 60
+    cut_off = "" if plan.moved == moves else f" of {moves}"
     killed = ", ".join(f"{plan.killed[each]} of `{each}`" for each in ("move", "import")) + (
         f" and {plan.killed['worker']} of workers"
     )
     summary = (
-        f"- {plan.moved} moves of {runs} runs, {plan.killed.total()} SIGKILLs ({killed}), in {minutes:.0f} min: "
+        f"- {plan.moved}{cut_off} moves of {runs} runs, {plan.killed.total()} SIGKILLs ({killed}), in {took:.0f} min: "
         f"**{len(plan.wrong)} effects, decisions, events or logs lost or doubled, or accounts that do not balance**"
     )
     lines = [summary, *result.lines, *(f"- WRONG: {what}" for what in plan.wrong)]

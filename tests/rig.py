@@ -264,14 +264,19 @@ async def task_of(run: WorkflowHandle[Any, Any], activity: str) -> int:
 
 
 async def reset(rig: Rig, run: WorkflowHandle[Any, Any], *, to: int, again: bool = True) -> WorkflowHandle[Any, Any]:
-    """Reset a run to the workflow task that this event completed; later signals are sent `again`."""
+    """Reset a run to the workflow task that this event completed; later signals and updates are sent `again`."""
     request = ResetWorkflowExecutionRequest(
         namespace=rig.client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=run.id, run_id=run.run_id or run.first_execution_run_id or ""),
         reason="a test",
         request_id=uuid4().hex,
         workflow_task_finish_event_id=to,
-        reset_reapply_exclude_types=[] if again else [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL],
+        reset_reapply_exclude_types=[]
+        if again
+        else [
+            ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
+            ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
+        ],
     )
     answer = await rig.client.workflow_service.reset_workflow_execution(request)
     return rig.client.get_workflow_handle(run.id, run_id=answer.run_id)

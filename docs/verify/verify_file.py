@@ -232,8 +232,8 @@ if __name__ == "__main__":
         signers, events, head, nodes = verify(*sys.argv[1:3])
         print(f"head {head}, {events} events, signed with {', '.join(signers) or 'no key'}")
         for node in sorted(nodes):
-            trusted = "" if node in sys.argv[3:] else ", and is none of the given ones"
-            print(f"node {node} sealed the first {nodes[node]} events{trusted}")
+            claimed = "" if node in sys.argv[3:] else "claimed, not checked, for it is none of the given ones: "
+            print(f"{claimed}node {node} sealed the first {nodes[node]} events")
         print("not checked: what the events mean" + ("" if sys.argv[2:] else ", and who made the file"))
     except (Unsound, OSError) as error:
         print(ascii(str(error)))

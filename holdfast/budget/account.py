@@ -28,6 +28,10 @@ IDS = 100
 """Ids of the last extensions: one of the same id is refused as a duplicate."""
 
 
+RAISERS = 100
+"""Of how many people an account keeps by how much they have raised its limits."""
+
+
 class TokenPrice(Frozen):
     """The price of an LLM's tokens in nano-dollars, rounded up. Reservations are estimated with it."""
 
@@ -58,6 +62,20 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Raised:
+    """By how much one person, or the sub-agents, raised the limits of an account. Another place decides what counts."""
+
+    by: str = ""
+    """Who; empty for what people gave to sub-agents, as far as that was spent."""
+    key: str = ""
+    """The public key that has signed it; empty for none."""
+    units: dict[LimitName, int] = field(default_factory=dict)
+    """By how much in all."""
+    most: dict[LimitName, int] = field(default_factory=dict)
+    """The most that one extension gave."""
+
+
+@dataclass(frozen=True)
 class Account:
     """What a run may use, has used, and has reserved."""
 
@@ -84,6 +102,8 @@ class Account:
     """Ids of the last extensions."""
     extended: Cost = Cost()
     """By how much people have extended the limits, without time; those of sub-agents as far as that was spent."""
+    raised: tuple[Raised, ...] = ()
+    """By how much people have raised the limits, time included: the last `RAISERS` of them."""
     handed: bool = False
     """The budget is an allowance of the run above: where it ends, the run ends, and hands in what it has."""
 
@@ -166,10 +186,16 @@ class Account:
         """Count what cannot be reserved: time."""
         return replace(self, spent=self.spent + cost)
 
-    def extend(self, more: Amounts, *, id: str = "") -> "Account":
+    def extend(self, more: Amounts, *, id: str = "", by: str = "", key: str = "") -> "Account":
         """Raise the limits that the budget has. Time is asked for from now on: what was overrun is not asked for twice.
 
         A limit that was reported as low may be reported again.
+
+        Args:
+            more: By how much.
+            id: The id of the extension.
+            by: Who extends it.
+            key: The public key that has signed it; empty for none.
         """
         limits = dict(self.limits)
         for name, units in more.units.items():
@@ -178,7 +204,18 @@ class Account:
         low = tuple(name for name in self.low if 100 * self.spent.of(name) >= LOW_PERCENT * limits[name])
         ids = (*self.extensions, id)[-IDS:] if id else self.extensions
         given = Cost(**{name: units for name, units in more.units.items() if name in limits and name != "seconds"})
-        return replace(self, limits=limits, low=low, extensions=ids, extended=self.extended + given)
+        by_how_much = {name: limit - self.limits[name] for name, limit in limits.items() if limit != self.limits[name]}
+        raised = _with_raised(self.raised, Raised(by, key, by_how_much, dict(more.units)))
+        return replace(self, limits=limits, low=low, extensions=ids, extended=self.extended + given, raised=raised)
+
+    def extended_below(self, beyond: Cost) -> "Account":
+        """Raise the limits by what people have given to sub-agents and was spent there."""
+        units = {name: beyond.of(name) for name in self.limits if beyond.of(name)}
+        if not units:
+            return self
+        limits = {name: limit + units.get(name, 0) for name, limit in self.limits.items()}
+        raised = _with_raised(self.raised, Raised(units=units))
+        return replace(self, limits=limits, extended=self.extended + beyond, raised=raised)
 
     def cost_of(self, *, request: int, reply: int, steps: int) -> Cost:
         """Return what a call costs by the estimated price of its tokens."""
@@ -201,6 +238,15 @@ class Account:
             for name, units in self.limits.items()
         ]
         return {"limits": limits, "closing": self.closing, "short": self.short}
+
+
+def _with_raised(raised: tuple[Raised, ...], more: Raised) -> tuple[Raised, ...]:
+    """Add an extension to those of the same person with the same key."""
+    before = next((each for each in raised if (each.by, each.key) == (more.by, more.key)), Raised())
+    others = tuple(each for each in raised if each is not before)
+    units = {name: before.units.get(name, 0) + more.units.get(name, 0) for name in (before.units | more.units)}
+    most = {name: max(before.most.get(name, 0), more.most.get(name, 0)) for name in (before.most | more.most)}
+    return (*others, Raised(more.by, more.key, units, most))[-RAISERS:]
 
 
 def nano_dollars(usd: Any) -> int:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from holdfast.base.models import Frozen
-from holdfast.base.replacing import replace
 from holdfast.budget.account import Account, Cost
 from holdfast.budget.budget import MICRO, NANO, Budget, LimitName, largest
 from holdfast.errors import EventOutOfPlace
@@ -140,5 +139,4 @@ def settle_allowance(account: Account, number: int, cost: TreeCost | None) -> Ac
         for each in SHARED
         if each in account.limits
     }
-    limits = {each: units + beyond.get(each, 0) for each, units in account.limits.items()}
-    return replace(account.settle(name, cost.spent), limits=limits, extended=account.extended + Cost(**beyond))
+    return account.settle(name, cost.spent).extended_below(Cost(**beyond))

@@ -134,7 +134,7 @@ class Actions:
         if not begin.snapshot and not untold and (refused := on_task(begin.task, by=begin.by)):
             self._run.record(*refused)
             return
-        recorded = bool(self._archiving.recorded.position)
+        recorded = self._archiving.recorded.position
         self._calls.call(agent_request(begin, state, agent=self.agent, recorded=recorded), state)
 
     def _compact(self, action: Compact) -> None:

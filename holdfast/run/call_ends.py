@@ -46,6 +46,7 @@ from holdfast.run.open_calls import OpenCalls
 from holdfast.run.polling import on_poll
 from holdfast.run.recorder import Recorder
 from holdfast.run.requests import effect_of
+from holdfast.run.snapshot import RunSnapshot
 from holdfast.run.subagent_watch import SubagentWatch
 from holdfast.run.verification import Verification
 from holdfast.seals.orders import answers
@@ -62,6 +63,7 @@ class CallEnds:
         verification: Collects what `verify` tools find.
         subagents: Takes what becomes of sub-agents.
         on_thread: Takes the thread's past.
+        on_moved: Takes where the thread stands that this run has moved away, before it was reset.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class CallEnds:
         subagents: SubagentWatch,
         *,
         on_thread: Callable[[LoadedThread], None],
+        on_moved: Callable[[RunSnapshot], None],
     ) -> None:
         self._run = run
         self._calls = calls
@@ -82,6 +85,7 @@ class CallEnds:
         self._verification = verification
         self._subagents = subagents
         self._on_thread = on_thread
+        self._on_moved = on_moved
 
     def on_answer(self, call: Call, answer: Any) -> None:
         """Take in an answer, which is of the type that the table of activities names."""
@@ -89,6 +93,8 @@ class CallEnds:
         match request:
             case ThreadRequest():
                 self._on_thread(answer)
+            case EffectsRequest() if answer.moved:
+                self._on_moved(answer.moved)
             case EffectsRequest():
                 self._lookback.finish(answer)
             case AgentRequest():
@@ -155,6 +161,9 @@ class CallEnds:
         return None
 
     def _on_agent(self, request: AgentRequest, loaded: LoadedAgent) -> None:
+        if loaded.past and loaded.past.moved:
+            self._on_moved(loaded.past.moved)
+            return
         run, spec = self._run, shared(loaded.spec)
         budget = spec.budget.narrowed(request.budget) if spec.budget else request.budget
         if budget and max(loaded.features, run.state.features) < BUDGETS:

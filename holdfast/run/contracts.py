@@ -148,6 +148,8 @@ class PastEffects(Answer):
     """Oldest first."""
     left_out: int = 0
     """How many older ones are left out."""
+    moved: RunSnapshot | None = None
+    """Where the thread stands, if it was moved to another place after the events that the run has: it was reset."""
 
 
 class ThreadRequest(Order):
@@ -166,6 +168,8 @@ class LoadedThread(Answer):
 
     snapshot: RunSnapshot = RunSnapshot()
     """Where the thread stands; at position 0 if it has no past."""
+    moved: bool = False
+    """The run that asks was moved to another place there: it was reset."""
 
 
 class ForkedFolder(Frozen):
@@ -198,6 +202,8 @@ class AgentRequest(Order):
     """The budget that the start gives the run."""
     llm: str = ""
     """The LLM that takes the place of the agent's; empty for the agent's."""
+    position: int | None = None
+    """How many events the run has. Where the record says that the thread was moved after them, the run was reset."""
 
 
 class LoadedAgent(Answer):

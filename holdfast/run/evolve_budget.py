@@ -56,7 +56,7 @@ def keep_account(before: RunState, event: AgentEvent, after: RunState) -> RunSta
     if isinstance(event, AgentLoaded) and event.budget:
         tokens = first_request(event.spec, more=before.task)
         own = with_handed(before, Account.open(event.budget, event.price, tokens=tokens))
-        return replace(after, account=join_budget(before.account, own) if arrives(before) else own)
+        return replace(after, account=join_budget(after, before.account, own) if arrives(before) else own)
     if not before.account.limits:
         if isinstance(event, BudgetReserved | BudgetLow | BudgetSpent | BudgetExtended | LLMCallLost):
             raise EventOutOfPlace("the run has no budget")
@@ -113,7 +113,7 @@ def _applied(state: RunState, event: AgentEvent) -> Account:
         case BudgetSpent():
             return replace(account, closing="asked" if event.last_call else "over", short=event.limit, lost=0)
         case BudgetExtended():
-            return account.extend(event.more, id=event.id)
+            return account.extend(event.more, id=event.id, by=event.by, key=event.key)
         case _:
             return account
 

@@ -4,12 +4,13 @@ from holdfast.authority.policy import Policy
 from holdfast.authority.statements import Signed
 from holdfast.authority.votes import Vote
 from holdfast.base.replacing import replace
-from holdfast.budget.account import Account
+from holdfast.budget.account import Account, Raised
+from holdfast.budget.budget import largest
 from holdfast.errors import EventOutOfPlace
 from holdfast.log.events import AgentLoaded, RunImported
 from holdfast.log.import_point import ImportPoint
 from holdfast.run.evolve_run import load_agent, orphaned, trust_so_far
-from holdfast.run.rights import Speaker, verify_speaker
+from holdfast.run.rights import Speaker, policy_of, refuse_extender, verify_speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import Authority, with_votes
 from holdfast.run.substates.calls import CallState
@@ -95,13 +96,44 @@ def enter(state: RunState, event: AgentLoaded) -> RunState:
     return replace(entered, authority=_vouched_for(entered))
 
 
-def join_budget(account: Account, own: Account) -> Account:
-    """Return the account of a run that was imported: what it has spent, within its limits and those of this place."""
+def join_budget(state: RunState, account: Account, own: Account) -> Account:
+    """Return the account of a run that was imported: what it has spent, within its limits and those of this place.
+
+    People's extensions are in its limits. They raise those of this place, too, as far as its policy allows them.
+
+    Args:
+        state: The state with the agent of this place.
+        account: The account that the run had.
+        own: A new one, with the budget of this place.
+    """
     if not account.limits:
         return own
-    names = account.limits.keys() | own.limits.keys()
-    limits = {name: min(each[name] for each in (account.limits, own.limits) if name in each) for name in sorted(names)}
+    counting = [raised for raised in account.raised if _raises_here(state, raised)]
+    limits = dict(account.limits)
+    for name, limit in own.limits.items():
+        more = sum(raised.units.get(name, 0) for raised in counting)
+        limits[name] = min(limits.get(name, largest(name)), limit + more)
+    limits = {name: limits[name] for name in sorted(limits)}
     return replace(account, limits=limits, price=own.price, fixed_tokens=own.fixed_tokens)
+
+
+def _raises_here(state: RunState, raised: Raised) -> bool:
+    """Whether what people gave elsewhere counts: the policy here allows it, and it is signed, where that is required.
+
+    The file's signer vouches for what nobody has signed. What people gave to sub-agents was judged there, and is spent.
+    """
+    assert state.imported is not None
+    policy, vouched = policy_of(state), bool(state.imported.point.signer)
+    if not raised.by:
+        return vouched
+    approver = policy.approver(raised.by)
+    keys = {key for each in (*((approver,) if approver else ()), *policy.gateways) for key in each.keys}
+    if raised.key not in keys and (raised.key or policy.signatures == "required" or not vouched):
+        return False
+    most = policy.extensions.most
+    if most and any(units > most.units.get(name, 0) for name, units in raised.most.items()):
+        return False
+    return not refuse_extender(state, policy, raised.by)
 
 
 def _vouched_for(state: RunState) -> Authority:

@@ -21,7 +21,7 @@ from holdfast.log.events import AgentEvent, BudgetExtended, SignalRejected
 from holdfast.run.arrivals import verify_sender
 from holdfast.run.evolve_budget import has_room
 from holdfast.run.refusals import bounded
-from holdfast.run.rights import Refusal, policy_of, refuse_reuse
+from holdfast.run.rights import Refusal, policy_of, refuse_extender, refuse_reuse
 from holdfast.run.state import RunState
 
 EXTENDED = "[The budget of this run was extended: {more}. Continue the task where you stopped; tools run again.]"
@@ -72,7 +72,9 @@ def _judge(state: RunState, given: Extension, *, at: datetime) -> BudgetExtended
     if isinstance(speaker, Refusal):
         return cast(ExtensionOutcome, speaker.outcome), speaker.explanation
     for policy in policies:
-        if refused := _refuse_person(state, policy, given.by) or _refuse_amounts(state, policy, given):
+        if why := refuse_extender(state, policy, given.by):
+            return "not_entitled", why
+        if refused := _refuse_amounts(state, policy, given):
             return refused
     proven = bool(speaker.proof)  # without a proof, what would expire counts for nothing
     more = Amounts(**given.model_dump(include=set(Amounts.model_fields)))
@@ -89,20 +91,6 @@ def _judge(state: RunState, given: Extension, *, at: datetime) -> BudgetExtended
         key=speaker.key,
         signature=given.signature if proven else "",
     )
-
-
-def _refuse_person(state: RunState, policy: Policy, by: str) -> Refused | None:
-    who = policy.extensions.by
-    if state.spec and by == state.spec.name:
-        return "not_entitled", f"{by} is the agent of this run, and an agent extends no budget"
-    if who:
-        entitled = by in policy.entitled(who) if policy.approvers else by in who
-        return None if entitled else ("not_entitled", f"the policy lets {', '.join(who)} extend budgets, not {by}")
-    if policy.approvers and not policy.approver(by) and by != state.origin.user:
-        return "not_entitled", f"{by} has not given the task, and the policy names no approver {by!r}"
-    if policy.approvers and not policy.terms.requester_may_decide and state.authority.asked_by(by):
-        return "not_entitled", f"{by} asked for this with the task or a message; another person extends its budget"
-    return None
 
 
 def _refuse_amounts(state: RunState, policy: Policy, given: Extension) -> Refused | None:

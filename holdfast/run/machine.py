@@ -100,10 +100,19 @@ class AgentRun:
         self._subagents = watch = SubagentWatch(self._recorder, self._calls)
         self._actions = Actions(begin, self._recorder, self._calls, self._archiving, verification, watch)
         self._ends = CallEnds(
-            self._recorder, self._calls, self._lookback, self._archiving, verification, watch, on_thread=self._on_thread
+            self._recorder,
+            self._calls,
+            self._lookback,
+            self._archiving,
+            verification,
+            watch,
+            on_thread=self._on_thread,
+            on_moved=self._end_as_moved,
         )
         self._stopping = False
         """Whether the run was asked to cancel. Not part of the state, because no new Temporal run continues it."""
+        self._departed = False
+        """Whether this run has moved its thread away, before it was reset: it takes in nothing any more."""
         if refused := refusal(begin, first_run_id=first_run_id, started_at=started_at):
             self.end = End(failure=Failure(START_REFUSED, refused))
             return
@@ -165,6 +174,8 @@ class AgentRun:
         """
         if texts is not None and not in_level(SIGNALS, name, self.state):
             payload = list(texts)
+        if self._departed:
+            return
         self._rollover.signals += 1
         self._rollover.leaving = False
         if self._recorder.loaded:
@@ -175,6 +186,8 @@ class AgentRun:
 
     def update(self, name: str, payload: Any) -> dict[str, str]:
         """Take in an update; return its outcome and an explanation."""
+        if self._departed:
+            return {"outcome": "too_late", "explanation": "the thread was moved to another place, and continues there"}
         self._rollover.leaving = False
         if self._recorder.loaded:
             return self._receive_update(name, payload)
@@ -315,12 +328,23 @@ class AgentRun:
         return update.answer
 
     def _on_thread(self, loaded: LoadedThread) -> None:
+        if loaded.moved:
+            self._end_as_moved(loaded.snapshot)
+            return
         self._open(loaded.snapshot)
         if self._begin.imported and not self._begin.fork:
             self._arrive(self._begin.imported)
             return
         self._start()
         self._begin_inputs()
+
+    def _end_as_moved(self, snapshot: RunSnapshot) -> None:
+        """End where the thread stands, which this run has moved away: Temporal has reset it to an event before that.
+
+        What it has recorded since then is dropped, and the record stays as it is.
+        """
+        self._open(snapshot)
+        self._departed, self.end = True, End(result=self._result())
 
     def _arrive(self, point: ImportPoint) -> None:
         """Have the agent of this place loaded, unless the run is closed. Nothing is recorded before: where there is no
@@ -337,7 +361,7 @@ class AgentRun:
             return
         self._actions.agent = self.state.spec.name
         imported = evolve(self.state, self._imported(point).model_copy(update={"at": self._recorder.at}))
-        self._calls.call(agent_request(self._begin, imported, agent=self._actions.agent, recorded=True), self.state)
+        self._calls.call(agent_request(self._begin, imported, agent=self._actions.agent, recorded=position), self.state)
 
     def _imported(self, point: ImportPoint) -> RunImported:
         by, level = canonical_name(self._begin.by), self._begin.features
@@ -348,6 +372,9 @@ class AgentRun:
         """Continue an imported run under the agent of this place."""
         assert isinstance(call, Call)
         assert self._begin.imported is not None
+        if loaded.past and loaded.past.moved:
+            self._end_as_moved(loaded.past.moved)
+            return
         self._record(self._imported(self._begin.imported))
         self._ends.on_answer(call, loaded.model_copy(update={"recalled": ()}))
         self._record(*on_entered(self.state, at=self._recorder.at))
@@ -424,24 +451,29 @@ class AgentRun:
             return
         state = self.state
         if state.outcome in ("completed", "moved"):
-            llm = state.spec.llm if state.spec and state.features >= RESULT_NAMES_LLM else ""
-            result = RunResult(
-                result=state.result,
-                structured=state.structured,
-                steps=state.steps.count,
-                usage=state.usage,
-                llm=llm,
-                refinements=len(state.refinements),
-                moved=state.outcome == "moved",
-            )
-            if state.origin.lineage:
-                handed = state.constraints.to_hand_over(state.updated_at, up=True)
-                cost = tree_cost(state.account)
-                more = {"trust": state.context.trust, "constraints": handed, "cost": cost}
-                result = result.model_copy(update=more)
-            self.end = End(result=result)
+            self.end = End(result=self._result())
         else:
             self.end = End(failure=Failure(state.failure, state.result, cancelled=state.outcome == "cancelled"))
+
+    def _result(self) -> RunResult:
+        """The result of a run that has ended as completed or moved."""
+        state = self.state
+        llm = state.spec.llm if state.spec and state.features >= RESULT_NAMES_LLM else ""
+        result = RunResult(
+            result=state.result,
+            structured=state.structured,
+            steps=state.steps.count,
+            usage=state.usage,
+            llm=llm,
+            refinements=len(state.refinements),
+            moved=state.outcome == "moved",
+        )
+        if state.origin.lineage:
+            handed = state.constraints.to_hand_over(state.updated_at, up=True)
+            cost = tree_cost(state.account)
+            more = {"trust": state.context.trust, "constraints": handed, "cost": cost}
+            result = result.model_copy(update=more)
+        return result
 
 
 def _thread_request(begin: RunInput) -> ThreadRequest:

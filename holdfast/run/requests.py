@@ -11,14 +11,14 @@ from holdfast.tools.triggers import PollTrigger
 from holdfast.trust import Origin
 
 
-def agent_request(begin: RunInput, state: RunState, *, agent: str | None, recorded: bool) -> AgentRequest:
+def agent_request(begin: RunInput, state: RunState, *, agent: str | None, recorded: int) -> AgentRequest:
     """Return the request to load the agent.
 
     Args:
         begin: The run's input.
         state: The run's state.
         agent: The agent's name; None for the catalog's first.
-        recorded: The permanent record has events of the thread, as far as the run knows.
+        recorded: How many events of the thread the permanent record has, as far as the run knows.
     """
     fork = state.fork if not (begin.brought or begin.workspace or state.workspace) else None
     return AgentRequest(
@@ -31,6 +31,7 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         after=state.calls.count,
         budget=begin.budget,
         llm=state.fork.llm if state.fork else "",
+        position=recorded,
     )
 
 

@@ -126,6 +126,21 @@ def right_of(state: RunState, decision: Decision, request: ApprovalRequest, *, a
     return unused[0]
 
 
+def refuse_extender(state: RunState, policy: Policy, by: str) -> str:
+    """Return why a person may not extend the budget of a run, by one of the policies; empty if they may."""
+    who = policy.extensions.by
+    if state.spec and by == state.spec.name:
+        return f"{by} is the agent of this run, and an agent extends no budget"
+    if who:
+        entitled = by in policy.entitled(who) if policy.approvers else by in who
+        return "" if entitled else f"the policy lets {', '.join(who)} extend budgets, not {by}"
+    if policy.approvers and not policy.approver(by) and by != state.origin.user:
+        return f"{by} has not given the task, and the policy names no approver {by!r}"
+    if policy.approvers and not policy.terms.requester_may_decide and state.authority.asked_by(by):
+        return f"{by} asked for this with the task or a message; another person extends its budget"
+    return ""
+
+
 def _entitled(policy: Policy, request: ApprovalRequest, name: str, *, denies: bool) -> bool:
     veto = request.terms.veto
     return stands_for(policy, request.who, name) or bool(denies and veto and stands_for(policy, veto, name))

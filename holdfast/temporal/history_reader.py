@@ -4,7 +4,8 @@ The reader takes the history workflow task by workflow task, and passes what eac
 the workflow's order:
 
 1. Only completed tasks count. What a failed task saw, the next one sees again, at its own time.
-2. Within a task: signals, then updates, then the ends of calls, then a cancel request.
+2. Within a task: signals and updates, then the ends of calls, then a cancel request. An update comes after the signals
+   that were there when the server sent it: all of the task's, except where a reset has kept it.
 3. While local activities are under way, nothing is passed on, as in the workflow. Their markers say when they ended.
 4. The end of a call that was given up is ignored.
 
@@ -133,11 +134,10 @@ class _Reader:
                 unreadable(task.event_id, "the run was over before this workflow task")
             self._match(run, task)
             return
-        for event in task.seen:
+        for event in _messages(task):
             if event.HasField("workflow_execution_signaled_event_attributes"):
                 self._signal(run, event)
-        for event in task.made:
-            if event.HasField("workflow_execution_update_accepted_event_attributes"):
+            else:
                 self._update(run, event)
         self._collect(run)
         run.conclude()
@@ -317,6 +317,21 @@ class _Reader:
                 handed_over = task.closed.workflow_execution_continued_as_new_event_attributes.input.payloads
                 if decode(task.closed.event_id, handed_over, RunInput, self._by) != run.end.next:
                     unreadable(task.closed.event_id, "the input of the next Temporal run is not the one rebuilt")
+
+
+def _messages(task: WorkflowTask) -> list[HistoryEvent]:
+    """The signals and accepted updates of a workflow task, in the order in which the worker got them."""
+    signals = [event for event in task.seen if event.HasField("workflow_execution_signaled_event_attributes")]
+    updates = [event for event in task.made if event.HasField("workflow_execution_update_accepted_event_attributes")]
+    return sorted([*signals, *updates], key=_sent_at)
+
+
+def _sent_at(event: HistoryEvent) -> int:
+    """The event after which the server sent a signal or an update."""
+    if event.HasField("workflow_execution_signaled_event_attributes"):
+        return event.event_id
+    accepted = event.workflow_execution_update_accepted_event_attributes
+    return accepted.accepted_request_sequencing_event_id or event.event_id
 
 
 def _time(nanoseconds: int) -> datetime:

@@ -10,7 +10,7 @@ import pytest
 
 from bench.environment import open_stack
 from bench.moves import measure
-from holdfast import Agent, Catalog, Policy, ToolContext, allow, ask, tool
+from holdfast import Agent, Budget, Catalog, Policy, ToolContext, allow, ask, tool
 from holdfast.authority.policy import Approver
 from holdfast.errors import ExportFailed, ImportRefused, PositionInvalid, Refused
 from holdfast.portable.members import LOG, child_member
@@ -113,6 +113,29 @@ async def test_a_thread_is_moved_back_to_where_it_came_from(stack: Stack, tmp_pa
         assert here[: len(moved)] == moved
         found = await a.verified("rel-2")
         assert found.ok, found
+
+
+async def test_a_run_whose_budget_was_extended_finishes_where_it_was_moved_to(stack: Stack, tmp_path: Path) -> None:
+    """The agent there has the budget that was too small here, and nobody has to extend it again."""
+    PAID.clear()
+    clerk = catalog(budget=Budget(steps=2))
+
+    def late(conversation: Conversation) -> Reply:
+        replies = [call("look"), say("no room"), call("pay", order=7), call("look")]
+        return replies[conversation.replies] if conversation.replies < len(replies) else say("done")
+
+    async with site(stack, clerk, late, tmp_path / "a") as a, site(stack, clerk, late, tmp_path / "b") as b:
+        run = await a.rig.start(thread="rel-10", workspace=None)
+        await a.status(run.id, "blocked")
+        await a.run("rel-10").execute_update("extend", {"steps": 20, "by": "dana"})
+        await a.status(run.id, "waiting_approval")
+        await b.bring(await a.move("rel-10"))
+        await b.status("rel-10", "waiting_approval")
+        await b.run("rel-10").signal("approve", {"request": "1", "by": "dana"})
+        await b.run("rel-10").result()
+        state = await b.threads.state("rel-10")
+        assert (PAID, state["budget"]["limits"][0]["allowed"]) == ({"7": 1}, "22")
+        assert (await b.verified("rel-10")).ok
 
 
 async def test_a_fork_gets_no_folder_that_only_the_events_of_a_file_name(stack: Stack, tmp_path: Path) -> None:

@@ -7,15 +7,28 @@ import pytest
 
 from holdfast import Policy, Terms, allow, ask, deny
 from holdfast.audit.audit import Audit
-from holdfast.authority.policy import Approver
+from holdfast.authority.extensions import Extension
+from holdfast.authority.policy import Approver, Extensions
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import Decision
-from holdfast.budget.budget import Budget
+from holdfast.budget.account import RAISERS, Account, Cost, Raised
+from holdfast.budget.budget import Amounts, Budget
+from holdfast.budget.tree import TreeCost, reserve_allowance, settle_allowance
 from holdfast.log.event_log import has_ended
 from holdfast.log.events import RunImported, ToolCallFinished, ToolCallStarted
-from holdfast.run.contracts import AgentRequest, ArchiveRequest, LLMRequest, ToolOutcome, ToolRequest
+from holdfast.run.contracts import (
+    AgentRequest,
+    ArchiveRequest,
+    EffectsRequest,
+    LLMRequest,
+    PastEffects,
+    ToolOutcome,
+    ToolRequest,
+)
+from holdfast.run.evolve_import import join_budget
+from holdfast.run.snapshot import snapshot_of
 from holdfast.tools.effects import Effect
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
+from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
 LEVEL = 1
 DANA, EVE = encode_key(b"d" * 32), encode_key(b"e" * 32)
@@ -201,6 +214,100 @@ def test_the_tighter_budget_counts_and_what_was_spent_stays_spent() -> None:
     assert there.state.steps.limit <= limit
 
 
+def extended(policy: Policy | None = None, **said: Any) -> Thread:
+    """Return a thread with a budget of three steps, which a person has extended by 40."""
+    thread = loaded_thread(agent_spec(budget=Budget(steps=3), policy=policy or Policy()), features=LEVEL)
+    given = Extension(**{"steps": 40, "by": "dana", "id": "once", **said})
+    signature = sign(DANA, given.signed_bytes(thread.name)) if given.until else ""
+    assert thread.update("extend", {**given.model_dump(mode="json"), "signature": signature})["outcome"] == "accepted"
+    assert thread.state.account.limits == {"steps": 43}
+    return thread
+
+
+def limit_of(thread: Thread) -> int:
+    """Return how many steps its budget allows."""
+    return thread.state.account.limits["steps"]
+
+
+def test_what_a_person_has_added_to_the_budget_comes_along() -> None:
+    """The agent's own budget is no limit to it, in either place, however often the thread is moved."""
+    there = audited(extended().moved().imported())
+    assert limit_of(there) == 43
+    assert there.update("extend", {"steps": 5, "by": "eve"})["outcome"] == "accepted"
+    assert there.update("extend", {"steps": 5, "by": "dana", "id": "once"})["outcome"] == "duplicate"
+    assert limit_of(audited(there.moved().imported())) == 48
+
+
+def test_an_agent_with_a_smaller_budget_gets_what_was_added() -> None:
+    """Its own limit counts, and what people gave is on top; a limit that is only here is none that they raised."""
+    smaller = agent_spec(budget=Budget(steps=2, tokens=1_000_000))
+    there = audited(extended().moved().imported(smaller))
+    assert there.state.account.limits == {"steps": 42, "tokens": 1_000_000}
+    assert limit_of(audited(there.moved().imported(agent_spec(budget=Budget(steps=3))))) == 42
+    assert limit_of(audited(extended().moved().imported(agent_spec(budget=Budget(steps=90))))) == 43
+
+
+def test_time_that_was_added_comes_along() -> None:
+    """What was overrun before is part of it: nobody has to ask for that twice."""
+    thread = loaded_thread(agent_spec(budget=Budget(seconds=60)), features=LEVEL)
+    thread.advance(seconds=90)
+    assert thread.update("extend", {"seconds": 30, "by": "dana"})["outcome"] == "accepted"
+    limits = dict(thread.state.account.limits)
+    assert limits["seconds"] > 90 * 10**6
+    assert audited(thread.moved().imported()).state.account.limits == limits
+
+
+SIGNED_HERE = Policy(approvers=(Approver(name="dana", keys=(public_key(DANA),)),), signatures="required")
+SIGNED_ELSEWHERE = Policy(approvers=(Approver(name="dana", keys=(public_key(EVE),)),), signatures="required")
+UNTIL = NOW + timedelta(minutes=50)
+
+
+@pytest.mark.parametrize(
+    ("local", "signed", "signer", "limit"),
+    [
+        (SIGNED_HERE, True, "k", 43),
+        (SIGNED_HERE, True, "", 43),
+        (SIGNED_HERE, False, "k", 3),
+        (SIGNED_ELSEWHERE, True, "k", 3),
+        (Policy(), False, "k", 43),
+        (Policy(), False, "", 3),
+        (Policy(extensions=Extensions(by=("eve",))), False, "k", 3),
+        (Policy(extensions=Extensions(by=("dana",))), False, "k", 43),
+        (Policy(extensions=Extensions(most=Amounts(steps=39))), False, "k", 3),
+        (Policy(extensions=Extensions(most=Amounts(steps=40))), False, "k", 43),
+        (Policy(extensions=Extensions(most=Amounts(usd=1))), False, "k", 3),
+        (Policy(approvers=(Approver(name="eve"),)), False, "k", 3),
+    ],
+)
+def test_what_was_added_elsewhere_counts_as_far_as_the_policy_here_allows(
+    local: Policy, signed: bool, signer: str, limit: int
+) -> None:
+    """Who may extend, by how much, and with which key: the policy of this place says it. A file says it of no place."""
+    recorded = SIGNED_HERE if signed else Policy()
+    thread = extended(recorded, until=UNTIL if signed else None)
+    there = thread.moved().imported(agent_spec(budget=Budget(steps=3), policy=local), signer=signer)
+    assert limit_of(audited(there)) == limit
+
+
+def test_what_was_added_to_sub_agents_and_spent_there_comes_along() -> None:
+    """Else the run would have less left than it had. Of a file for which nobody vouches, it does not."""
+    account = Account.open(Budget(tokens=1_000), None, tokens=0)
+    raised = settle_allowance(reserve_allowance(account, 1, Cost(tokens=100)), 1, TreeCost(tokens=150, more_tokens=500))
+    assert (raised.limits, raised.raised) == ({"tokens": 1_050}, (Raised(units={"tokens": 50}),))
+    for signer, limit in (("k", 1_050), ("", 1_000)):
+        state = loaded_thread(features=LEVEL).moved().imported(signer=signer).state
+        assert join_budget(state, raised, account).limits == {"tokens": limit}
+
+
+def test_an_account_keeps_what_so_many_people_gave_and_no_more() -> None:
+    """Names are anybody's choice where no policy names people, and a run carries its account along."""
+    account = Account.open(Budget(steps=1), None, tokens=0)
+    for number in range(3 * RAISERS):
+        account = account.extend(Amounts(steps=1), by=f"person {number}").extend(Amounts(steps=2), by="dana")
+    assert (len(account.raised), account.limits["steps"]) == (RAISERS, 1 + 9 * RAISERS)
+    assert account.raised[-1] == Raised("dana", "", {"steps": 6 * RAISERS}, {"steps": 2})
+
+
 def test_a_wait_goes_on_where_the_thread_was_moved_to() -> None:
     """`sleep_until` keeps its time, and messages that waited are shown."""
     sleeps = agent_spec(
@@ -243,6 +350,20 @@ def test_tools_under_way_end_before_a_run_is_moved() -> None:
         thread.archive()
     assert not thread.waiting(LLMRequest)
     assert audited(thread.imported()).calling_llm()
+
+
+def test_a_moved_run_that_is_reset_ends_as_moved_and_records_nothing() -> None:
+    """The record has its end already: what the run has received since its reset is dropped."""
+    thread = paying()
+    log = paying().moved().log
+    thread.reset()
+    assert thread.decide("1", by="dana") == "accepted"
+    (call,) = thread.waiting(EffectsRequest)
+    thread.end(call, PastEffects(moved=snapshot_of(log)))
+    thread.run.signal("approve", {"request": "1", "by": "dana"})
+    assert thread.run.update("say", {"message": "go on", "by": "dana"})["outcome"] == "too_late"
+    assert (thread.closed, thread.state.outcome, thread.running_calls) == (True, "moved", [])
+    assert thread.run.log.events == []
 
 
 def test_a_moved_thread_is_not_continued_where_it_was() -> None:

@@ -13,6 +13,7 @@ import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,28 @@ def test_a_file_says_to_which_trace_its_events_belong_and_who_sealed_them_first(
         )
         mine = asyncio.run(verify_file(file, anchors=Anchors((), {one: None})))
         assert [(each.first, each.last) for each in mine.stretches] == [(0, 8)]
+        assert {each.claimed for each in found.stretches} == {True}
+        assert {each.claimed for each in mine.stretches} == {False}
+
+
+def test_what_unknown_nodes_have_sealed_is_shown_as_a_claim(tmp_path: Path) -> None:
+    """Whoever writes a file can make keys and seals for it: each line says so, and so does each stretch in JSON."""
+    events, one = finished(), public_key(NODE_KEY)
+    file = written(tmp_path, export(events, thread="t", rows=rows_of(events), seals=sealed(events, (9,), thread="t")))
+    claimed, known = ours(file), asyncio.run(verify_file(file, anchors=Anchors((), {one: None})))
+    said = f"events 0 to 8 first sealed by {one}"
+    shown = file_screen(claimed).plain.splitlines()
+    assert f"claimed, not checked: {said}" in [line.strip() for line in shown]
+    assert shown[0].endswith("1 seal of nodes that you did not name")
+    assert said in [line.strip() for line in file_screen(known).plain.splitlines()]
+    assert [each["claimed"] for each in asdict(claimed)["stretches"]] == [True]
+    program = [sys.executable, str(FOLDER / "verify_file.py"), str(file), SIGNER]
+    for nodes, words in (
+        ((), f"claimed, not checked, for it is none of the given ones: node {one}"),
+        ((one,), "node "),
+    ):
+        ran = subprocess.run([*program, *nodes], capture_output=True, text=True, check=True)
+        assert any(line.startswith(words) for line in ran.stdout.splitlines())
 
 
 def test_other_tools_verify_the_statement() -> None:

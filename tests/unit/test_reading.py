@@ -71,6 +71,24 @@ async def test_a_run_that_begins_while_it_is_read_is_read_whole(monkeypatch: pyt
     assert [line async for line in reader.lines("t", 0, found=found, note=None, use_worker=False)] == LINES
 
 
+async def test_a_run_that_begins_while_two_read_it_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them has seen its events before the other looks again: the other leaves none of them out."""
+    looks = 0
+
+    async def history(found: WorkflowExecutionDescription) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            reader._begun.add(found.run_id)  # the other has read it, after this answer was given
+            return SimpleNamespace(log=[])
+        return SimpleNamespace(log=[decode_event(line) for line in LINES])
+
+    reader = Reader(cast(Runs, FakeRuns()), cast(ThreadStore, FakeStore()))
+    monkeypatch.setattr(reader, "history", history)
+    found = await reader.runs.describe("t")
+    assert [line async for line in reader.lines("t", 0, found=found, note=None, use_worker=False)] == LINES
+
+
 async def test_a_run_that_continues_as_new_while_it_is_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next Temporal run answers in its place and has no events yet: those of the runs before are read."""
 

@@ -14,14 +14,19 @@ def file_screen(verified: FileVerification) -> Text:
     if verified.ok:
         screen.append(f", {count(verified.subagents, 'sub-agent')}" if verified.subagents else "")
         screen.append(f", {count(verified.signatures, 'signature')}" if verified.signatures else "")
-        screen.append(f", {count(verified.seals, 'seal')}" if verified.seals else "")
+        claimed = " of nodes that you did not name" if any(each.claimed for each in verified.stretches) else ""
+        screen.append(f", {count(verified.seals, 'seal')}{claimed}" if verified.seals else "")
         screen.append(f"\n         head {verified.head}")
         for key in verified.signers:
             screen.append(f"\n         signed with {visible(key)}")
         for segment in verified.segments:
             screen.append(f"\n         trace {segment.trace_id} from event {segment.position}")
         for stretch in verified.stretches:
-            screen.append(f"\n         events {stretch.first} to {stretch.last} first sealed by {stretch.node}")
+            which = f"events {stretch.first} to {stretch.last}"
+            if stretch.claimed:
+                screen.append(f"\n         claimed, not checked: {which} first sealed by {stretch.node}", "dim")
+            else:
+                screen.append(f"\n         {which} first sealed by {stretch.node}")
     else:
         event = "" if verified.position is None else f"event {verified.position}, "
         screen.append(f"\n         {event}in {visible(verified.where)}: {visible(verified.reason)}")

@@ -53,6 +53,14 @@ from holdfast.stores import EffectRow, origin_of
 
 
 @dataclass(frozen=True)
+class SealedStretch(Stretch):
+    """Events that a node was the first to seal, by the seals in a file."""
+
+    claimed: bool
+    """Nobody said which nodes to trust: whoever wrote the file can have made these seals."""
+
+
+@dataclass(frozen=True)
 class FileVerification(Verification):
     """The result of verifying a portable file; `where` names a member, or `zip` for the layout."""
 
@@ -65,8 +73,9 @@ class FileVerification(Verification):
     """How many logs of sub-agents it has."""
     segments: tuple[Segment, ...] = ()
     """The traces that its events belong to; none of a redacted file, whose log does not show them."""
-    stretches: tuple[Stretch, ...] = ()
-    """Which nodes were the first to seal which events, by the seals in the file of nodes that are trusted."""
+    stretches: tuple[SealedStretch, ...] = ()
+    """Which nodes were the first to seal which events, by the seals in the file of nodes that are trusted; of all
+    nodes, as claims, where none were named."""
 
 
 @dataclass
@@ -81,7 +90,7 @@ class _Seen:
     compared: Compared = field(default_factory=lambda: Compared(unchecked=(NONE_GIVEN,)))
     """What seals in anchors show."""
     segments: tuple[Segment, ...] = ()
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[SealedStretch, ...] = ()
 
 
 async def verify_file(
@@ -207,9 +216,10 @@ def _compare(file: PortableFile, anchors: Anchors) -> Compared:
     return Compared((), (*compared.unchecked, *left), max(compared.seals, own.seals))
 
 
-def _stretches(file: PortableFile, anchors: Anchors) -> tuple[Stretch, ...]:
+def _stretches(file: PortableFile, anchors: Anchors) -> tuple[SealedStretch, ...]:
     lines = file.content(SEALS).splitlines() if file.has(SEALS) else []
-    return stretches(seal for line in lines if (seal := read_seal(line)) and is_trusted(seal, anchors.nodes))
+    found = stretches(seal for line in lines if (seal := read_seal(line)) and is_trusted(seal, anchors.nodes))
+    return tuple(SealedStretch(each.first, each.last, each.node, claimed=anchors.nodes is None) for each in found)
 
 
 # Is the file whole?

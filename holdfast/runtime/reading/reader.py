@@ -93,7 +93,7 @@ class Reader:
                 for line in continuity.join(page):
                     yield line
             return
-        has_current = False
+        has_current, known = False, found.run_id in self._begun  # before it is read: others read it at the same time
         async for current in self._current_run(found, start, note, use_worker=use_worker):
             has_current = True
             first = position_of(current[0])
@@ -105,7 +105,6 @@ class Reader:
                 yield line
         if has_current:
             return
-        known = found.run_id in self._begun
         if not await self._has_begun(found, use_worker=use_worker):
             async for part in self._earlier_runs(thread, start, None):
                 for line in continuity.join(part):

@@ -83,6 +83,8 @@ async def state_of(
     ended = ENDED.get(found.status) if found.status else None
     kinds = (event.type for event in reversed(run.log)) if run else ()
     recorded = has_ended(kinds) if run and run.log else run is None and view["status"] in CLOSED
+    # A run that was moved away, and then reset, ends as moved again and records nothing.
+    recorded |= ended == "completed" and view["status"] == MOVED
     if ended and not recorded:
         view |= {"status": ended, "pending": [], "blocked": None, "result": await why_closed(reader, found)}
         view |= {"lifecycle": "terminated", "now": "was closed in Temporal", "next": []}

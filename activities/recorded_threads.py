@@ -1,0 +1,25 @@
+"""What the permanent record has of a thread."""
+
+import asyncio
+
+from holdfast.log.events import AgentEvent
+from holdfast.log.stored_lines import read_lines, run_events
+from holdfast.stores import ThreadStore
+
+
+async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int | None = None) -> list[AgentEvent]:
+    """Read and check the recorded events of a thread, from position `start` up to `stop`.
+
+    Raises:
+        RecordUnreadable: An event does not decode, or was altered.
+    """
+    events: list[AgentEvent] = []
+    head: str | None = None
+    while stop is None or start + len(events) < stop:
+        lines = await store.read(thread, start + len(events))
+        if not lines:
+            break
+        page = await asyncio.to_thread(read_lines, thread, start + len(events), lines, head=head)
+        events += run_events(thread, page)
+        head = events[-1].digest
+    return events if stop is None else events[: stop - start]

@@ -1,0 +1,62 @@
+"""Runs under the id of a sub-agent whose log came with a file, started past the client, which refuses them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+from holdfast import Agent, Catalog, Policy, allow
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.features import MOVES
+from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.testing import Conversation, Reply, call, say, together
+from tests.places import Site, site
+from tests.rig import eventually
+
+HELPER = Agent(name="helper", instructions="Help.", description="helps", tools=(), policy=Policy(rules=(allow(),)))
+LEAD = Agent(name="lead", instructions="Lead.", tools=(), policy=Policy(rules=(allow(),)), subagents=("helper",))
+
+
+def script(conversation: Conversation) -> Reply:
+    """Run a sub-agent, and then nothing: the run waits for a message."""
+    if "help" in str(conversation.messages[1]["content"]):
+        return say("helped")
+    return together(call("run_agent", agent="helper", task="help")) if not conversation.replies else say("done")
+
+
+async def refused(place: Site, given: Any, words: str) -> None:
+    """Start a run under the sub-agent's id, and check that it ends without having done or recorded anything."""
+    before, asked = await place.lines("tree.1"), len(place.rig.llm.requests)
+    run = await place.rig.client.start_workflow(WORKFLOW, given, id="tree.1", task_queue=place.rig.task_queue)
+    with pytest.raises(WorkflowFailureError) as failed:
+        await run.result()
+    assert words in str(failed.value.cause)
+    assert (await place.lines("tree.1"), len(place.rig.llm.requests)) == (before, asked)
+
+
+async def test_a_sub_agent_whose_log_came_with_a_file_is_not_continued(stack: Stack, tmp_path: Path) -> None:
+    """Neither by whoever reaches Temporal, nor by a client that does not ask, nor before the import has begun its run.
+
+    Where it ran, it can be continued, also after the thread above it was moved away.
+    """
+    catalog = Catalog(agents=[LEAD, HELPER], tools=[])
+    resumed = RunInput(task="go on", by="mallory", resume=True, features=MOVES)
+    async with site(stack, catalog, script, tmp_path / "a") as a, site(stack, catalog, script, tmp_path / "b") as b:
+        await a.rig.start(thread="tree", workspace=None, idle_limit=600)
+        await a.status("tree", "waiting_message")
+        path = await a.move("tree")
+
+        for thread in ("tree.1", "tree"):  # as an import that was killed leaves it
+            await b.place.threads.append(thread, 0, await a.lines(thread))
+        await refused(b, issued(resumed), "nothing here shows that sub-agent tree.1 ran here")
+
+        await b.bring(path)
+        await b.status("tree", "waiting_message")
+        await refused(b, issued(resumed), "nothing here shows that sub-agent tree.1 ran here")
+        await refused(b, {"task": "go on"}, "thread tree.1 exists already")
+        await refused(b, {"task": "go on", "resume": True}, "a plain start may set")
+
+        continued = await a.threads.start("help again", thread="tree.1")
+        await eventually(lambda: a.run(continued.thread).query("state"), lambda state: state["status"] == "completed")

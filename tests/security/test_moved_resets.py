@@ -1,0 +1,189 @@
+"""`temporal workflow reset` of a run that was moved away: it ends as moved again, and nothing of it runs here.
+
+Whoever reaches Temporal's port can reset a run. The copy that continues elsewhere must stay the only one.
+"""
+
+import json
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.service import RPCError
+
+from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, ask, tool
+from holdfast.authority.policy import Approver
+from holdfast.runtime.client.forks import fork
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.runtime.stores.prune import prune
+from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.testing import Conversation, Reply, call, say
+from tests.places import Site, site
+from tests.rig import reset, runs_of, tasks_of
+
+PAID: Counter[str] = Counter()
+"""What was really paid, by thread."""
+
+
+@tool(effect="unsafe")
+async def pay(order: int, context: ToolContext) -> str:
+    """Pay for an order."""
+    PAID[context.thread] += 1
+    return f"paid {order}"
+
+
+@tool
+def look() -> str:
+    """Look around."""
+    return "quiet"
+
+
+def catalog(**limits: Any) -> Catalog:
+    """Return a clerk that asks before it pays."""
+    policy = Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="dana"),))
+    clerk = Agent(name="clerk", instructions="Pay.", tools=("pay", "look"), policy=policy, limits=Limits(**limits))
+    return Catalog(agents=[clerk], tools=[pay, look])
+
+
+def script(conversation: Conversation) -> Reply:
+    """Look, look again, pay, and finish."""
+    made = str(conversation.messages)
+    if "paid 7" in made:
+        return say("done")
+    return call("look") if made.count("quiet") < 2 else call("pay", order=7)
+
+
+async def revive(place: Site, run: WorkflowHandle[Any, Any], *, task: int, again: bool) -> None:
+    """Reset a run, approve what it asks, as an attacker's accomplice would, and check that it ends as moved."""
+    revived = await reset(place.rig, run, to=task, again=again)
+    with suppress(RPCError):  # it has ended
+        await revived.signal("approve", {"request": "1", "by": "dana"})
+    result = await revived.result()
+    assert result["moved"], result
+
+
+async def before_the_move(run: WorkflowHandle[Any, Any]) -> list[int]:
+    """Return the events that a run can be reset to, before it was asked to move."""
+    events = (await run.fetch_history()).events
+    asked = [
+        event.event_id for event in events if event.HasField("workflow_execution_update_accepted_event_attributes")
+    ]
+    return [task for task in await tasks_of(run) if not asked or task < asked[-1] - 1]
+
+
+async def check(place: Site, thread: str, lines: list[bytes], file: bytes) -> None:
+    """Check that a thread stands where it was moved away: in the record, in what is read, and in a new file."""
+    assert await place.lines(thread) == lines
+    assert await PostgresThreads(place.pool).asides(thread) == []
+    assert await place.log(thread) == lines
+    assert (await place.threads.state(thread))["status"] == "moved"
+    found = await place.verified(thread)
+    assert found.ok, (found.where, found.position, found.reason)
+    assert (await place.move(thread)).read_bytes() == file
+
+
+@pytest.mark.parametrize("limit", [None, 20], ids=["one-run", "continued-as-new"])
+async def test_a_moved_run_that_is_reset_ends_as_moved_again(limit: int | None, stack: Stack, tmp_path: Path) -> None:
+    """To whatever event it is reset, also before its agent was loaded: the payment is made once, in the other place."""
+    clerk, thread = catalog(**({"history_events": limit} if limit else {})), f"reset-{limit}"
+    async with site(stack, clerk, script, tmp_path / "a") as a, site(stack, clerk, script, tmp_path / "b") as b:
+        run = await a.rig.start(thread=thread, workspace=None)
+        await a.status(thread, "waiting_approval")
+        path = await a.move(thread)
+        await b.bring(path)
+        lines, asked = await a.lines(thread), len(a.rig.llm.requests)
+        chain = await runs_of(a.rig.client, run)
+        assert len(chain) > 1 or limit is None
+        for each in chain:
+            tasks = await before_the_move(each)
+            for number, task in enumerate(sorted({*tasks[:2], *tasks[len(tasks) // 2 :: 3]})):
+                await revive(a, each, task=task, again=bool(number % 2))
+                await check(a, thread, lines, path.read_bytes())
+        assert len(a.rig.llm.requests) <= asked + 2, "at most a call that was under way there is made again"
+        assert not PAID[thread]
+        await b.status(thread, "waiting_approval")
+        await b.run(thread).signal("approve", {"request": "1", "by": "dana"})
+        await b.run(thread).result()
+        assert PAID[thread] == 1
+
+
+async def test_a_run_that_returned_and_left_again_is_not_revived(stack: Stack, tmp_path: Path) -> None:
+    """Neither the run from before it left for the first time, nor the one that an import has begun, nor a fork."""
+    clerk = catalog()
+    async with site(stack, clerk, script, tmp_path / "a") as a, site(stack, clerk, script, tmp_path / "b") as b:
+        first = await a.rig.start(thread="to-and-fro", workspace=None)
+        await a.status("to-and-fro", "waiting_approval")
+        await b.bring(await a.move("to-and-fro"))
+        await b.status("to-and-fro", "waiting_approval")
+        brought = await a.bring(await b.move("to-and-fro"))
+        await a.status("to-and-fro", "waiting_approval")
+        back = a.rig.client.get_workflow_handle("to-and-fro", run_id=brought.run_id)
+        path = await a.move("to-and-fro")
+        lines = await a.lines("to-and-fro")
+        for each in (first, back):
+            for task in (await before_the_move(each))[::2]:
+                await revive(a, each, task=task, again=False)
+                await check(a, "to-and-fro", lines, path.read_bytes())
+        assert not PAID["to-and-fro"]
+
+
+async def test_a_fork_that_was_moved_is_not_revived(stack: Stack, tmp_path: Path) -> None:
+    """Where it is reset to its very beginning, the record refuses its first events, and the run is blocked."""
+    clerk = catalog()
+    async with site(stack, clerk, script, tmp_path / "a") as a:
+        await a.rig.start(thread="original", workspace=None)
+        await a.status("original", "waiting_approval")
+        name = (await fork(a.threads, "original", by="ann", id="forked")).thread
+        await a.status(name, "waiting_approval")
+        run = a.rig.client.get_workflow_handle(name, run_id=(await a.run(name).describe()).run_id)
+        await a.move(name)
+        lines, asked = await a.lines(name), len(a.rig.llm.requests)
+        for task in (await before_the_move(run))[:3]:
+            await reset(a.rig, run, to=task, again=False)
+            await a.status(name, "moved", "blocked")
+            assert await a.lines(name) == lines
+            assert await PostgresThreads(a.pool).asides(name) == []
+        assert (len(a.rig.llm.requests), PAID[name]) == (asked, 0)
+
+
+async def test_a_run_that_came_back_can_be_reset(stack: Stack, tmp_path: Path) -> None:
+    """A thread that is here is here: the same reset takes it to an earlier event, as it does any other."""
+    clerk = catalog()
+    async with site(stack, clerk, script, tmp_path / "a") as a, site(stack, clerk, script, tmp_path / "b") as b:
+        await a.rig.start(thread="returned", workspace=None)
+        await a.status("returned", "waiting_approval")
+        await b.bring(await a.move("returned"))
+        await b.status("returned", "waiting_approval")
+        brought = await a.bring(await b.move("returned"))
+        await a.status("returned", "waiting_approval")
+        back = a.rig.client.get_workflow_handle("returned", run_id=brought.run_id)
+        again = await reset(a.rig, back, to=(await tasks_of(back))[0])
+        await a.status("returned", "waiting_approval")
+        await again.signal("approve", {"request": "1", "by": "dana"})
+        await again.result()
+        assert PAID["returned"] == 1
+        found = await a.verified("returned")
+        assert found.ok, (found.where, found.position, found.reason)
+
+
+async def test_without_a_record_a_moved_run_that_is_reset_runs_nothing(stack: Stack, tmp_path: Path) -> None:
+    """Where the thread was removed from the record, Temporal still has that it was moved: the run fails, saying so."""
+    clerk = catalog()
+    async with site(stack, clerk, script, tmp_path / "a") as a:
+        run = await a.rig.start(thread="pruned", workspace=None)
+        await a.status("pruned", "waiting_approval")
+        await a.move("pruned")
+        asked = len(a.rig.llm.requests)
+        assert await prune(a.pool, "pruned", last_position=len(await a.lines("pruned")) - 1)
+        for task in (await before_the_move(run))[::2]:
+            again = await reset(a.rig, run, to=task, again=False)
+            with pytest.raises(WorkflowFailureError) as failed:
+                await again.result()
+            assert "was moved to another place" in str(failed.value.cause)
+        assert len(a.rig.llm.requests) <= asked + 2
+        assert all(
+            json.loads(line)["type"] not in ("tool_call_started", "llm_replied") for line in await a.lines("pruned")
+        )
+        assert not PAID["pruned"]

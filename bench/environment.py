@@ -2,6 +2,7 @@
 process.
 """
 
+import gc
 import os
 import random
 import sys
@@ -104,6 +105,7 @@ async def serving(
             identity=identity,
         )
         async with running(worker):
+            gc.freeze()  # as `worker.py` does
             yield client, worker, llm
 
 

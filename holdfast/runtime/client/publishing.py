@@ -32,8 +32,9 @@ from holdfast.runtime.client.listing import of_prefixes
 from holdfast.runtime.client.searching import search
 from holdfast.runtime.client.threads import Threads
 
-FIRST, NEXT = 10, 50
-"""Signals sent together: the first time, and then. At most twice as many wait for a worker."""
+FIRST, NEXT = 10, 200
+"""Signals sent together: the first time, and then. At most twice as many wait for workers, of which each has a cache of
+a thousand runs."""
 
 TAKEN_WITHIN = 5.0
 """Seconds without a worker that takes any, after which the rest follows without a wait. Temporal keeps it, and perhaps

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import gc
 import signal
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
@@ -118,6 +119,7 @@ async def run_worker(
         resources = await cleanup.enter_async_context(open_resources(catalog, secrets))
         async with running(await build(parts, catalog, secrets, resources, identity)):
             _say_ready(settings, catalog)
+            gc.freeze()  # modules and specs live as long as the process: a full collection need not look at them
             ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             say("Stopping …")
         for end in ended:

@@ -18,8 +18,8 @@ import openai
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
-from bench.figures import EFFECTS, FLOOR, HOLDFAST
-from bench.floor import FloorActivities, FloorWorkflow
+from bench.figures import EFFECTS, FLOOR, HOLDFAST, LOCAL_FLOOR
+from bench.floor import FloorActivities, FloorWorkflow, LocalFloorWorkflow
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.run.contracts import WORKFLOW, RunInput, RunResult
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
@@ -153,22 +153,21 @@ async def open_contenders(stack: Stack, home: Path, llm_url: str) -> AsyncIterat
         # With the options of the other worker: sandbox, pass-through modules, time-outs.
         options = ours.config()
         options["task_queue"] = FLOOR
-        options["workflows"] = [FloorWorkflow]
+        options["workflows"] = [FloorWorkflow, LocalFloorWorkflow]
         options["interceptors"] = []  # its activities do not check Holdfast's orders
         options["activities"] = [(own := FloorActivities(llm, text)).floor_llm, own.floor_tool]
         async with running(Worker(**options)):
             acting = _holdfast(client, EFFECTS, agent="actor", task="Do things: uses=act steps=")
             reading = _holdfast(client, HOLDFAST, agent="reader", task="Look at things: steps=")
-            yield client, {one.name: one for one in (_floor(client), reading, acting)}
+            bare = _floor(client, FLOOR, FloorWorkflow), _floor(client, LOCAL_FLOOR, LocalFloorWorkflow)
+            yield client, {one.name: one for one in (*bare, reading, acting)}
 
 
-def _floor(client: Client) -> Contender:
+def _floor(client: Client, contender: str, workflow: type[FloorWorkflow | LocalFloorWorkflow]) -> Contender:
     async def start(steps: int, name: str) -> WorkflowHandle[Any, Any]:
-        return await client.start_workflow(
-            FloorWorkflow.run, steps, id=name, task_queue=FLOOR, execution_timeout=PATIENCE
-        )
+        return await client.start_workflow(workflow.run, steps, id=name, task_queue=FLOOR, execution_timeout=PATIENCE)
 
-    return Contender(FLOOR, start, calls_made=int)
+    return Contender(contender, start, calls_made=int)
 
 
 def _holdfast(client: Client, contender: str, *, agent: str, task: str) -> Contender:

@@ -13,8 +13,10 @@ from statistics import median
 FLOOR = "floor"
 HOLDFAST = "holdfast"
 EFFECTS = "holdfast_effects"
-CONTENDERS = (FLOOR, HOLDFAST, EFFECTS)
-"""The bare workflow, Holdfast with a tool that reads, and Holdfast with a tool that has an effect."""
+LOCAL_FLOOR = "local_floor"
+CONTENDERS = (FLOOR, LOCAL_FLOOR, HOLDFAST, EFFECTS)
+"""The bare workflow, the same with its tool as a local activity, Holdfast with a tool that reads, and Holdfast with a
+tool that has an effect."""
 
 PROMISED_STEPS = 100
 """The length for which the targets relative to the floor are set."""

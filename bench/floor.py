@@ -1,10 +1,13 @@
 """The floor: a bare workflow with the two activities of a step and no features of an agent runtime.
 
+The same with the tool as a local activity is the least that a step can cost whose tool reads.
+
 It has no transcript (each LLM request is small and of constant size), events, policy or digests. Its replies and
 observations are as large as Holdfast's, and it uses the same LLM client.
 """
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -50,6 +53,23 @@ class Observation:
     content: str
 
 
+Observe = Callable[[Call], Awaitable[Observation]]
+
+
+async def _run(steps: int, observe: Observe) -> int:
+    """Make `steps` steps; return the number of LLM calls."""
+    for made in range(steps + 1):
+        reply = await workflow.execute_activity_method(
+            FloorActivities.floor_llm, Prompt(steps=steps, answered=made), start_to_close_timeout=LIMIT
+        )
+        calls = reply.message.get("tool_calls")
+        if not calls:
+            return made + 1
+        function = calls[0]["function"]
+        await observe(Call(name=function["name"], arguments=function["arguments"]))
+    return 0
+
+
 @workflow.defn
 class FloorWorkflow:
     """Alternates between LLM and tool until the LLM calls no more tools."""
@@ -57,20 +77,29 @@ class FloorWorkflow:
     @workflow.run
     async def run(self, steps: int) -> int:
         """Make `steps` steps; return the number of LLM calls."""
-        for made in range(steps + 1):
-            reply = await workflow.execute_activity_method(
-                FloorActivities.floor_llm, Prompt(steps=steps, answered=made), start_to_close_timeout=LIMIT
+
+        async def observe(call: Call) -> Observation:
+            return await workflow.execute_activity_method(
+                FloorActivities.floor_tool, call, start_to_close_timeout=LIMIT
             )
-            calls = reply.message.get("tool_calls")
-            if not calls:
-                return made + 1
-            function = calls[0]["function"]
-            await workflow.execute_activity_method(
-                FloorActivities.floor_tool,
-                Call(name=function["name"], arguments=function["arguments"]),
-                start_to_close_timeout=LIMIT,
+
+        return await _run(steps, observe)
+
+
+@workflow.defn
+class LocalFloorWorkflow:
+    """The same, with the tool as a local activity."""
+
+    @workflow.run
+    async def run(self, steps: int) -> int:
+        """Make `steps` steps; return the number of LLM calls."""
+
+        async def observe(call: Call) -> Observation:
+            return await workflow.execute_local_activity_method(
+                FloorActivities.floor_tool, call, start_to_close_timeout=LIMIT
             )
-        return 0
+
+        return await _run(steps, observe)
 
 
 class FloorActivities:

@@ -18,6 +18,7 @@ from bench.figures import (
     EFFECTS,
     FLOOR,
     HOLDFAST,
+    LOCAL_FLOOR,
     Figures,
     Growth,
     Load,
@@ -31,7 +32,12 @@ from bench.figures import (
 )
 from holdfast.version import __version__
 
-NAMES = {FLOOR: "bare workflow", HOLDFAST: "Holdfast, reads", EFFECTS: "Holdfast, effects"}
+NAMES = {
+    FLOOR: "bare workflow",
+    LOCAL_FLOOR: "bare, local tool",
+    HOLDFAST: "Holdfast, reads",
+    EFFECTS: "Holdfast, effects",
+}
 HEADINGS = ["steps", "", "runs", "ms", "× floor", "CPU ms", "× floor", "bytes", "events"]
 """All but the first three are per step."""
 TOGETHER = ["runs", "", "samples", "steps a second", "× floor", "CPU ms", "× floor"]
@@ -107,7 +113,8 @@ def markdown(report: Report) -> str:
             "",
             f"Each step is one LLM call and one tool call that returns {OBSERVATION_BYTES:,} bytes. The LLM answers in "
             "constant time from a separate process; Temporal is the embedded server. The bare workflow is the floor: "
-            "two ordinary activities with small, constant payloads, without transcript, events or policy. "
+            "two ordinary activities with small, constant payloads, without transcript, events or policy. With its "
+            "tool as a local activity, as Holdfast makes reads, it shows the least that a step with a read can cost. "
             "Holdfast runs two scenarios: a tool that reads, and a tool that has an effect, which the ledger guards. "
             "Runs alternate; figures are per step: medians over whole runs, divided by their steps, including fixed "
             "costs. CPU is that of the worker's process. × floor is the median over pairs of consecutive runs.",

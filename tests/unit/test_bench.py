@@ -9,6 +9,7 @@ from bench.figures import (
     EFFECTS,
     FLOOR,
     HOLDFAST,
+    LOCAL_FLOOR,
     SIDE_BY_SIDE,
     Load,
     Sample,
@@ -163,16 +164,20 @@ def test_contenders_alternate_and_take_turns_at_being_first() -> None:
 
     assert schedule([short, together], 2) == [
         (FLOOR, short),
+        (LOCAL_FLOOR, short),
         (HOLDFAST, short),
         (EFFECTS, short),
         (FLOOR, together),
+        (LOCAL_FLOOR, together),
         (HOLDFAST, together),
         (EFFECTS, together),
         (EFFECTS, short),
         (HOLDFAST, short),
+        (LOCAL_FLOOR, short),
         (FLOOR, short),
         (EFFECTS, together),
         (HOLDFAST, together),
+        (LOCAL_FLOOR, together),
         (FLOOR, together),
     ]
 
@@ -180,7 +185,7 @@ def test_contenders_alternate_and_take_turns_at_being_first() -> None:
 def test_short_runs_are_repeated_more_often() -> None:
     """By default, ten steps are run nine times and 400 steps three times."""
     assert [repeats(load) for load in (Load(10), Load(100), Load(400), Load(20, 64))] == [9, 6, 3, 3]
-    assert len(schedule([Load(10), Load(400)], None)) == 3 * (9 + 3)
+    assert len(schedule([Load(10), Load(400)], None)) == 4 * (9 + 3)
 
 
 def test_the_section_has_a_table_for_single_runs_and_one_for_many() -> None:

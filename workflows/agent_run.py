@@ -288,7 +288,7 @@ class AgentRunWorkflow(RunInterface):
 
     def _show(self) -> None:
         self._showing = False
-        if not self._settled:
+        if not self._settled and not self._local:  # what is read locally has ended in a moment
             workflow.set_current_details(current_details(self._run.state, self._run.last_refusals))
 
 

@@ -11,6 +11,7 @@
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 from holdfast.errors import HoldfastError
@@ -108,4 +109,21 @@ def _mac(key: bytes, place: Place, kind: str, encoding: bytes, data: bytes) -> b
     parts = (b"holdfast seal 1", place.namespace.encode(), place.workflow_id.encode(), kind.encode(), encoding, data)
     # The length before each part keeps two lists of parts from encoding to the same text.
     text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    return hmac.digest(key, text, "sha256")[:MAC_BYTES]
+    mac = _keyed(key).copy()
+    if len(text) > _LONG:
+        mac.update(text)
+    else:
+        for begin in range(0, len(text), _AT_ONCE):
+            mac.update(text[begin : begin + _AT_ONCE])
+    return mac.digest()[:MAC_BYTES]
+
+
+@lru_cache(maxsize=16)
+def _keyed(key: bytes) -> hmac.HMAC:
+    """Return the MAC of nothing, to copy."""
+    return hmac.new(key, digestmod="sha256")
+
+
+_AT_ONCE, _LONG = 2047, 64_000
+"""Python releases its global lock to hash more bytes at once than the first, as `hmac.digest` always does. A workflow's
+thread then waits for the worker's event loop, for many times as long as it hashes. A long text is worth that."""

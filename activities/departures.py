@@ -2,7 +2,7 @@
 
 A run that has ended as moved has that in the permanent record. Whoever reaches Temporal can reset it to an earlier
 event, and would have two copies of the thread live. So a run that may have been reset asks first: the record, and
-where that has nothing of the end any more, Temporal's description of the run that was reset.
+where that has nothing of the end any more, the sealed result of the run that was reset.
 """
 
 import asyncio
@@ -11,19 +11,21 @@ from typing import Final
 
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import WorkflowExecutionStatus, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import WorkflowHistoryEventFilterType
-from temporalio.converter import PayloadConverter
+from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.activities.orders import DESCRIBE_TIMEOUT, Chains, describe
+from holdfast.activities.orders import DESCRIBE_TIMEOUT, Chains
 from holdfast.activities.recorded_threads import read_thread
-from holdfast.run.contracts import RECORD_CONFLICT
+from holdfast.run.contracts import RECORD_CONFLICT, RunResult
 from holdfast.run.snapshot import RunSnapshot, snapshot_of
 from holdfast.stores import ThreadStore
+from holdfast.temporal.encrypted import decrypt_in_place
+from holdfast.temporal.history import decode
 from holdfast.transcript.transcript import Transcript
 
 _MOVED: Final = "moved"
@@ -92,16 +94,30 @@ class Departures:
         before = await _reset_from(thread, run_id)
         while before:
             try:
-                found = await describe(thread, before)
-                if found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED:
-                    status = found.search_attributes.indexed_fields.get("HoldfastStatus")
-                    return status is not None and PayloadConverter.default.from_payload(status) == _MOVED
-                before = await _continued_as(thread, before)
+                closed = await _one_event(thread, before, WorkflowHistoryEventFilterType.CLOSE_EVENT)
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
                 return False
+            if closed and closed.HasField("workflow_execution_completed_event_attributes"):
+                return (await _result_of(thread, closed)).moved
+            # Of a run that was closed in another way, or of none: there is no next one.
+            before = closed.workflow_execution_continued_as_new_event_attributes.new_execution_run_id if closed else ""
         return False
+
+
+async def _result_of(thread: str, completed: HistoryEvent) -> RunResult:
+    """The result of a run, by its last event; search attributes may not be there yet, and carry no seal.
+
+    Raises:
+        HistoryUnreadable: It is none of ours. Temporal tries again: until then, the run waits.
+    """
+    client = activity.client()
+    context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+    converter = client.data_converter.with_context(context)
+    await decrypt_in_place(completed, converter.payload_codec)
+    payloads = completed.workflow_execution_completed_event_attributes.result.payloads
+    return decode(completed.event_id, payloads, RunResult, converter.payload_converter)
 
 
 async def _reset_from(thread: str, run_id: str) -> str:
@@ -132,12 +148,6 @@ async def _begun_as(thread: str, run_id: str) -> str:
     """The id under which a run began: a reset keeps it."""
     first = await _one_event(thread, run_id, WorkflowHistoryEventFilterType.ALL_EVENT)
     return first.workflow_execution_started_event_attributes.original_execution_run_id if first else run_id
-
-
-async def _continued_as(thread: str, run_id: str) -> str:
-    """The id of the run that a closed run has continued as; empty for none."""
-    closed = await _one_event(thread, run_id, WorkflowHistoryEventFilterType.CLOSE_EVENT)
-    return closed.workflow_execution_continued_as_new_event_attributes.new_execution_run_id if closed else ""
 
 
 async def _one_event(thread: str, run_id: str, which: WorkflowHistoryEventFilterType) -> HistoryEvent | None:

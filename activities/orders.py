@@ -41,7 +41,7 @@ class Chains:
         """The first run id of the chain that a run belongs to."""
         key = (workflow_id, run_id)
         if key not in self._known:
-            self._known[key] = (await describe(workflow_id, run_id)).first_run_id
+            self._known[key] = (await _describe(workflow_id, run_id)).first_run_id
             while len(self._known) > self._limit:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
@@ -49,10 +49,10 @@ class Chains:
 
     async def current_run_id(self, workflow_id: str) -> str:
         """The id of the newest run under this workflow id."""
-        return (await describe(workflow_id)).execution.run_id
+        return (await _describe(workflow_id)).execution.run_id
 
 
-async def describe(workflow_id: str, run_id: str = "") -> WorkflowExecutionInfo:
+async def _describe(workflow_id: str, run_id: str = "") -> WorkflowExecutionInfo:
     """Temporal's description of a run; of the newest one without a run id."""
     client = activity.client()
     # Not the SDK's `describe`: in 1.35 it raises for a workflow that is paused in Temporal.

@@ -41,7 +41,7 @@ _INSERT = f"""
         status text, actor text, body jsonb
     )
 """  # noqa: S608  # constants
-"""One parameter for all rows: for a few, COPY costs several times as much, and ten times with a round trip for each."""
+"""One parameter for all rows. COPY cannot be sent together with other statements, and so costs a round trip more."""
 
 _LAST = "SELECT position + 1, step, agent FROM holdfast.event_rows WHERE thread = %s ORDER BY position DESC LIMIT 1"
 _CALLS = (

@@ -1,6 +1,6 @@
 """Whether the thread of a run was moved to another place after what the run has recorded.
 
-A run that has ended as moved has that in the permanent record. Whoever reaches Temporal can reset it to an earlier
+A run that has ended as moved has that in the permanent record. Anyone who reaches Temporal can reset it to an earlier
 event, and would have two copies of the thread live. So a run that may have been reset asks first: the record, and
 where that has nothing of the end any more, the sealed result of the run that was reset.
 """

@@ -1,6 +1,6 @@
 """`temporal workflow reset` of a run that was moved away: it ends as moved again, and nothing of it runs here.
 
-Whoever reaches Temporal's port can reset a run. The copy that continues elsewhere must stay the only one.
+Anyone who reaches Temporal's port can reset a run. The copy that continues elsewhere must stay the only one.
 """
 
 import json

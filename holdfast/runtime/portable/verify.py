@@ -57,7 +57,7 @@ class SealedStretch(Stretch):
     """Events that a node was the first to seal, by the seals in a file."""
 
     claimed: bool
-    """Nobody said which nodes to trust: whoever wrote the file can have made these seals."""
+    """No node was named as trusted: the author of the file can have made these seals."""
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from holdfast.runtime.client.searching import search
 from holdfast.runtime.client.threads import Threads
 
 FIRST, NEXT = 10, 50
-"""Signals sent together: the first time, and then. At most twice as many wait for workers. Where a thousand runs of ten
-thousand woke, 200 took 42.8 s instead of 35.4: the runs that are awake wait longer for their further tasks."""
+"""Signals sent together: the first time, and then. At most twice as many wait for workers: the runs that are awake
+already wait behind them for their further tasks."""
 
 TAKEN_WITHIN = 5.0
 """Seconds without a worker that takes any, after which the rest follows without a wait. Temporal keeps it, and perhaps

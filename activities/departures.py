@@ -52,9 +52,12 @@ class Departures:
             RecordUnreadable: An event does not decode, or was altered.
             ApplicationError: RECORD_CONFLICT: it was, and the record does not have it.
         """
+        run_id = activity.info().workflow_run_id or ""
+        if await self._chains.first_run_id(thread, run_id) == run_id:
+            return None  # a reset has another id than the first run of its chain
         ends = await self._ends(thread, position)
         if _MOVED not in ends:
-            if not await self._left_by_temporal(thread):
+            if not await self._left_by_temporal(thread, run_id):
                 return None
             ends = await self._ends(thread, 0)  # it may have been reset to its very end
         if _MOVED not in ends:
@@ -86,11 +89,8 @@ class Departures:
             position += len(lines)
         return ends
 
-    async def _left_by_temporal(self, thread: str) -> bool:
-        """Whether the calling run was reset, and the run that it was reset from has ended as moved."""
-        run_id = activity.info().workflow_run_id or ""
-        if await self._chains.first_run_id(thread, run_id) == run_id:
-            return False  # a reset has another id than the first run of its chain
+    async def _left_by_temporal(self, thread: str, run_id: str) -> bool:
+        """Whether a run was reset, and the run that it was reset from has ended as moved."""
         before = await _reset_from(thread, run_id)
         while before:
             try:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 import structlog
 from temporalio import activity
 from temporalio.client import WorkflowHandle
-from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.brought_logs import may_be_brought
-from holdfast.activities.calling_run import CallingRun, calling_thread
+from holdfast.activities.calling_run import CallingRun, calling_thread, converter_of
 from holdfast.activities.departures import Departures
 from holdfast.activities.forked_lines import chains, forked_lines, share_artifacts
 from holdfast.activities.heartbeats import heartbeats
@@ -384,8 +383,7 @@ class Record:
         client = activity.client()
         history = await client.get_workflow_handle(thread, run_id=run_id).fetch_history()
         # Check the seals: anyone with access to Temporal can run a workflow of their own under this id.
-        context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
-        converter = client.data_converter.with_context(context)
+        converter = converter_of(thread)
         for event in history.events:
             await decrypt_in_place(event, converter.payload_codec)
         begin = history.events[0].workflow_execution_started_event_attributes

@@ -8,9 +8,9 @@ import may have come in between, and a client of an older release does not ask.
 import json
 
 from temporalio import activity
-from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.activities.calling_run import converter_of
 from holdfast.errors import ThreadForgotten
 from holdfast.log.events import AgentEvent, RunStarted
 from holdfast.run.contracts import WORKFLOW, RunInput
@@ -56,11 +56,9 @@ async def _input_of(thread: str) -> RunInput | None:
     Raises:
         HistoryUnreadable: This release cannot read it.
     """
-    client = activity.client()
-    context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
-    converter = client.data_converter.with_context(context)
+    converter = converter_of(thread)
     try:
-        async for event in client.get_workflow_handle(thread).fetch_history_events(page_size=1):
+        async for event in activity.client().get_workflow_handle(thread).fetch_history_events(page_size=1):
             begin = event.workflow_execution_started_event_attributes
             if begin.workflow_type.name != WORKFLOW:
                 return None

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from temporalio import activity
 from temporalio.client import WorkflowHandle
+from temporalio.converter import DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 
 from holdfast.run.commands import Request
@@ -62,6 +63,14 @@ class CallingRun:
         if is_unsealed(answer):
             raise ApplicationError(f"thread {self.thread}, query {query}: {answer}", type=NOT_SEALED)
         return answer
+
+
+def converter_of(thread: str) -> DataConverter:
+    """The converter of what is in the histories of a thread, which checks seals as the thread's own."""
+    client = activity.client()
+    return client.data_converter.with_context(
+        WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+    )
 
 
 def calling_thread() -> str:

@@ -15,10 +15,10 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import WorkflowHistoryEventFilterType
-from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.activities.calling_run import converter_of
 from holdfast.activities.orders import DESCRIBE_TIMEOUT, Chains
 from holdfast.activities.recorded_threads import read_thread
 from holdfast.run.contracts import RECORD_CONFLICT, RunResult
@@ -112,9 +112,7 @@ async def _result_of(thread: str, completed: HistoryEvent) -> RunResult:
     Raises:
         HistoryUnreadable: It is none of ours. Temporal tries again: until then, the run waits.
     """
-    client = activity.client()
-    context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
-    converter = client.data_converter.with_context(context)
+    converter = converter_of(thread)
     await decrypt_in_place(completed, converter.payload_codec)
     payloads = completed.workflow_execution_completed_event_attributes.result.payloads
     return decode(completed.event_id, payloads, RunResult, converter.payload_converter)

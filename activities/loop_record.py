@@ -4,12 +4,11 @@ import json
 
 import structlog
 from temporalio import activity
-from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from holdfast.activities.archive import Record, require_own_id
-from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.calling_run import calling_thread, converter_of
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
@@ -127,8 +126,7 @@ async def _recorded(loop: str, run_id: str) -> tuple[dict[int, bytes], str | Non
     """
     client = activity.client()
     history = await client.get_workflow_handle(loop, run_id=run_id).fetch_history()
-    context = WorkflowSerializationContext(namespace=client.namespace, workflow_id=loop)
-    converter = client.data_converter.with_context(context)
+    converter = converter_of(loop)
     for event in history.events:
         await decrypt_in_place(event, converter.payload_codec)
     begin = history.events[0].workflow_execution_started_event_attributes

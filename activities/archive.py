@@ -15,9 +15,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.brought_logs import may_be_brought
 from holdfast.activities.calling_run import CallingRun, calling_thread, converter_of
-from holdfast.activities.departures import Departures
 from holdfast.activities.forked_lines import chains, forked_lines, share_artifacts
 from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.moved_threads import MovedThreads
 from holdfast.activities.orders import Chains
 from holdfast.activities.recorded_threads import read_thread
 from holdfast.base.digests import GENESIS
@@ -89,7 +89,7 @@ class Record:
         self._ledger = ledger
         self._artifacts = artifacts
         self._chains = chains
-        self._departures = Departures(store, chains)
+        self._moved_threads = MovedThreads(store, chains)
         self._forget = forget
         self._keep = keep
         self._seal = seal
@@ -167,7 +167,7 @@ class Record:
         run = CallingRun.of()
         async with heartbeats():
             with _refused_if_forgotten():
-                if moved := await self._departures.since(run.thread, request.position):
+                if moved := await self._moved_threads.since(run.thread, request.position):
                     return PastEffects(moved=moved)
                 await self._ensure(run.handle, request.position, request.head)
             return await self._ledger.past_effects(run.thread, after=request.after)
@@ -227,7 +227,7 @@ class Record:
                     await self._require_features(thread)
                 raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
             own = await self._own_chain(thread)
-            if loaded := await self._moved_away(thread, after=_begun_by(events, own)):
+            if loaded := await self._moved(thread, after=_begun_by(events, own)):
                 return loaded
             if events and _begun_by(events, own) is None and await may_be_brought(self._store, thread, events[0]):
                 raise ApplicationError(_BROUGHT.format(thread=thread), type=START_REFUSED, non_retryable=True)
@@ -260,7 +260,7 @@ class Record:
             own = await self._own_chain(thread)
             brought = imported and not first and await self._ends_at(thread, point)
             begun = isinstance(forked, RunForked) and (forked.first_run_id, forked.point) == (own, point)
-            if begun and (loaded := await self._moved_away(thread, after=point.position + 1)):
+            if begun and (loaded := await self._moved(thread, after=point.position + 1)):
                 return loaded
             if not brought and not begun:
                 message = f"thread {thread} exists already; fork under another id"
@@ -273,9 +273,9 @@ class Record:
         except RecordUnreadable as error:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
 
-    async def _moved_away(self, thread: str, *, after: int | None) -> LoadedThread | None:
-        """Where a thread stands that was moved away after that many events, by the calling run, which was reset."""
-        moved = None if after is None else await self._departures.since(thread, after)
+    async def _moved(self, thread: str, *, after: int | None) -> LoadedThread | None:
+        """Where a thread stands that was moved after that many events, by the calling run, which was reset."""
+        moved = None if after is None else await self._moved_threads.since(thread, after)
         return LoadedThread(snapshot=moved, moved=True) if moved else None
 
     async def _loaded(self, events: list[AgentEvent]) -> LoadedThread:
@@ -314,7 +314,7 @@ class Record:
                 raise ApplicationError(str(error), type=RECORD_CONFLICT, non_retryable=True) from None
         except (RecordGap, RecordUnreadable) as error:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
-        await self._departures.refuse_branch(thread)
+        await self._moved_threads.refuse_branch(thread)
         await self._seal_branch(thread)
         aside = await self._store.set_aside(thread, start, lines)
         log.warning("branch_set_aside", thread=thread, kept_as=aside)

@@ -5,12 +5,11 @@ of the thread at the top does. Clients ask before they start a run (`Threads.may
 import may have come in between, and a client of an older release does not ask.
 """
 
-import json
-
 from temporalio import activity
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import converter_of
+from holdfast.activities.recorded_threads import begins_and_ends
 from holdfast.errors import ThreadForgotten
 from holdfast.log.events import AgentEvent, RunStarted
 from holdfast.run.contracts import WORKFLOW, RunInput
@@ -34,19 +33,15 @@ async def may_be_brought(store: ThreadStore, thread: str, first: AgentEvent) -> 
 
 async def _began_here(store: ThreadStore, thread: str) -> bool:
     """Whether a thread is here, and no file has brought any of its log."""
-    position, moved = 0, False
     try:
-        while lines := await store.read(thread, position):
-            for event in map(json.loads, lines):
-                if event["type"] == "run_imported":
-                    return False
-                moved = event.get("outcome") == "moved" if event["type"] == "run_finished" else moved
-            position += len(lines)
+        recorded = await begins_and_ends(store, thread)
     except ThreadForgotten:
+        return False
+    if "run_imported" in recorded:
         return False
     begun = await _input_of(thread)
     if begun is None:  # an import that was interrupted leaves a log that ends as moved, and no run
-        return bool(position) and not moved
+        return bool(recorded) and recorded[-1] != "moved"
     return begun.imported is None
 
 

@@ -9,8 +9,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
-from holdfast.activities.departures import Departures
 from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.moved_threads import MovedThreads
 from holdfast.activities.orders import Chains
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
@@ -108,7 +108,7 @@ class Agents:
         self._threads = threads
         self._ledger = ledger
         self._chains = chains
-        self._departures = Departures(threads, chains)
+        self._moved_threads = MovedThreads(threads, chains)
         self._plain_starts = plain_starts
 
     @activity.defn
@@ -123,7 +123,7 @@ class Agents:
         async with heartbeats():
             if request.fresh:
                 await self._require_new_thread()
-            moved = await self._moved_away(request.position)
+            moved = await self._moved(request.position)
             workspace = await asyncio.to_thread(self._workspace, request.workspace, request.forked)
             spec = await self._with_procedures(spec, workspace)
             recalled = await self._recalled(spec, request.user, workspace)
@@ -155,15 +155,15 @@ class Agents:
         message = f"thread {thread} exists already; continue it with `holdfast start --thread {thread}` and a fleet key"
         raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
 
-    async def _moved_away(self, position: int | None) -> RunSnapshot | None:
-        """Where the thread stands, if it was moved away after that many events: then the run was reset.
+    async def _moved(self, position: int | None) -> RunSnapshot | None:
+        """Where the thread stands, if it was moved after that many events: then the run was reset.
 
         Raises:
             ApplicationError: THREAD_EXISTS: it was forgotten, or its record cannot be read. RECORD_CONFLICT: Temporal
                 alone says that it was moved.
         """
         try:
-            return None if position is None else await self._departures.since(calling_thread(), position)
+            return None if position is None else await self._moved_threads.since(calling_thread(), position)
         except RecordUnreadable as error:
             raise ApplicationError(str(error), type=THREAD_EXISTS, non_retryable=True) from None
 

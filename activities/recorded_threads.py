@@ -1,10 +1,14 @@
 """What the permanent record has of a thread."""
 
 import asyncio
+import json
+from typing import Final
 
 from holdfast.log.events import AgentEvent
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.stores import ThreadStore
+
+_BEGIN_OR_END: Final = ("run_started", "run_forked", "run_imported", "run_finished")
 
 
 async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int | None = None) -> list[AgentEvent]:
@@ -23,3 +27,17 @@ async def read_thread(store: ThreadStore, thread: str, start: int = 0, stop: int
         events += run_events(thread, page)
         head = events[-1].digest
     return events if stop is None else events[: stop - start]
+
+
+async def begins_and_ends(store: ThreadStore, thread: str, start: int = 0) -> list[str]:
+    """How runs of a thread began and ended from position `start` on: the types of these events, of an end its outcome.
+
+    Raises:
+        ThreadForgotten: Its content was removed.
+    """
+    found: list[str] = []
+    while lines := await store.read(thread, start):
+        events = map(json.loads, lines)
+        found += [str(each.get("outcome") or each["type"]) for each in events if each["type"] in _BEGIN_OR_END]
+        start += len(lines)
+    return found

@@ -63,7 +63,7 @@ class CallEnds:
         verification: Collects what `verify` tools find.
         subagents: Takes what becomes of sub-agents.
         on_thread: Takes the thread's past.
-        on_moved: Takes where the thread stands that this run has moved away, before it was reset.
+        on_moved: Takes where the thread stands that this run has moved, before it was reset.
     """
 
     def __init__(

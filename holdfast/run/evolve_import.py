@@ -1,4 +1,4 @@
-"""How an import changes the state that it begins with: the one with which the run was moved away elsewhere."""
+"""How an import changes the state that it begins with: the one with which the run was moved elsewhere."""
 
 from holdfast.authority.policy import Policy
 from holdfast.authority.statements import Signed

@@ -111,7 +111,7 @@ class AgentRun:
         )
         self._stopping = False
         """Whether the run was asked to cancel. Not part of the state, because no new Temporal run continues it."""
-        self._departed = False
+        self._was_moved = False
         """Whether this run has moved its thread away, before it was reset: it takes in nothing any more."""
         if refused := refusal(begin, first_run_id=first_run_id, started_at=started_at):
             self.end = End(failure=Failure(START_REFUSED, refused))
@@ -174,7 +174,7 @@ class AgentRun:
         """
         if texts is not None and not in_level(SIGNALS, name, self.state):
             payload = list(texts)
-        if self._departed:
+        if self._was_moved:
             return
         self._rollover.signals += 1
         self._rollover.leaving = False
@@ -186,7 +186,7 @@ class AgentRun:
 
     def update(self, name: str, payload: Any) -> dict[str, str]:
         """Take in an update; return its outcome and an explanation."""
-        if self._departed:
+        if self._was_moved:
             return {"outcome": "too_late", "explanation": "the thread was moved to another place, and continues there"}
         self._rollover.leaving = False
         if self._recorder.loaded:
@@ -339,12 +339,12 @@ class AgentRun:
         self._begin_inputs()
 
     def _end_as_moved(self, snapshot: RunSnapshot) -> None:
-        """End where the thread stands, which this run has moved away: Temporal has reset it to an event before that.
+        """End where the thread stands, which this run has moved: Temporal has reset it to an event before that.
 
         What it has recorded since then is dropped, and the record stays as it is.
         """
         self._open(snapshot)
-        self._departed, self.end = True, End(result=self._result())
+        self._was_moved, self.end = True, End(result=self._result())
 
     def _arrive(self, point: ImportPoint) -> None:
         """Have the agent of this place loaded, unless the run is closed. Nothing is recorded before: where there is no

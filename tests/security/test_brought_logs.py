@@ -39,7 +39,7 @@ async def refused(place: Site, given: Any, words: str) -> None:
 async def test_a_sub_agent_whose_log_came_with_a_file_is_not_continued(stack: Stack, tmp_path: Path) -> None:
     """Neither by whoever reaches Temporal, nor by a client that does not ask, nor before the import has begun its run.
 
-    Where it ran, it can be continued, also after the thread above it was moved away.
+    Where it ran, it can be continued, also after the thread above it was moved.
     """
     catalog = Catalog(agents=[LEAD, HELPER], tools=[])
     resumed = RunInput(task="go on", by="mallory", resume=True, features=MOVES)

@@ -1,4 +1,4 @@
-"""`temporal workflow reset` of a run that was moved away: it ends as moved again, and nothing of it runs here.
+"""`temporal workflow reset` of a run that was moved: it ends as moved again, and nothing of it runs here.
 
 Anyone who reaches Temporal's port can reset a run. The copy that continues elsewhere must stay the only one.
 """
@@ -74,7 +74,7 @@ async def before_the_move(run: WorkflowHandle[Any, Any]) -> list[int]:
 
 
 async def check(place: Site, thread: str, lines: list[bytes], file: bytes) -> None:
-    """Check that a thread stands where it was moved away: in the record, in what is read, and in a new file."""
+    """Check that a thread stands where it was moved: in the record, in what is read, and in a new file."""
     assert await place.lines(thread) == lines
     assert await PostgresThreads(place.pool).asides(thread) == []
     assert await place.log(thread) == lines

@@ -210,7 +210,7 @@ async def fork_point(threads: Threads, thread: str, at: int | None) -> ForkPoint
 
 
 async def _was_moved(threads: Threads, point: ForkPoint) -> bool:
-    """Whether the thread was moved away with the last of its events."""
+    """Whether the thread was moved with the last of its events."""
     async for event in _events(threads, point.thread, point.position):
         return bool(event.get("outcome") == "moved")
     return False

@@ -83,7 +83,7 @@ async def state_of(
     ended = ENDED.get(found.status) if found.status else None
     kinds = (event.type for event in reversed(run.log)) if run else ()
     recorded = has_ended(kinds) if run and run.log else run is None and view["status"] in CLOSED
-    # A run that was moved away, and then reset, ends as moved again and records nothing.
+    # A run that was moved, and then reset, ends as moved again and records nothing.
     recorded |= ended == "completed" and view["status"] == MOVED
     if ended and not recorded:
         view |= {"status": ended, "pending": [], "blocked": None, "result": await why_closed(reader, found)}

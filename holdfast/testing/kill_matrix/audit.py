@@ -99,7 +99,7 @@ def audit(events: Sequence[AgentEvent], *, effects: Effects, sent: Iterable[str]
     faults = []
     if (altered := first_altered(list(events))) is not None:
         faults.append(f"event {altered} does not follow from the one before it")
-    # A run that was moved away has not ended there.
+    # A run that was moved has not ended there.
     ends = [event for event in events if isinstance(event, RunFinished) and event.outcome != "moved"]
     if [end.outcome for end in ends] != ["completed"]:
         faults.append(f"the run did not complete: {[(end.outcome, end.result) for end in ends]}")

@@ -6,7 +6,6 @@ where that has nothing of the end any more, the sealed result of the run that wa
 """
 
 import asyncio
-import json
 from typing import Final
 
 from temporalio import activity
@@ -20,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import converter_of
 from holdfast.activities.orders import DESCRIBE_TIMEOUT, Chains
-from holdfast.activities.recorded_threads import read_thread
+from holdfast.activities.recorded_threads import begins_and_ends, read_thread
 from holdfast.run.contracts import RECORD_CONFLICT, RunResult
 from holdfast.run.snapshot import RunSnapshot, snapshot_of
 from holdfast.stores import ThreadStore
@@ -29,11 +28,10 @@ from holdfast.temporal.history import decode
 from holdfast.transcript.transcript import Transcript
 
 _MOVED: Final = "moved"
-_BEGIN_OR_END: Final = ("run_started", "run_forked", "run_imported", "run_finished")
-"""The last event of one of these types says whether the thread is here."""
+"""The outcome after which a thread is not here, unless a run began with what came back."""
 
 
-class Departures:
+class MovedThreads:
     """Finds threads that were moved to another place.
 
     Args:
@@ -46,7 +44,7 @@ class Departures:
         self._chains = chains
 
     async def since(self, thread: str, position: int) -> RunSnapshot | None:
-        """Return where the calling run's thread stands, if it was moved away after `position` events and is not back.
+        """Return where the calling run's thread stands, if it was moved after `position` events and is not back.
 
         Raises:
             RecordUnreadable: An event does not decode, or was altered.
@@ -55,11 +53,11 @@ class Departures:
         run_id = activity.info().workflow_run_id or ""
         if await self._chains.first_run_id(thread, run_id) == run_id:
             return None  # a reset has another id than the first run of its chain
-        ends = await self._ends(thread, position)
+        ends = await begins_and_ends(self._store, thread, position)
         if _MOVED not in ends:
-            if not await self._left_by_temporal(thread, run_id):
+            if not await self._moved_by_temporal(thread, run_id):
                 return None
-            ends = await self._ends(thread, 0)  # it may have been reset to its very end
+            ends = await begins_and_ends(self._store, thread)  # it may have been reset to its very end
         if _MOVED not in ends:
             message = (
                 f"thread {thread} was moved to another place, and continues there. This run was reset to an event "
@@ -71,25 +69,16 @@ class Departures:
         return await asyncio.to_thread(snapshot_of, await read_thread(self._store, thread), Transcript())
 
     async def refuse_branch(self, thread: str) -> None:
-        """Refuse to replace the record of a thread that was moved away: a reset leads to no other log of it here.
+        """Refuse to replace the record of a thread that was moved: a reset leads to no other log of it here.
 
         Raises:
             ApplicationError: RECORD_CONFLICT.
         """
-        if (await self._ends(thread, 0) or [""])[-1] == _MOVED:
+        if (await begins_and_ends(self._store, thread) or [""])[-1] == _MOVED:
             message = f"thread {thread} was moved to another place, and continues there: its log here stays as it is"
             raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
 
-    async def _ends(self, thread: str, position: int) -> list[str]:
-        """How runs of a thread began and ended after `position` events: the outcome of each that has ended."""
-        ends: list[str] = []
-        while lines := await self._store.read(thread, position):
-            events = map(json.loads, lines)
-            ends += [str(each.get("outcome") or each["type"]) for each in events if each["type"] in _BEGIN_OR_END]
-            position += len(lines)
-        return ends
-
-    async def _left_by_temporal(self, thread: str, run_id: str) -> bool:
+    async def _moved_by_temporal(self, thread: str, run_id: str) -> bool:
         """Whether a run was reset, and the run that it was reset from has ended as moved."""
         before = await _reset_from(thread, run_id)
         while before:

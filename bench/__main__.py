@@ -1,6 +1,5 @@
 """`python -m bench`: measure, print one table, write `RESULTS.md`."""
 
-import asyncio
 import json
 import os
 import traceback
@@ -8,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -32,7 +32,7 @@ def measure(loads: Sequence[Load], *, repeat: int | None, console: Console) -> R
 
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         with open_stack() as (stack, home):
-            samples, server = asyncio.run(measure_all(stack, home, loads=loads, repeat=repeat, progress=progress))
+            samples, server = uvloop.run(measure_all(stack, home, loads=loads, repeat=repeat, progress=progress))
     return make_report(samples, temporal_server=server, load=load)
 
 

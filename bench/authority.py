@@ -4,13 +4,13 @@ Runs the same agent alternately on one worker, with one rule that allows everyth
 five conditions on arguments, approvers with keys, and terms.
 """
 
-import asyncio
 import time
 from pathlib import Path
 from statistics import median
 from typing import Annotated
 
 import typer
+import uvloop
 
 from bench import document
 from bench.environment import leave, observation, open_stack, serving
@@ -77,7 +77,7 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
 def main(steps: Annotated[int, typer.Option(min=10)] = 100, rounds: Annotated[int, typer.Option(min=3)] = 15) -> None:
     """Compare two policies on a separate embedded stack. Takes about a minute."""
     with open_stack() as (stack, home), serve_llm() as url:
-        asyncio.run(measure(stack, home, url, steps=steps, rounds=rounds))
+        uvloop.run(measure(stack, home, url, steps=steps, rounds=rounds))
     leave()
 
 

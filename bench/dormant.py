@@ -15,6 +15,7 @@ from typing import Annotated
 
 import psutil
 import typer
+import uvloop
 from temporalio.client import Client
 
 from bench import document
@@ -117,7 +118,7 @@ def main(
 ) -> None:
     """Start that many runs on a separate embedded stack, and wake some of them."""
     with open_stack() as (stack, home), serve_llm() as url:
-        asyncio.run(measure(stack, home, url, runs, woken))
+        uvloop.run(measure(stack, home, url, runs, woken))
     leave()
 
 

@@ -13,6 +13,7 @@ from typing import Annotated
 import psutil
 import psycopg
 import typer
+import uvloop
 from temporalio.client import Client
 
 from bench import document
@@ -110,7 +111,7 @@ async def _history(client: Client) -> tuple[int, int]:
 def main(steps: Annotated[int, typer.Option(min=2_000)] = 10_000) -> None:
     """Make one run of that many steps, on a separate embedded stack."""
     with open_stack() as (stack, home), serve_llm() as url:
-        asyncio.run(endure(stack, home, url, steps))
+        uvloop.run(endure(stack, home, url, steps))
     leave()
 
 

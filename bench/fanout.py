@@ -21,6 +21,7 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
+import uvloop
 from temporalio.client import Client, WorkflowHandle
 
 from bench import document
@@ -295,7 +296,7 @@ def main(
 ) -> None:
     """Compare parents on a separate embedded stack. Takes about eight minutes. Exits with 1 if a limit is missed."""
     with open_stack() as (stack, home), serve_llm() as url:
-        kept = asyncio.run(measure(stack, home, url, count=agents, steps=steps, rounds=rounds))
+        kept = uvloop.run(measure(stack, home, url, count=agents, steps=steps, rounds=rounds))
     leave(not kept)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import psutil
 import typer
+import uvloop
 from temporalio.client import Client, WorkflowHandle
 
 from bench import document
@@ -88,7 +89,7 @@ async def measure(stack: Stack, home: Path, url: str, count: int) -> None:
 def main(runs: Annotated[int, typer.Option(min=100)] = 500) -> None:
     """Start that many runs on a separate embedded stack, and approve each."""
     with open_stack() as (stack, home), serve_llm() as url:
-        asyncio.run(measure(stack, home, url, runs))
+        uvloop.run(measure(stack, home, url, runs))
     leave()
 
 

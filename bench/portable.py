@@ -13,6 +13,7 @@ from typing import Annotated
 
 import psutil
 import typer
+import uvloop
 
 from bench import document
 from bench.environment import leave, observation, open_stack, serving
@@ -106,7 +107,7 @@ async def measure(stack: Stack, home: Path, url: str, steps: int) -> None:
 def main(steps: Annotated[int, typer.Option(min=100)] = 10_000) -> None:
     """Make one run of that many steps on a separate embedded stack, export and verify it."""
     with open_stack() as (stack, home), serve_llm() as url:
-        asyncio.run(measure(stack, home, url, steps))
+        uvloop.run(measure(stack, home, url, steps))
     leave()
 
 

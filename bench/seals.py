@@ -4,7 +4,6 @@ Runs the same agent alternately on two workers of one server; one seals and veri
 Everything else is the same; the activities of both check the origin of their orders.
 """
 
-import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -13,6 +12,7 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
+import uvloop
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import CompositePayloadConverter, DataConverter
@@ -94,7 +94,7 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
 def main(steps: Annotated[int, typer.Option(min=10)] = 100, rounds: Annotated[int, typer.Option(min=3)] = 15) -> None:
     """Compare two workers on a separate embedded stack. Takes about two minutes."""
     with open_stack() as (stack, home), serve_llm() as url:
-        asyncio.run(measure(stack, home, url, steps=steps, rounds=rounds))
+        uvloop.run(measure(stack, home, url, steps=steps, rounds=rounds))
     leave()
 
 

@@ -74,7 +74,8 @@ def markdown(report: Report) -> str:
         "bytes. A separate model server answers in constant time and calls the tool once a step. All use the same "
         "embedded Temporal server, tuned as for Holdfast, and the same embedded PostgreSQL with a database for each. "
         "Each contender is written as its documentation recommends for durability, and runs alone in a separate, "
-        "warmed-up worker process. Figures are per step: medians over whole runs, divided by their steps. "
+        "warmed-up worker process with uvloop's event loop. Figures are per step: medians over whole runs, divided by "
+        "their steps. "
         "**Bold** is the best of its column, † a failure with its last step, ‡ a run aborted by the benchmark with the "
         "figure up to its last step, – not run.",
         "",

@@ -13,6 +13,8 @@ import sys
 import time
 from typing import IO, Any
 
+import uvloop
+
 from bench.peers.contender import Contender, Setup
 from bench.peers.contenders import CONTENDERS
 
@@ -102,4 +104,4 @@ if __name__ == "__main__":
     # Output of libraries goes to the log, and only our answers go to the benchmark.
     own = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    asyncio.run(_main(sys.argv[1], Setup.load(sys.argv[2]), own))
+    uvloop.run(_main(sys.argv[1], Setup.load(sys.argv[2]), own))

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 _STORES = ("dotenv", "httpx2", "openai", "psycopg", "psycopg_pool", "typer")
 EXTRAS = {
     "cli": (*_STORES, "rich", "securesystemslib"),
-    "gateway": (*_STORES, "fastapi", "securesystemslib", "uvicorn"),
-    "worker": (*_STORES, "genai_prices"),
+    "gateway": (*_STORES, "fastapi", "securesystemslib", "uvicorn", "uvloop"),
+    "worker": (*_STORES, "genai_prices", "uvloop"),
 }
 """The modules that a program imports beyond what the extension API needs. `pyproject.toml` has their distributions."""
 

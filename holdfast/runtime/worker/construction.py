@@ -58,6 +58,7 @@ def new_worker(
         workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        max_workflow_task_external_storage_concurrency=1,  # there is none: with more, each payload costs a task
         build_id=__version__,  # every step's history repeats it; without one, the SDK hashes every module there is
         **options,
     )

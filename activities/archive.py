@@ -27,7 +27,7 @@ from holdfast.log.events import AgentEvent, RunForked, RunImported, RunStarted
 from holdfast.log.fork_point import ForkPoint
 from holdfast.log.loop_events import LoopStarted
 from holdfast.log.node_seals import SealRecord, unsealed
-from holdfast.log.stored_lines import read_lines, run_events
+from holdfast.log.stored_lines import end_of_chain, read_lines, run_events
 from holdfast.log.upcasters import decode_stored
 from holdfast.run import features
 from holdfast.run.contracts import (
@@ -113,16 +113,16 @@ class Record:
         while position < request.stop:
             page: bytes = await run.query("log", position)
             lines = page.split(b"\n")[: request.stop - position] if page else []
-            events = read_lines(thread, position, lines, head=digest)
-            if not events:
+            if not lines:
                 message = f"thread {thread}: event {position} is not settled yet"
                 raise ApplicationError(message, type=NOT_SETTLED, non_retryable=True)
+            digest = end_of_chain(thread, position, lines, head=digest)
+            if position + len(lines) == request.stop and digest != request.head:
+                message = f"thread {thread}: event {request.stop - 1} has the digest {digest}, expected {request.head}"
+                raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
             # What a fork has of its original is never there without the event that says so.
             await self.append(thread, position - len(before), [*before, *lines])
-            position, digest, before = position + len(lines), events[-1].digest, []
-        if digest != request.head:
-            message = f"thread {thread}: event {request.stop - 1} has the digest {digest}, expected {request.head}"
-            raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
+            position, before = position + len(lines), []
         if position:
             await self._seal(thread, position, digest)
         if request.pausing:

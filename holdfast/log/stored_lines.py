@@ -52,6 +52,33 @@ def read_lines(thread: str, start: int, lines: Sequence[bytes], *, head: str | N
     return events
 
 
+def end_of_chain(thread: str, start: int, lines: Sequence[bytes], *, head: str) -> str:
+    """Return the digest that lines lead to, and check that each follows from the one before.
+
+    For who has the digest of the last line from the run itself: where that is the one returned, the lines are the
+    run's, so they are not decoded, and their spelling is not compared, which takes three times as long.
+
+    Args:
+        thread: Thread id, for errors.
+        start: Position of the first line.
+        lines: The lines.
+        head: Digest of the event before `start`; of no meaning where `start` is 0.
+
+    Raises:
+        RecordUnreadable: A line is not the event of its position, or does not follow.
+    """
+    head = head if start else GENESIS
+    for position, line in enumerate(lines, start):
+        try:
+            stored = parse_event(line)
+            head = digest_of_line(head, stored, line)
+        except (ValueError, RecursionError, EventUnreadable) as error:
+            raise _unreadable(thread, position, f"does not decode ({error})") from error
+        if stored.get("position") != position or stored.get("digest") != head:
+            raise _unreadable(thread, position, "was altered, or one before it: its digest does not match")
+    return head
+
+
 def run_events(thread: str, events: Sequence[StoredEvent]) -> list[AgentEvent]:
     """Return the events, which must be those of an agent run.
 

@@ -15,7 +15,7 @@ from holdfast.base.digests import GENESIS, address_of, chain, digest_of
 from holdfast.errors import ArtifactNotFound, RecordUnreadable
 from holdfast.log.event_log import EventLog, event_line
 from holdfast.log.events import AgentEvent, MessageTaken, UserMessageReceived
-from holdfast.log.stored_lines import read_lines
+from holdfast.log.stored_lines import end_of_chain, read_lines
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -38,6 +38,27 @@ def test_lines_are_read_back_as_equal_events(texts: list[str]) -> None:
     """The recorded events are read back with any content."""
     events, lines = recorded(*texts)
     assert read_lines("t", 0, lines) == events
+
+
+@given(st.lists(st.text(st.characters(codec=None)), min_size=1, max_size=4), st.data())
+def test_lines_lead_to_the_digest_of_the_last_one_and_altered_lines_do_not(
+    texts: list[str], data: st.DataObject
+) -> None:
+    """With any content: whoever has the digest of a log's end finds each change of a byte, a line or their order."""
+    events, lines = recorded(*texts)
+    at = data.draw(st.integers(0, len(lines)))
+    head = events[at - 1].digest if at else "of no meaning"
+    assert end_of_chain("t", at, lines[at:], head=head) == events[-1].digest
+
+    line, place = data.draw(st.integers(0, len(lines) - 1)), data.draw(st.integers(0))
+    changed = bytearray(lines[line])
+    changed[place % len(changed)] ^= data.draw(st.integers(1, 255))
+    for others in ([*lines[:line], bytes(changed), *lines[line + 1 :]], [*lines[:line], *lines[line + 1 :]]):
+        try:
+            found = end_of_chain("t", 0, others, head=GENESIS)
+        except RecordUnreadable:
+            continue
+        assert found != events[-1].digest
 
 
 def test_a_page_is_checked_against_the_digest_before_it() -> None:

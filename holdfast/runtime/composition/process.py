@@ -7,8 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-import uvloop
-
 from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.runtime.config.own_secrets import own_secrets
 from holdfast.runtime.config.project import read_project
@@ -39,6 +37,8 @@ def run_process(
         catalog: `--catalog`, in place of HOLDFAST_CATALOG.
         policy: `--policy`, in place of HOLDFAST_POLICY.
     """
+    import uvloop  # the extra of the command line, which imports this package, does not have it
+
     try:
         given = {"HOLDFAST_CATALOG": catalog, "HOLDFAST_POLICY": str(policy) if policy else None}
         environ = os.environ | {variable: value for variable, value in given.items() if value}

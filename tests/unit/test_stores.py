@@ -44,7 +44,7 @@ def test_lines_are_read_back_as_equal_events(texts: list[str]) -> None:
 def test_lines_lead_to_the_digest_of_the_last_one_and_altered_lines_do_not(
     texts: list[str], data: st.DataObject
 ) -> None:
-    """With any content: whoever has the digest of a log's end finds each change of a byte, a line or their order."""
+    """With any content: an altered byte or a missing line is refused, or leads to another digest."""
     events, lines = recorded(*texts)
     at = data.draw(st.integers(0, len(lines)))
     head = events[at - 1].digest if at else "of no meaning"

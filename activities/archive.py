@@ -117,12 +117,12 @@ class Record:
                 message = f"thread {thread}: event {position} is not settled yet"
                 raise ApplicationError(message, type=NOT_SETTLED, non_retryable=True)
             digest = end_of_chain(thread, position, lines, head=digest)
-            if position + len(lines) == request.stop and digest != request.head:
-                message = f"thread {thread}: event {request.stop - 1} has the digest {digest}, expected {request.head}"
-                raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
+            if position + len(lines) == request.stop:
+                _require_end(thread, request, digest)
             # What a fork has of its original is never there without the event that says so.
             await self.append(thread, position - len(before), [*before, *lines])
             position, before = position + len(lines), []
+        _require_end(thread, request, digest)
         if position:
             await self._seal(thread, position, digest)
         if request.pausing:
@@ -398,6 +398,17 @@ def _refused_if_forgotten() -> Iterator[None]:
         yield
     except ThreadForgotten as error:
         raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+
+
+def _require_end(thread: str, request: ArchiveRequest, digest: str) -> None:
+    """Require that what was archived leads to where the run said that it ends.
+
+    Raises:
+        ApplicationError: RECORD_CONFLICT: it does not.
+    """
+    if digest != request.head:
+        message = f"thread {thread}: event {request.stop - 1} has the digest {digest}, expected {request.head}"
+        raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
 
 
 def _begun_by(events: list[AgentEvent], chain: str) -> int | None:

@@ -173,11 +173,22 @@ def digest_of_line(previous: str, stored: Mapping[str, Any], line: bytes) -> str
         stored: The event's JSON, parsed.
         line: The same in canonical JSON.
     """
+    return digest_of_bytes(previous, stored, line) or digest_after(previous, stored)
+
+
+def digest_of_bytes(previous: str, stored: Mapping[str, Any], line: bytes) -> str | None:
+    """Compute the digest of the very bytes of a line; None where they do not show which digest is the event's own.
+
+    Args:
+        previous: Digest of the event before it.
+        stored: The event's JSON, parsed.
+        line: The same, in any spelling.
+    """
     if isinstance(claimed := stored.get("digest"), str) and claimed.isalnum():  # else it is written with escapes
         before, found, after = line.partition(b'"digest":"%b"' % claimed.encode())
         if found and found not in after and after.startswith(b","):  # the only one is the event's own
             return chain(previous, before + after[1:])
-    return digest_after(previous, stored)
+    return None
 
 
 def stamped_line(previous: str, stored: Mapping[str, Any]) -> tuple[str, bytes]:

@@ -696,4 +696,4 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
         await run_shell("true", tmp_path / "missing", seconds=1, confinement=DEFAULT)
 
     # For root, a last count of processes may still be running in its thread.
-    await until(lambda: psutil.Process().num_fds() <= before)
+    await until(lambda: before == psutil.Process().num_fds())

@@ -61,6 +61,24 @@ def test_lines_lead_to_the_digest_of_the_last_one_and_altered_lines_do_not(
         assert found != events[-1].digest
 
 
+@pytest.mark.parametrize("spelled", ["digest first", "digest last", "a space before the digest"])
+def test_a_line_in_another_spelling_leads_nowhere(spelled: str) -> None:
+    """Of two spellings of an event with one digest, the record takes that in the log."""
+    events, lines = recorded("a", "b")
+    event = json.loads(lines[1])
+    own = b'"digest":"%b",' % event["digest"].encode()
+    rest = lines[1].replace(own, b"")
+    other = {
+        "digest first": b"{" + own + rest[1:],
+        "digest last": rest[:-1] + b"," + own[:-1] + b"}",
+        "a space before the digest": lines[1].replace(own, own.replace(b":", b": ")),
+    }[spelled]
+    assert json.loads(other) == event
+    assert end_of_chain("t", 1, lines[1:], head=events[0].digest) == events[1].digest
+    with pytest.raises(RecordUnreadable, match="event 1 of thread t was altered"):
+        end_of_chain("t", 1, [other], head=events[0].digest)
+
+
 def test_a_page_is_checked_against_the_digest_before_it() -> None:
     """Given the digest before a page, its first line is verified too."""
     events, lines = recorded("a", "b", "c")

@@ -257,7 +257,8 @@ class AgentRunWorkflow(RunInterface):
         since. So time and order of the events would differ from a replay, and with an update among them the order of
         commands would, too: such a run could never be replayed. Therefore the next workflow task that brings an input
         fails once, and the run is replayed. Until then queries show none of these events: in the replay, a request
-        might come after the decision of somebody who had seen it early.
+        might come after the decision of somebody who had seen it early. A task that brings no input would not fail:
+        our workers drop the run after the query (`holdfast.runtime.worker.early_events`).
         """
         activation = (workflow.now(), workflow.info().get_current_history_length())
         if self._activation and activation != self._activation:

@@ -30,7 +30,7 @@ from holdfast.log.events import AgentEvent
 from holdfast.run.compaction import INSTRUCTION
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps, together
-from tests.rig import Rig, StartRig, answer_of, check_thread, eventually, runs_of, status_of
+from tests.rig import Rig, StartRig, answer_of, check_thread, events_of, eventually, runs_of, status_of
 from tests.unit.runs import UNGUARDED, agent_spec, calls, says
 from tests.workflow.test_history import SPEC, Desk, Handle, begin, deciding, ended, working
 
@@ -358,17 +358,18 @@ async def test_a_message_that_arrives_while_the_run_is_archived_is_too_late(clie
 
 
 @pytest.mark.slow
-async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_replays(client: Client) -> None:
-    """A cold worker, queries that arrive first, a signal after the last task, a waiting update: ten times.
+@pytest.mark.parametrize("first", ["update", "signal"])
+async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_replays(client: Client, first: str) -> None:
+    """A cold worker, queries that arrive first, a signal after the last task, with or without an update: ten times.
 
-    The SDK shows a run the signal in the time of the task before it, and the run notices (`_detect_lookahead`).
+    The SDK shows a run the signal in the time of the task before it, and the worker drops it (`early_events`).
     """
 
     async def attempt() -> Handle:
         desk = Desk(calls("pay", "look"), calls("look", first=9), says("done"), spec=SPEC)
         desk.open.set()
         async with working(client, desk) as queue:
-            async with deciding(client, queue, desk, sticky=timedelta(seconds=1)):
+            async with deciding(client, queue, desk, sticky=timedelta(seconds=1), debug_mode=False):
                 run = await begin(client, queue)
                 await status_of(run, "waiting_approval")
 
@@ -378,10 +379,16 @@ async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_repl
                         await run.query("state", rpc_timeout=timedelta(seconds=8))
 
             asking = asyncio.gather(*(ask() for _ in range(4)))
-            with suppress(WorkflowUpdateRPCTimeoutOrCancelledError, RPCError):
-                await run.execute_update("decide", {"decision": "approve"}, rpc_timeout=timedelta(seconds=1.5))
-            await run.signal("approve", {"request": "1", "by": "alice"})
-            async with deciding(client, queue, desk, sticky=timedelta(seconds=1)):
+            if first == "update":
+                with suppress(WorkflowUpdateRPCTimeoutOrCancelledError, RPCError):
+                    await run.execute_update("decide", {"decision": "approve"}, rpc_timeout=timedelta(seconds=1.5))
+            else:
+                await asyncio.sleep(1.5)  # by then, queries go to any worker: the first one's queue is given up
+                await run.signal("whatever")
+            async with deciding(client, queue, desk, sticky=timedelta(seconds=1), debug_mode=False):
+                if first == "signal":
+                    await eventually(lambda: events_of(run), lambda events: count(events, "signal_rejected") == 1)
+                await run.signal("approve", {"request": "1", "by": "alice"})
                 await run.result()
                 await asking
                 await check_thread(client, run)

@@ -38,6 +38,7 @@ from holdfast.run.contracts import (
     ToolRequest,
 )
 from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.worker.early_events import EarlyEventsGuard
 from holdfast.runtime.worker.graceful import running
 from holdfast.seals.seals import Seals
 from holdfast.temporal.history_reader import read_events
@@ -291,9 +292,13 @@ SPEC = agent_spec(
 
 @asynccontextmanager
 async def deciding(
-    client: Client, queue: str, desk: Desk, *, sticky: timedelta = timedelta(seconds=10)
+    client: Client, queue: str, desk: Desk, *, sticky: timedelta = timedelta(seconds=10), debug_mode: bool = True
 ) -> AsyncIterator[None]:
-    """Run workflow code and local activities for a block."""
+    """Run workflow code and local activities for a block.
+
+    In debug mode, the SDK detects no deadlock: on a busy machine, two seconds pass without one.
+    """
+    guard = EarlyEventsGuard(UnsandboxedWorkflowRunner())
     worker = Worker(
         client,
         task_queue=queue,
@@ -301,10 +306,11 @@ async def deciding(
         activities=desk.activities,
         no_remote_activities=True,
         interceptors=[CheckedOrders(Chains())],
-        workflow_runner=UnsandboxedWorkflowRunner(),
+        workflow_runner=guard,
         sticky_queue_schedule_to_start_timeout=sticky,
-        debug_mode=True,  # on a busy machine, two seconds pass without a deadlock
+        debug_mode=debug_mode,
     )
+    guard.guard(worker)
     async with running(worker, within=LEAVE):
         yield
 

@@ -10,6 +10,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from holdfast.errors import SettingsError
 from holdfast.runtime.client.connect import seals_of
+from holdfast.runtime.worker.early_events import EarlyEventsGuard
 from holdfast.version import __version__
 
 STICKY_TIMEOUT = timedelta(seconds=3)
@@ -49,16 +50,19 @@ def new_worker(
     """
     if not seals_of(client):
         raise SettingsError("the worker's client has no fleet key: connect it with seals (HOLDFAST_FLEET_KEYS)")
-    return Worker(
+    guard = EarlyEventsGuard(SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner())
+    worker = Worker(
         client,
         task_queue=task_queue,
         workflows=workflows,
         activities=activities,
         interceptors=interceptors,
-        workflow_runner=SandboxedWorkflowRunner() if strict else UnsandboxedWorkflowRunner(),
+        workflow_runner=guard,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
         max_workflow_task_external_storage_concurrency=1,  # there is none: with more, each payload costs a task
         build_id=__version__,  # every step's history repeats it; without one, the SDK hashes every module there is
         **options,
     )
+    guard.guard(worker)
+    return worker

@@ -1,10 +1,14 @@
 """Compare a run's log with the outside world: no effect happened twice or is lost, and no decision is lost."""
 
+import asyncio
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
+from holdfast.errors import HistoryUnreadable
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import (
     AgentEvent,
@@ -57,11 +61,20 @@ class RecordedLog:
 
         Raises:
             RPCError: The server does not answer.
+            HistoryUnreadable: A history cannot be read. A file in the temporary directory, named in a note, has it.
         """
         while not self.closed:
             handle = self._client.get_workflow_handle(self.thread, run_id=self.run_id)
-            history = (await handle.fetch_history()).events
-            if own := read_events(history):
+            fetched = await handle.fetch_history()
+            history = fetched.events
+            try:
+                own = read_events(history)
+            except HistoryUnreadable as error:
+                kept = Path(tempfile.gettempdir(), f"unreadable-{self.thread}-{self.run_id}.json")
+                await asyncio.to_thread(kept.write_text, fetched.to_json())
+                error.add_note(f"the history is in {kept}")
+                raise
+            if own:
                 self.events = self.events[: own[0].position] + own
             last = history[-1]
             if not last.HasField("workflow_execution_continued_as_new_event_attributes"):

@@ -1,0 +1,147 @@
+"""Drops a run from the worker's cache when a query has shown it events before their workflow task.
+
+To answer a query that waited for a worker, the SDK replays the history that there is by then, events included that no
+workflow task has brought yet. The run sees them at the time of an earlier task, completed or failed. When their task
+comes, the SDK delivers nothing again: it completes the task with the commands that the run made early, without asking
+it. A replay has these events at their own time, so digests and timers differ, and with an update among them the order
+of commands, too: the history of such a run can be neither replayed nor read.
+
+So a run that has seen events early answers the query and is dropped; the workflow task replays it. It may have seen
+them where it got events at the time of those before, or where it was replayed and then got events that are not part of
+the replay. Temporal's history then says whether a workflow task brought those.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import get_ident
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.client import Client
+from temporalio.converter import SerializationContext
+from temporalio.service import RPCError
+from temporalio.worker import Worker, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
+
+_ALONE = "legacy_query"
+"""The SDK's id of a query that comes without a workflow task."""
+
+_PATIENCE = 1.0
+"""Seconds to wait for Temporal's answer. Without one, the run is dropped; the SDK fails a task after two seconds."""
+
+_PAGE = 20
+"""Events to look back."""
+
+
+class EarlyEventsGuard(WorkflowRunner):
+    """Runs workflows with another runner, and watches what the SDK passes to them.
+
+    Args:
+        runner: Runs them.
+    """
+
+    def __init__(self, runner: WorkflowRunner) -> None:
+        self._runner = runner
+        self._worker: Worker | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    def guard(self, worker: Worker) -> None:
+        """Drop runs from the cache of that worker, which has this runner and runs in the caller's event loop."""
+        self._worker, self._loop, self._thread = worker, asyncio.get_running_loop(), get_ident()
+
+    def prepare_workflow(self, defn: Any) -> None:
+        """Implements `WorkflowRunner.prepare_workflow`."""
+        self._runner.prepare_workflow(defn)
+
+    def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
+        """Implements `WorkflowRunner.set_worker_level_failure_exception_types`."""
+        self._runner.set_worker_level_failure_exception_types(types)
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Implements `WorkflowRunner.create_instance`."""
+        run = WorkflowExecution(workflow_id=det.info.workflow_id, run_id=det.info.run_id)
+        return _Guarded(self._runner.create_instance(det), drop=partial(self._drop_early, run))
+
+    def _drop_early(self, run: WorkflowExecution, length: int) -> None:
+        """Drop a run, unless a completed workflow task brought the history of that length. Called in any thread."""
+        if self._worker is None or self._loop is None:
+            return
+        if get_ident() != self._thread:  # in the SDK's debug mode, it is the loop's own
+            brought = asyncio.run_coroutine_threadsafe(_brought(self._worker.client, run, length), self._loop)
+            with suppress(TimeoutError, RPCError):
+                if brought.result(_PATIENCE):
+                    return
+        # The SDK has no public way. It drops the run when the activation under way is completed, before its next task.
+        ref = self._worker._bridge_worker._ref
+        if ref is not None:
+            ref.request_workflow_eviction(run.run_id)
+
+
+class _Guarded(WorkflowInstance):
+    """One run in the cache."""
+
+    def __init__(self, instance: WorkflowInstance, *, drop: Callable[[int], None]) -> None:
+        self._instance = instance
+        self._drop = drop
+        self._replayed: bool | None = None
+        """Whether the run was replayed to get here; None before its first activation."""
+        self._at = 0
+        """The time of the last activation that was no query."""
+        self._length = 0
+        """The length of history then."""
+        self._first_at: int | None = None
+        """The time of the first one that was not part of a replay."""
+        self._early = False
+        """Whether it got events at the time of those before."""
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        """Implements `WorkflowInstance.activate`."""
+        queries = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
+        at = act.timestamp.ToNanoseconds()
+        if queries:
+            if _ALONE in queries and (self._early or (self._replayed and at == self._first_at)):
+                self._drop(self._length)
+                self._early, self._first_at = False, 0  # it is dropped, or has seen nothing early
+        elif at:  # zero where the run is dropped
+            if self._replayed is None:
+                self._replayed = act.is_replaying
+            if not act.is_replaying:
+                self._early |= at == self._at and act.history_length > self._length
+                self._first_at = at if self._first_at is None else self._first_at
+            self._at, self._length = at, act.history_length
+        return self._instance.activate(act)
+
+    def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
+        """Implements `WorkflowInstance.get_serialization_context`."""
+        return self._instance.get_serialization_context(command_info)
+
+    def get_external_store_context(self, command_info: Any) -> Any:
+        """Implements `WorkflowInstance.get_external_store_context`."""
+        return self._instance.get_external_store_context(command_info)
+
+    def get_info(self) -> Any:
+        """Implements `WorkflowInstance.get_info`."""
+        return self._instance.get_info()
+
+    def get_thread_id(self) -> int | None:
+        """Implements `WorkflowInstance.get_thread_id`."""
+        return self._instance.get_thread_id()
+
+
+async def _brought(client: Client, run: WorkflowExecution, length: int) -> bool:
+    """Whether the event of that number began a workflow task that was completed."""
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace, execution=run, maximum_page_size=_PAGE
+    )
+    page = await client.workflow_service.get_workflow_execution_history_reverse(request)
+    kinds = {event.event_id: event.event_type for event in page.history.events}
+    return (kinds.get(length), kinds.get(length + 1)) == (
+        EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+    )

@@ -27,7 +27,6 @@ from tests.rig import eventually
 
 COPIED = {"threads", "events", "artifact_threads", "artifacts", "artifact_parts", "effects", "memories", "tombstones"}
 DERIVED = {
-    "event_rows": "computed from the events",
     "memory_spaces": "workers make them again",
     "memory_vectors": "workers compute them again",
     "migrations": "of the database that is restored into",

@@ -80,7 +80,7 @@ async def test_a_forgotten_thread_has_digests_and_nothing_else(rig: StartRig, st
         assert digest_after(remains[4]["digest"], copy[5]) == remains[5]["digest"], "a copy of an event is proved"
         await eventually(partial(runs_of, threads.runs, thread), lambda found: not found)
         async with pool.connection() as connection:
-            for table in ("events", "event_rows", "artifact_threads"):
+            for table in ("events", "artifact_threads"):
                 left = await connection.execute(
                     f"SELECT FROM holdfast.{table} WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s)",
                     [thread],

@@ -23,10 +23,7 @@ _SHARED = """
     SELECT count(*) FROM holdfast.artifact_threads AS own WHERE thread = ANY(%s) AND EXISTS (
         SELECT FROM holdfast.artifact_threads AS other WHERE other.digest = own.digest AND other.thread <> ALL(%s))
 """
-_REMOVE = (
-    "DELETE FROM holdfast.event_rows WHERE thread = %s",
-    "DELETE FROM holdfast.events WHERE thread = %s",
-)
+_REMOVE = "DELETE FROM holdfast.events WHERE thread = %s"
 _CLEAR_EFFECTS = """
     UPDATE holdfast.effects SET call = NULL, call_digest = NULL, outcome = CASE WHEN outcome IS NOT NULL THEN '{}' END
     WHERE thread = %s AND (call IS NOT NULL OR call_digest IS NOT NULL OR outcome <> '{}')
@@ -39,8 +36,8 @@ _FIND = """
     WHERE threads.thread = %s AND forgotten_at IS NOT NULL
 """
 _FORKS = """
-    SELECT DISTINCT threads.thread FROM holdfast.event_rows JOIN holdfast.threads ON threads.id = event_rows.thread
-    WHERE type = 'run_forked' AND %s IN (body->'point'->>'thread', body->>'origin') ORDER BY threads.thread
+    SELECT DISTINCT threads.thread FROM holdfast.events JOIN holdfast.threads ON threads.id = events.thread
+    WHERE origins @> ARRAY[%s::text] ORDER BY threads.thread
 """
 
 
@@ -141,8 +138,7 @@ async def _entomb(connection: psycopg.AsyncConnection, number: int, thread: str,
         async for row in cursor:
             remains += await asyncio.to_thread(_remains, Block(*row))
     await remove_artifacts(connection, number)
-    for statement in _REMOVE:
-        await connection.execute(statement, [number])
+    await connection.execute(_REMOVE, [number])
     await _insert(connection, number, tombstone(thread, remains, at=datetime.now(UTC), by=by, reason=reason))
 
 

@@ -18,7 +18,8 @@ _LAST_BLOCKS = """
     SELECT threads.id, threads.thread, last.position, last.stop, last.size, last.at, last.body
     FROM holdfast.threads
     CROSS JOIN LATERAL (
-        SELECT * FROM holdfast.events WHERE thread = threads.id ORDER BY position DESC LIMIT 1
+        SELECT position, stop, size, at, body FROM holdfast.events
+        WHERE thread = threads.id ORDER BY position DESC LIMIT 1
     ) AS last
     WHERE threads.id > %s AND last.at BETWEEN 0 AND %s
     ORDER BY threads.id LIMIT %s
@@ -32,7 +33,8 @@ _BLOCK_BEFORE = """
 _ROW_BYTES = 100
 """Size of a block's row without its body: header, columns, index entry."""
 _SIZES = """
-    SELECT thread, sum(pg_column_size(body) + %s)::bigint FROM holdfast.events WHERE thread = ANY(%s) GROUP BY thread
+    SELECT thread, sum(pg_column_size(body) + coalesce(pg_column_size(log_rows), 0) + %s)::bigint
+    FROM holdfast.events WHERE thread = ANY(%s) GROUP BY thread
 """
 
 # In this order: rows that refer to others are removed before them.

@@ -17,8 +17,8 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast.base.lines import PAGE_BYTES
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable, ThreadForgotten
 from holdfast.runtime.stores.blocks import Block, pack, pack_like, unpack
-from holdfast.runtime.stores.event_rows import CATCH_UP, COLUMNS, Carried, carried_of, insert_rows, with_bodies
-from holdfast.runtime.stores.forked import copy_rows, original_of
+from holdfast.runtime.stores.forked import original_of
+from holdfast.runtime.stores.log_rows import NOT_YET, Carried, log_rows_of, with_bodies
 from holdfast.runtime.stores.unavailable import retried_by_temporal
 from holdfast.stores import aside_id, origin_of
 
@@ -32,7 +32,7 @@ _BLOCKS = """
     FROM (
         SELECT *, sum(size) OVER (ORDER BY position) - size AS bytes_before
         FROM (
-            SELECT * FROM holdfast.events
+            SELECT position, stop, size, at, body FROM holdfast.events
             WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %(thread)s)
             AND position < %(stop)s AND position >= coalesce((
                 SELECT max(position) FROM holdfast.events
@@ -44,27 +44,35 @@ _BLOCKS = """
     WHERE bytes_before < %(size)s ORDER BY position
 """
 
-_BEHIND = """
-    SELECT threads.id, threads.thread
-    FROM holdfast.threads JOIN holdfast.events ON events.thread = threads.id
-    GROUP BY threads.id
-    HAVING max(stop) > (SELECT count(*) FROM holdfast.event_rows WHERE event_rows.thread = threads.id)
-    ORDER BY threads.id
-"""
-"""The threads that have more events than rows for SQL."""
+CATCH_UP = 2_000
+"""The most events for which one append adds the rows for SQL that an older release did not write."""
 
-_INSERT = "INSERT INTO holdfast.events (thread, position, stop, size, at, body) VALUES (%s, %s, %s, %s, %s, %s)"
+_BEHIND = """
+    SELECT DISTINCT threads.id, threads.thread
+    FROM holdfast.threads JOIN holdfast.events ON events.thread = threads.id
+    WHERE log_rows IS NULL ORDER BY threads.id
+"""
+"""The threads with blocks without rows for SQL: always their last ones."""
+_WITHOUT_ROWS = """
+    SELECT position, stop, size, at, body FROM holdfast.events WHERE thread = %s AND log_rows IS NULL ORDER BY position
+"""
+_CARRIED_BEFORE = """
+    SELECT carried FROM holdfast.events WHERE thread = %s AND position < %s ORDER BY position DESC LIMIT 1
+"""
+_SET_ROWS = """
+    UPDATE holdfast.events SET log_rows = %s, carried = %s, origins = %s WHERE thread = %s AND position = %s
+"""
+_INSERT = """
+    INSERT INTO holdfast.events (thread, position, stop, size, at, body, log_rows, carried, origins)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
 _NEW_THREAD = "INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING"
 _LOCK_TO_APPEND = "SELECT id, forgotten_at FROM holdfast.threads WHERE thread = %s FOR NO KEY UPDATE"
 _STANDS = """
-    SELECT coalesce((SELECT stop FROM holdfast.events WHERE thread = threads.id ORDER BY position DESC LIMIT 1), 0),
-        coalesce(last.position + 1, 0), coalesce(last.step, 0), last.agent
-    FROM holdfast.threads LEFT JOIN LATERAL (
-        SELECT position, step, agent FROM holdfast.event_rows WHERE thread = threads.id ORDER BY position DESC LIMIT 1
-    ) AS last ON true
-    WHERE threads.thread = %s
+    SELECT stop, carried FROM holdfast.events WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s)
+    ORDER BY position DESC LIMIT 1
 """
-"""How many events a thread has, and what its last row for SQL says."""
+"""How many events a thread has, and what the rows for SQL of the next ones take over."""
 
 
 class PostgresThreads:
@@ -112,41 +120,8 @@ class PostgresThreads:
         the first one that differs from `lines`. Returns the id of the log set aside.
         """
         with retried_by_temporal(f"the record of {thread}"):
-            async with self._pool.connection() as connection, connection.transaction():
-                number = await lock_thread(connection, thread, lock="NO KEY UPDATE")
-                stored = await _stored_lines(connection, thread, start, start + len(lines))
-                differs = start
-                while differs < start + len(lines) and stored.get(differs) == lines[differs - start]:
-                    differs += 1
-                cut = [block for block in await _blocks(connection, thread, differs, differs) if block.stop > differs]
-                aside, branch = await _new_aside(connection, thread)
-                await connection.execute(
-                    "INSERT INTO holdfast.events (thread, position, stop, size, at, body) "
-                    "SELECT %s, position, stop, size, at, body FROM holdfast.events "
-                    "WHERE thread = %s AND stop <= %s",
-                    [branch, number, differs],
-                )
-                await connection.execute(
-                    "UPDATE holdfast.events SET thread = %s WHERE thread = %s AND stop > %s",
-                    [branch, number, differs],
-                )
-                for block in cut:  # the update moved all of it, but the thread needs its beginning, too
-                    stays = [line for position, line in _numbered(thread, block) if position < differs]
-                    await _insert(connection, number, pack(block.position, stays))
-                await connection.execute(
-                    f"INSERT INTO holdfast.event_rows (thread, {COLUMNS}) "  # noqa: S608  # constants
-                    f"SELECT %s, {COLUMNS} FROM holdfast.event_rows WHERE thread = %s",
-                    [branch, number],
-                )
-                await connection.execute(
-                    "DELETE FROM holdfast.event_rows WHERE thread = %s AND position >= %s", [number, differs]
-                )
-                await connection.execute(
-                    "INSERT INTO holdfast.artifact_threads (digest, thread) "
-                    "SELECT digest, %s FROM holdfast.artifact_threads WHERE thread = %s",
-                    [branch, number],
-                )
-                return aside
+            async with self._pool.connection() as connection:
+                return await with_bodies(thread, partial(_set_aside, connection, thread, start, lines))
 
     async def asides(self, thread: str) -> list[str]:
         """The ids of the logs set aside from a thread, the oldest first."""
@@ -165,7 +140,7 @@ class PostgresThreads:
 
 
 async def fill_rows(url: str) -> int:
-    """Add the rows for SQL that an older release did not write (`event_rows`), thread by thread; return how many.
+    """Add the rows for SQL that an older release did not write, thread by thread; return how many.
 
     Workers may append meanwhile.
 
@@ -176,19 +151,45 @@ async def fill_rows(url: str) -> int:
     async with await psycopg.AsyncConnection.connect(url, connect_timeout=5, autocommit=True) as connection:
         behind = await (await connection.execute(_BEHIND)).fetchall()
         for number, thread in behind:
-            while added := await with_bodies(thread, partial(_fill, connection, number, thread)):
-                count += added
+            count += await with_bodies(thread, partial(_fill, connection, number, thread))
     return count
 
 
 async def _fill(connection: psycopg.AsyncConnection, number: int, thread: str, bodies: bool) -> int:
-    """Add the next rows of a thread that has more events than rows; return how many."""
+    """Add the rows for SQL of a thread's blocks that have none; return how many."""
     async with connection.transaction():
         await lock_thread(connection, thread, lock="NO KEY UPDATE")
-        carried = await carried_of(connection, number)
-        lines = await _lines(connection, thread, carried.length, carried.length + CATCH_UP)
-        await insert_rows(connection, number, lines, carried, bodies=bodies)
-        return len(lines)
+        found = await connection.execute(_WITHOUT_ROWS, [number], binary=True)
+        blocks = [Block(*row) for row in await found.fetchall()]
+        if blocks:
+            await _set_rows(connection, number, blocks, bodies=bodies)
+        return sum(block.length for block in blocks)
+
+
+async def _set_rows(
+    connection: psycopg.AsyncConnection, number: int, blocks: Sequence[Block], *, bodies: bool
+) -> Carried:
+    """Add the rows for SQL of blocks that have none, and return what the next block takes over.
+
+    A damaged block gets none, and keeps no other from its rows: `verify` finds it.
+    """
+    carried = await _carried_before(connection, number, blocks[0].position) or Carried()
+    for block in blocks:
+        try:
+            lines = await asyncio.to_thread(unpack, block)
+        except ValueError:
+            lines = []
+        rows = await asyncio.to_thread(log_rows_of, block.position, lines, carried, bodies=bodies)
+        await connection.execute(_SET_ROWS, [*rows, number, block.position])
+    return carried
+
+
+async def _carried_before(connection: psycopg.AsyncConnection, number: int, position: int) -> Carried | None:
+    """What the rows for SQL of the block at a position take over; None where those before it have no rows yet."""
+    before = await (await connection.execute(_CARRIED_BEFORE, [number, position])).fetchone()
+    if before is None:
+        return Carried()
+    return Carried(**before[0]) if before[0] else None
 
 
 async def _append(
@@ -220,17 +221,57 @@ async def _append(
         if lines[:stored]:
             await _compare(connection, thread, start, lines[:stored])
             blocks = await asyncio.to_thread(pack, length, lines[stored:]) if lines[stored:] else []
-        for block in blocks:
-            await connection.execute(_INSERT, [number, *block])
-        if length - carried.length <= CATCH_UP:  # else `holdfast migrate` adds them all
-            await _insert_rows(connection, thread, number, length, lines[stored:], carried, bodies=bodies)
+        if blocks and carried is None:
+            found = await connection.execute(_WITHOUT_ROWS, [number], binary=True)
+            behind = [Block(*row) for row in await found.fetchall()]
+            if length - behind[0].position <= CATCH_UP:  # else `holdfast migrate` adds them all
+                carried = await _set_rows(connection, number, behind, bodies=bodies)
+        await _insert(connection, number, blocks, lines[stored:], carried, bodies=bodies)
 
 
-async def _lock_to_append(connection: psycopg.AsyncConnection, thread: str, *, start: int) -> tuple[int, int, Carried]:
+async def _set_aside(
+    connection: psycopg.AsyncConnection, thread: str, start: int, lines: Sequence[bytes], bodies: bool
+) -> str:
+    """Make room for `lines`, in one transaction; return the id of the log set aside."""
+    async with connection.transaction():
+        number = await lock_thread(connection, thread, lock="NO KEY UPDATE")
+        stored = await _stored_lines(connection, thread, start, start + len(lines))
+        differs = start
+        while differs < start + len(lines) and stored.get(differs) == lines[differs - start]:
+            differs += 1
+        cut = [block for block in await _blocks(connection, thread, differs, differs) if block.stop > differs]
+        aside, branch = await _new_aside(connection, thread)
+        await connection.execute(
+            "INSERT INTO holdfast.events (thread, position, stop, size, at, body, log_rows, carried, origins) "
+            "SELECT %s, position, stop, size, at, body, log_rows, carried, origins FROM holdfast.events "
+            "WHERE thread = %s AND stop <= %s",
+            [branch, number, differs],
+        )
+        await connection.execute(
+            "UPDATE holdfast.events SET thread = %s WHERE thread = %s AND stop > %s",
+            [branch, number, differs],
+        )
+        for block in cut:  # the update moved all of it, but the thread needs its beginning, too
+            stays = [line for position, line in _numbered(thread, block) if position < differs]
+            carried = await _carried_before(connection, number, block.position)
+            if stays:
+                await _insert(connection, number, pack(block.position, stays), stays, carried, bodies=bodies)
+        await connection.execute(
+            "INSERT INTO holdfast.artifact_threads (digest, thread) "
+            "SELECT digest, %s FROM holdfast.artifact_threads WHERE thread = %s",
+            [branch, number],
+        )
+        return aside
+
+
+async def _lock_to_append(
+    connection: psycopg.AsyncConnection, thread: str, *, start: int
+) -> tuple[int, int, Carried | None]:
     """Lock a thread's row until the transaction ends, inserting it if it is new and is to have its first events.
 
     Returns:
-        The thread's number, how many events it has, and how far its rows for SQL lead.
+        The thread's number, how many events it has, and what the rows for SQL of the next ones take over: None where
+        those before have no rows yet.
 
     Raises:
         ThreadForgotten: Its content was removed, and nothing may be added.
@@ -245,35 +286,11 @@ async def _lock_to_append(connection: psycopg.AsyncConnection, thread: str, *, s
         if row and row[1] is not None:
             raise _forgotten(thread, row[1])
         if row and stood:
-            length, *carried = stood
-            return int(row[0]), int(length), Carried(*carried)
+            return int(row[0]), int(stood[0]), Carried(**stood[1]) if stood[1] else None
+        if row:
+            return int(row[0]), 0, Carried()
         if start:
             return 0, 0, Carried()
-
-
-async def _insert_rows(
-    connection: psycopg.AsyncConnection,
-    thread: str,
-    number: int,
-    length: int,
-    lines: Sequence[bytes],
-    carried: Carried,
-    *,
-    bodies: bool,
-) -> None:
-    """Add the rows for SQL of new events, and of those before that have none."""
-    original = None if length else original_of(lines)
-    if original and (copied := await copy_rows(connection, number, original)):
-        carried, lines = await carried_of(connection, number), lines[copied:]
-    before = await _lines(connection, thread, carried.length, length) if carried.length < length else []
-    if before or lines:
-        await insert_rows(connection, number, [*before, *lines], carried, bodies=bodies)
-
-
-async def _lines(connection: psycopg.AsyncConnection, thread: str, start: int, stop: int) -> list[bytes]:
-    """The stored lines from position `start` up to `stop`."""
-    stored = await _stored_lines(connection, thread, start, stop)
-    return [stored[position] for position in range(start, stop) if position in stored]
 
 
 async def lock_thread(
@@ -389,10 +406,30 @@ async def _blocks(
     return [Block(*row) for row in await found.fetchall()]
 
 
-async def _insert(connection: psycopg.AsyncConnection, number: int, blocks: Sequence[Block]) -> None:
-    if blocks:
-        async with connection.cursor() as cursor:
-            await cursor.executemany(_INSERT, [(number, *block) for block in blocks])
+async def _insert(
+    connection: psycopg.AsyncConnection,
+    number: int,
+    blocks: Sequence[Block],
+    lines: Sequence[bytes],
+    carried: Carried | None,
+    *,
+    bodies: bool,
+) -> None:
+    """Insert blocks, with the rows for SQL of their lines.
+
+    Args:
+        connection: In a transaction that holds the thread's lock.
+        number: The thread's number.
+        blocks: The blocks.
+        lines: Their lines.
+        carried: What these rows take from those before; None where those have no rows yet, so that these get none.
+        bodies: Add the events' bodies to the rows, too.
+    """
+    for block in blocks:
+        rows, own, lines = NOT_YET, lines[: block.length], lines[block.length :]
+        if carried is not None:
+            rows = await asyncio.to_thread(log_rows_of, block.position, own, carried, bodies=bodies)
+        await connection.execute(_INSERT, [number, *block, *rows])
 
 
 def _page(thread: str, start: int, blocks: list[Block]) -> list[bytes]:

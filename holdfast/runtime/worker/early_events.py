@@ -25,7 +25,6 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Client
 from temporalio.converter import SerializationContext
-from temporalio.service import RPCError
 from temporalio.worker import Worker, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
 _ALONE = "legacy_query"
@@ -73,10 +72,12 @@ class EarlyEventsGuard(WorkflowRunner):
         if self._worker is None or self._loop is None:
             return
         if get_ident() != self._thread:  # in the SDK's debug mode, it is the loop's own
-            brought = asyncio.run_coroutine_threadsafe(_brought(self._worker.client, run, length), self._loop)
-            with suppress(TimeoutError, RPCError):
-                if brought.result(_PATIENCE):
+            asked = asyncio.run_coroutine_threadsafe(_brought(self._worker.client, run, length), self._loop)
+            # An activation must not raise. Without an answer, for whatever reason, the run is dropped.
+            with suppress(Exception):
+                if asked.result(_PATIENCE):
                     return
+            asked.cancel()
         # The SDK has no public way. It drops the run when the activation under way is completed, before its next task.
         ref = self._worker._bridge_worker._ref
         if ref is not None:

@@ -50,11 +50,11 @@ CATCH_UP = 2_000
 _BEHIND = """
     SELECT DISTINCT threads.id, threads.thread
     FROM holdfast.threads JOIN holdfast.events ON events.thread = threads.id
-    WHERE log_rows IS NULL ORDER BY threads.id
+    WHERE carried IS NULL ORDER BY threads.id
 """
 """The threads with blocks without rows for SQL: always their last ones."""
 _WITHOUT_ROWS = """
-    SELECT position, stop, size, at, body FROM holdfast.events WHERE thread = %s AND log_rows IS NULL ORDER BY position
+    SELECT position, stop, size, at, body FROM holdfast.events WHERE thread = %s AND carried IS NULL ORDER BY position
 """
 _CARRIED_BEFORE = """
     SELECT carried FROM holdfast.events WHERE thread = %s AND position < %s ORDER BY position DESC LIMIT 1

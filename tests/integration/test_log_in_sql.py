@@ -17,8 +17,9 @@ from holdfast.log.event_log import event_line
 from holdfast.run.commands import Call
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.runtime.stores.log_rows import TEXT_CHARS, Carried, fit, rows_of
+from holdfast.runtime.stores.missing_rows import fill_rows
 from holdfast.runtime.stores.pool import migrate, open_database, open_pool, schema_of
-from holdfast.runtime.stores.threads import PostgresThreads, fill_rows
+from holdfast.runtime.stores.threads import PostgresThreads
 from tests.unit.runs import calls, loaded_thread, says
 
 FORGET_ROWS = "UPDATE holdfast.events SET log_rows = NULL, carried = NULL, origins = NULL"
@@ -131,7 +132,7 @@ async def test_rows_follow_the_record_through_retries_resets_and_older_releases(
 
 @pytest.mark.parametrize("recorded", ["the same", "other", "none"])
 async def test_a_fork_has_the_rows_that_its_lines_give(url: str, recorded: str) -> None:
-    """Copied inside the database, or from its lines where its original has taken another course or is not there."""
+    """Also where its original has taken another course or is not there."""
     original = loaded_thread()
     original.reply(calls("look", "pay"))
     original.finish(1, "seen")
@@ -178,6 +179,41 @@ async def test_nothing_in_an_event_keeps_it_out_of_the_record(url: str, line: by
         assert await threads.read("t") == [line]
         async with pool.connection() as connection:
             assert len(await (await connection.execute("SELECT * FROM holdfast.log")).fetchall()) == 1
+
+
+@pytest.mark.parametrize("altered", ["[]", '"x"', '{"step": "many"}', '{"tools": [1]}', '{"requests": {"1": []}}'])
+async def test_what_somebody_altered_beside_a_block_keeps_no_event_out_of_the_record(url: str, altered: str) -> None:
+    """Rows for SQL are a copy: they may become wrong, but stop no append."""
+    await migrate(url)
+    lines = a_run()
+    async with open_pool(url, size=2) as pool:
+        threads = PostgresThreads(pool)
+        await threads.append("t", 0, lines[:9])
+        async with pool.connection() as connection:
+            await connection.execute("UPDATE holdfast.events SET carried = %s", [altered])
+        await threads.append("t", 9, lines[9:])
+        assert await threads.read("t") == lines
+        async with pool.connection() as connection:
+            found = await connection.execute("SELECT position FROM holdfast.log ORDER BY position")
+            assert [position for (position,) in await found.fetchall()] == list(range(len(lines)))
+
+
+async def test_a_thread_that_lacks_many_rows_is_filled_by_migrate_alone(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append does not take long because of an older release; the rows stay without a gap."""
+    await migrate(url)
+    lines = a_run()
+    monkeypatch.setattr("holdfast.runtime.stores.threads.CATCH_UP", 5)
+    async with open_pool(url, size=2) as pool:
+        threads = PostgresThreads(pool)
+        await threads.append("t", 0, lines[:6])
+        async with pool.connection() as connection:
+            await connection.execute(FORGET_ROWS)
+        await threads.append("t", 6, lines[6:])
+        async with pool.connection() as connection:
+            assert not await (await connection.execute("SELECT * FROM holdfast.log")).fetchall()
+    assert await fill_rows(url) == len(lines)
 
 
 def test_long_texts_are_cut() -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import psycopg
 
 from holdfast.errors import StackError
+from holdfast.runtime.stores.missing_rows import fill_rows
 from holdfast.runtime.stores.pool import migrate, schema_of
-from holdfast.runtime.stores.threads import fill_rows
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from holdfast.errors import ThreadForgotten
 from holdfast.log.tombstones import Tombstone, remains_of, tombstone
 from holdfast.runtime.stores.blocks import Block, unpack
 from holdfast.runtime.stores.prune import remove_artifacts
-from holdfast.runtime.stores.threads import list_asides
+from holdfast.runtime.stores.thread_rows import list_asides
 
 _BLOCKS = "SELECT position, stop, size, at, body FROM holdfast.events WHERE thread = %s ORDER BY position"
 _SHARED = """

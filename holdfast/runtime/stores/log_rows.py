@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 import structlog
 from psycopg.types.json import Jsonb
+from pydantic import TypeAdapter, ValidationError
 
 TEXT_CHARS = 4_000
 """The most characters of a text in a body; the record has all of them."""
@@ -47,6 +48,22 @@ class Carried:
     """Number of a call that has not ended → its tool."""
     requests: dict[str, tuple[int | None, str | None]] = field(default_factory=dict)
     """Id of a request about such a call → its number and tool."""
+
+
+_CARRIED = TypeAdapter(Carried)
+
+
+def carried_from(value: Any) -> Carried | None:
+    """Read what a block's row carries on; None where it has no rows yet.
+
+    What somebody has altered there carries on nothing: it must not keep events out of the record.
+    """
+    if value is None:
+        return None
+    try:
+        return _CARRIED.validate_python(value)
+    except ValidationError:
+        return Carried()
 
 
 class LogRows(NamedTuple):

@@ -11,7 +11,7 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast.base.models import Frozen
 from holdfast.log.event_log import LATE, has_ended
 from holdfast.runtime.stores.blocks import EPOCH, Block, events_reversed
-from holdfast.runtime.stores.threads import list_asides
+from holdfast.runtime.stores.thread_rows import list_asides
 from holdfast.stores import origin_of
 
 _LAST_BLOCKS = """

@@ -5,22 +5,20 @@ threads. A lock on the thread's row serialises appends to one thread, so that it
 """
 
 import asyncio
-import itertools
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from functools import partial
-from typing import Literal
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.base.lines import PAGE_BYTES
-from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable, ThreadForgotten
+from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
 from holdfast.runtime.stores.blocks import Block, pack, pack_like, unpack
 from holdfast.runtime.stores.forked import original_of
-from holdfast.runtime.stores.log_rows import NOT_YET, Carried, log_rows_of, with_bodies
+from holdfast.runtime.stores.log_rows import NOT_YET, Carried, carried_from, log_rows_of, with_bodies
+from holdfast.runtime.stores.missing_rows import add_missing_rows, carried_before
+from holdfast.runtime.stores.thread_rows import forgotten, list_asides, lock_thread, new_aside, refuse_forgotten
 from holdfast.runtime.stores.unavailable import retried_by_temporal
-from holdfast.stores import aside_id, origin_of
 
 _PAGE_BLOCKS = 2000
 """The most blocks read to fill a page."""
@@ -45,23 +43,9 @@ _BLOCKS = """
 """
 
 CATCH_UP = 2_000
-"""The most events for which one append adds the rows for SQL that an older release did not write."""
+"""The most events for which one append adds the rows for SQL that an older release did not write; `holdfast migrate`
+adds them all."""
 
-_BEHIND = """
-    SELECT DISTINCT threads.id, threads.thread
-    FROM holdfast.threads JOIN holdfast.events ON events.thread = threads.id
-    WHERE carried IS NULL ORDER BY threads.id
-"""
-"""The threads with blocks without rows for SQL: always their last ones."""
-_WITHOUT_ROWS = """
-    SELECT position, stop, size, at, body FROM holdfast.events WHERE thread = %s AND carried IS NULL ORDER BY position
-"""
-_CARRIED_BEFORE = """
-    SELECT carried FROM holdfast.events WHERE thread = %s AND position < %s ORDER BY position DESC LIMIT 1
-"""
-_SET_ROWS = """
-    UPDATE holdfast.events SET log_rows = %s, carried = %s, origins = %s WHERE thread = %s AND position = %s
-"""
 _INSERT = """
     INSERT INTO holdfast.events (thread, position, stop, size, at, body, log_rows, carried, origins)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
@@ -110,7 +94,7 @@ class PostgresThreads:
             async with self._pool.connection() as connection:
                 blocks = await _blocks(connection, thread, start, most=_PAGE_BLOCKS, size=PAGE_BYTES)
                 if not blocks:
-                    await _refuse_forgotten(connection, thread)
+                    await refuse_forgotten(connection, thread)
         return await asyncio.to_thread(_page, thread, start, blocks) if blocks else []
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
@@ -135,61 +119,8 @@ class PostgresThreads:
             async with self._pool.connection() as connection:
                 length = await _length(connection, thread)
                 if not length:
-                    await _refuse_forgotten(connection, thread)
+                    await refuse_forgotten(connection, thread)
                 return length
-
-
-async def fill_rows(url: str) -> int:
-    """Add the rows for SQL that an older release did not write, thread by thread; return how many.
-
-    Workers may append meanwhile.
-
-    Args:
-        url: A migrated database.
-    """
-    count = 0
-    async with await psycopg.AsyncConnection.connect(url, connect_timeout=5, autocommit=True) as connection:
-        behind = await (await connection.execute(_BEHIND)).fetchall()
-        for number, thread in behind:
-            count += await with_bodies(thread, partial(_fill, connection, number, thread))
-    return count
-
-
-async def _fill(connection: psycopg.AsyncConnection, number: int, thread: str, bodies: bool) -> int:
-    """Add the rows for SQL of a thread's blocks that have none; return how many."""
-    async with connection.transaction():
-        await lock_thread(connection, thread, lock="NO KEY UPDATE")
-        found = await connection.execute(_WITHOUT_ROWS, [number], binary=True)
-        blocks = [Block(*row) for row in await found.fetchall()]
-        if blocks:
-            await _set_rows(connection, number, blocks, bodies=bodies)
-        return sum(block.length for block in blocks)
-
-
-async def _set_rows(
-    connection: psycopg.AsyncConnection, number: int, blocks: Sequence[Block], *, bodies: bool
-) -> Carried:
-    """Add the rows for SQL of blocks that have none, and return what the next block takes over.
-
-    A damaged block gets none, and keeps no other from its rows: `verify` finds it.
-    """
-    carried = await _carried_before(connection, number, blocks[0].position) or Carried()
-    for block in blocks:
-        try:
-            lines = await asyncio.to_thread(unpack, block)
-        except ValueError:
-            lines = []
-        rows = await asyncio.to_thread(log_rows_of, block.position, lines, carried, bodies=bodies)
-        await connection.execute(_SET_ROWS, [*rows, number, block.position])
-    return carried
-
-
-async def _carried_before(connection: psycopg.AsyncConnection, number: int, position: int) -> Carried | None:
-    """What the rows for SQL of the block at a position take over; None where those before it have no rows yet."""
-    before = await (await connection.execute(_CARRIED_BEFORE, [number, position])).fetchone()
-    if before is None:
-        return Carried()
-    return Carried(**before[0]) if before[0] else None
 
 
 async def _append(
@@ -222,10 +153,7 @@ async def _append(
             await _compare(connection, thread, start, lines[:stored])
             blocks = await asyncio.to_thread(pack, length, lines[stored:]) if lines[stored:] else []
         if blocks and carried is None:
-            found = await connection.execute(_WITHOUT_ROWS, [number], binary=True)
-            behind = [Block(*row) for row in await found.fetchall()]
-            if length - behind[0].position <= CATCH_UP:  # else `holdfast migrate` adds them all
-                carried = await _set_rows(connection, number, behind, bodies=bodies)
+            _, carried = await add_missing_rows(connection, number, bodies=bodies, most=CATCH_UP)
         await _insert(connection, number, blocks, lines[stored:], carried, bodies=bodies)
 
 
@@ -240,7 +168,7 @@ async def _set_aside(
         while differs < start + len(lines) and stored.get(differs) == lines[differs - start]:
             differs += 1
         cut = [block for block in await _blocks(connection, thread, differs, differs) if block.stop > differs]
-        aside, branch = await _new_aside(connection, thread)
+        aside, branch = await new_aside(connection, thread)
         await connection.execute(
             "INSERT INTO holdfast.events (thread, position, stop, size, at, body, log_rows, carried, origins) "
             "SELECT %s, position, stop, size, at, body, log_rows, carried, origins FROM holdfast.events "
@@ -253,7 +181,7 @@ async def _set_aside(
         )
         for block in cut:  # the update moved all of it, but the thread needs its beginning, too
             stays = [line for position, line in _numbered(thread, block) if position < differs]
-            carried = await _carried_before(connection, number, block.position)
+            carried = await carried_before(connection, number, block.position)
             if stays:
                 await _insert(connection, number, pack(block.position, stays), stays, carried, bodies=bodies)
         await connection.execute(
@@ -284,76 +212,13 @@ async def _lock_to_append(
         stands = await connection.execute(_STANDS, [thread])  # a statement of its own: it sees what the lock waited for
         row, stood = await locked.fetchone(), await stands.fetchone()
         if row and row[1] is not None:
-            raise _forgotten(thread, row[1])
+            raise forgotten(thread, row[1])
         if row and stood:
-            return int(row[0]), int(stood[0]), Carried(**stood[1]) if stood[1] else None
+            return int(row[0]), int(stood[0]), carried_from(stood[1])
         if row:
             return int(row[0]), 0, Carried()
         if start:
             return 0, 0, Carried()
-
-
-async def lock_thread(
-    connection: psycopg.AsyncConnection, thread: str, *, lock: Literal["NO KEY UPDATE", "KEY SHARE"]
-) -> int:
-    """Lock a thread's row until the transaction ends, inserting it if it is new, and return its number.
-
-    Args:
-        connection: In a transaction.
-        thread: The thread's id.
-        lock: `NO KEY UPDATE` to exclude other appends, `KEY SHARE` to exclude pruning.
-
-    Raises:
-        ThreadForgotten: Its content was removed, and nothing may be added.
-    """
-    while True:
-        query = f"SELECT id, forgotten_at FROM holdfast.threads WHERE thread = %s FOR {lock}"  # noqa: S608  # constants
-        found = await connection.execute(query, [thread])
-        if row := await found.fetchone():
-            if row[1] is not None:
-                raise _forgotten(thread, row[1])
-            return int(row[0])
-        # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind on every append.
-        inserted = await connection.execute(
-            "INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING RETURNING id", [thread]
-        )
-        if row := await inserted.fetchone():
-            return int(row[0])  # nobody else sees the row before the transaction ends
-
-
-async def _refuse_forgotten(connection: psycopg.AsyncConnection, thread: str) -> None:
-    """Raise `ThreadForgotten` for a thread whose content was removed."""
-    found = await connection.execute("SELECT forgotten_at FROM holdfast.threads WHERE thread = %s", [thread])
-    row = await found.fetchone()
-    if row and row[0] is not None:
-        raise _forgotten(thread, row[0])
-
-
-def _forgotten(thread: str, at: datetime) -> ThreadForgotten:
-    return ThreadForgotten(
-        f"thread {thread!r} was forgotten on {at.astimezone(UTC):%Y-%m-%d at %H:%M} UTC: its content was removed, and "
-        "the digests of its events remain. `verify` says who did so. It cannot be continued: use another id."
-    )
-
-
-async def list_asides(connection: psycopg.AsyncConnection, thread: str) -> list[tuple[int, str]]:
-    """Number and id of the logs set aside from a thread, the oldest first."""
-    rows = await connection.execute(
-        "SELECT id, thread FROM holdfast.threads WHERE starts_with(thread, %s) ORDER BY id", [f"{thread}~"]
-    )
-    return [(int(number), aside) for number, aside in await rows.fetchall() if origin_of(aside) == thread]
-
-
-async def _new_aside(connection: psycopg.AsyncConnection, thread: str) -> tuple[str, int]:
-    """Insert a new thread for a log set aside. An existing thread is never reused."""
-    for count in itertools.count(1):
-        inserted = await connection.execute(
-            "INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING RETURNING id",
-            [aside_id(thread, count)],
-        )
-        if row := await inserted.fetchone():
-            return aside_id(thread, count), int(row[0])
-    raise AssertionError("unreachable: the count has no end")
 
 
 async def _length(connection: psycopg.AsyncConnection, thread: str) -> int:

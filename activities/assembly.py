@@ -10,17 +10,19 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
 
-from holdfast.activities.archive import Record
+from holdfast.activities.archive import Archive
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
 from holdfast.activities.call_llm import LLM
 from holdfast.activities.call_tool import Tools
 from holdfast.activities.children import Children
 from holdfast.activities.load_agent import Agents
+from holdfast.activities.load_thread import Threads
 from holdfast.activities.loop_iteration import Loops
 from holdfast.activities.loop_record import LoopRecord
 from holdfast.activities.middleware import Around
 from holdfast.activities.notify import Notifier
 from holdfast.activities.orders import Chains, CheckedOrders
+from holdfast.activities.record import Record
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
@@ -103,16 +105,8 @@ def build_worker(
     transcripts = TranscriptCache(threads, adapter, handover=handover)
     around = Around([resources[each] if isinstance(each, type) else each for each in catalog.middleware])
     chains = Chains()
-    record = Record(
-        threads,
-        ledger,
-        artifacts,
-        chains=chains,
-        forget=transcripts.forget,
-        keep=transcripts.keep,
-        seal=seal,
-        handover=handover,
-    )
+    record = Record(threads, artifacts, chains=chains, seal=seal)
+    archive = Archive(record, ledger, forget=transcripts.forget, handover=handover)
     loop_record = LoopRecord(record, threads)
     loops = Loops(catalog, loop_record, default_llm=default_llm, notify=bool(notifier.receivers))
     agents = Agents(
@@ -129,13 +123,13 @@ def build_worker(
     )
     children = Children(threads)
     activities: list[Callable[..., Any]] = [
-        record.load_thread,
-        record.load_effects,
+        Threads(record, keep=transcripts.keep).load_thread,
+        archive.load_effects,
         agents.load_agent,
         LLM(llm, adapter, catalog, transcripts, artifacts, secrets, around).call_llm,
         Tools(catalog, ledger, chains, transcripts, artifacts, secrets, resources, around).call_tool,
         notifier.notify,
-        record.archive,
+        archive.archive,
         children.start_children,
         children.look_at_children,
         children.end_children,

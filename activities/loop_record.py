@@ -7,9 +7,9 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from holdfast.activities.archive import Record, require_own_id
 from holdfast.activities.calling_run import calling_thread, converter_of
 from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.record import Record, require_own_id
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
 from holdfast.budget.tree import TreeCost

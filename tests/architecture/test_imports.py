@@ -100,11 +100,12 @@ def test_loading_the_workflows_loads_no_io_library() -> None:
 
 def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature() -> None:
     """The activities' names, requests and answers are those of the table, no more and no fewer."""
-    from holdfast.activities.archive import Record
+    from holdfast.activities.archive import Archive
     from holdfast.activities.call_llm import LLM
     from holdfast.activities.call_tool import Tools
     from holdfast.activities.children import Children
     from holdfast.activities.load_agent import Agents
+    from holdfast.activities.load_thread import Threads
     from holdfast.activities.loop_iteration import Loops
     from holdfast.activities.loop_record import LoopRecord
     from holdfast.activities.notify import Notifier
@@ -113,7 +114,7 @@ def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature
     table = {activity.name: activity for activity in activities}
     implementations: dict[str, Any] = {
         function.__temporal_activity_definition.name: function
-        for implemented in (Record, LLM, Tools, Agents, Loops, LoopRecord, Notifier, Children)
+        for implemented in (Archive, Threads, LLM, Tools, Agents, Loops, LoopRecord, Notifier, Children)
         for function in vars(implemented).values()
         if hasattr(function, "__temporal_activity_definition")
     }

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -79,33 +78,30 @@ async def closed(pair: Pair) -> bool:
     ids=["nothing", "half a header", "half a body"],
 )
 async def test_a_thousand_unfinished_requests_block_nobody(url: str, start: bytes) -> None:
-    """While 1,000 connections send nothing more, a caller with a token gets every answer quickly."""
-    async with half_open(url, 1_000, start):
-        began = time.monotonic()
+    """While 1,000 connections send nothing more, a caller with a token gets every answer."""
+    async with half_open(url, 1_000, start), asyncio.timeout(PATIENCE):
         assert await answers(url, "/threads/nobody-knows-this") == [404] * 20
-        assert time.monotonic() - began < 20
 
 
 async def test_slow_headers_time_out(url: str) -> None:
     """Sending a byte now and then does not extend the time, nor on a connection that had an answer before."""
 
-    async def lasts(pair: Pair) -> float:
-        began = time.monotonic()
+    async def send_slowly(pair: Pair) -> None:
         with suppress(ConnectionError):
-            while not pair[0].at_eof() and time.monotonic() - began < 3 * HEADER_SECONDS:
+            while not pair[0].at_eof():
                 pair[1].write(b"X-Header: x\r\n")
                 await pair[1].drain()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(pair[0].read(10_000), 0.3)
+                    await asyncio.wait_for(pair[0].read(10_000), HEADER_SECONDS / 16)
         pair[1].close()
-        return time.monotonic() - began
 
     fresh, used = await connect(url), await connect(url)
     used[1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
     assert (await used[0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
     for pair in (fresh, used):
         pair[1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n")
-    assert max(await asyncio.gather(lasts(fresh), lasts(used))) < 2 * HEADER_SECONDS
+    async with asyncio.timeout(PATIENCE):  # both are closed
+        await asyncio.gather(send_slowly(fresh), send_slowly(used))
 
 
 @pytest.mark.parametrize("path", ["/threads/x/decisions", "/threads", "/codec/decode", "/nothing", "/slack/actions"])

@@ -1,14 +1,18 @@
-"""Drops a run from the worker's cache when a query has shown it events before their workflow task.
+"""Drops a run from the worker's cache when a query has shown it events too early.
 
-To answer a query that waited for a worker, the SDK replays the history that there is by then, events included that no
-workflow task has brought yet. The run sees them at the time of an earlier task, completed or failed. When their task
-comes, the SDK delivers nothing again: it completes the task with the commands that the run made early, without asking
-it. A replay has these events at their own time, so digests and timers differ, and with an update among them the order
-of commands, too: the history of such a run can be neither replayed nor read.
+A query may reach a worker that does not have the run in its cache. The SDK then replays the whole history, including
+what has arrived since the last workflow task: a signal, say. That belongs to the next workflow task and its time, but
+the run sees it now, at the time of the last one. When the next task comes, the SDK takes the signal for delivered, and
+completes the task with the commands that the run made early. A replay delivers the signal at its own time, so digests
+and timers differ, and with an update the order of commands, too: the history can be neither replayed nor read.
 
-So a run that has seen events early answers the query and is dropped; the workflow task replays it. It may have seen
-them where it got events at the time of those before, or where it was replayed and then got events that are not part of
-the replay. Temporal's history then says whether a workflow task brought those.
+So such a run answers the query and is dropped, and its next workflow task replays it. There are two signs that it may
+have seen events early:
+
+1. It got events at the same time as those before.
+2. It was replayed, and has since got events that were not part of the replay.
+
+Then Temporal's history says whether a workflow task brought them; if one did, the run stays in the cache.
 """
 
 import asyncio

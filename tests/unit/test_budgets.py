@@ -127,6 +127,13 @@ def test_amounts_are_numbers_of_a_sensible_size(wrong: dict[str, Any]) -> None:
         Amounts(**wrong)
 
 
+def test_a_whole_number_may_be_written_as_json_schema_allows() -> None:
+    """`5.0` and `1e3` are integers there; they become the same limits as `5` and `1000`."""
+    read = Amounts.model_validate_json('{"steps": 5.0, "tokens": 1e3, "seconds": 60}')
+    assert read == Amounts(steps=5, tokens=1_000, seconds=60)
+    assert read.words == "steps=5,tokens=1000,seconds=60"
+
+
 def test_amounts_are_read_as_people_write_them() -> None:
     """Each limit once, with the suffixes that people use; what is printed can be read again."""
     amounts = Amounts(**read_amounts("usd=2.50, tokens=100k,steps=7,seconds=1h"))

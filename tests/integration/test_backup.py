@@ -71,6 +71,10 @@ async def test_a_restored_database_has_all_that_the_first_one_had(stack: Stack, 
         for _ in range(2):
             done = await restore(source, other, PostgresArtifacts(other))
             assert (done.threads, done.artifacts) == ({"a", "b", "fork"}, 2)
+            assert await content_of(other) == await content_of(pool)
+            async with other.connection() as connection:  # as one that was killed after the tombstones leaves it
+                await connection.execute("DELETE FROM holdfast.effects")
+        await restore(source, other, PostgresArtifacts(other))
         assert await content_of(other) == await content_of(pool)
         assert len((await PostgresMemories(other).recall("secret", None)).items) == 5
         assert await find_tombstone(other, "gone") == await find_tombstone(pool, "gone")

@@ -113,7 +113,9 @@ async def restore(
     await _restore_events(source, pool, keep, done, forgotten=forgotten)
     report(f"{done.events:,} events of {len(done.threads):,} threads")
     await _restore_tombstones(source, pool)
-    done.effects = await _insert(pool, _EFFECT, (row.model_dump() for row in source.effects()), without=forgotten)
+    # Of a thread that was forgotten before the backup, the ledger's rows remain: an interrupted restore may lack them.
+    rows = (row.model_dump() for row in source.effects())
+    done.effects = await _insert(pool, _EFFECT, rows, without=done.forgotten)
     done.memories = await _insert(pool, _MEMORY, map(_memory, source.memories()), without=forgotten)
     report(f"{done.effects:,} effects, {done.memories:,} memories")
     async for row in _stepwise(source.artifact_rows()):

@@ -46,25 +46,16 @@ def _usd(value: Any) -> Any:
     return Decimal(format(exact.normalize(), "f"))  # after the bounds: written out, 1E+999999 would fill the memory
 
 
-def _whole(value: Any) -> Any:
-    """A number that JSON writes with an empty fraction (`5.0`, `1e6`) is an integer, as JSON Schema has it."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 class Amounts(Frozen):
     """Amounts of what a budget can limit, at least one of them."""
 
-    steps: Annotated[int | None, BeforeValidator(_whole)] = Field(default=None, ge=1, le=_MAXIMA["steps"], strict=True)
+    steps: int | None = Field(default=None, ge=1, le=_MAXIMA["steps"], strict=True)
     """LLM calls whose replies count as steps."""
-    tokens: Annotated[int | None, BeforeValidator(_whole)] = Field(
-        default=None, ge=1, le=_MAXIMA["tokens"], strict=True
-    )
+    tokens: int | None = Field(default=None, ge=1, le=_MAXIMA["tokens"], strict=True)
     """Tokens of requests and replies, those of context compactions included."""
     usd: Annotated[Decimal | int | str | None, BeforeValidator(_usd)] = None
     """US dollars by list prices, with up to nine decimal places: a decimal or its text."""
-    seconds: Annotated[int | None, BeforeValidator(_whole)] = Field(
-        default=None, ge=1, le=_MAXIMA["seconds"] // MICRO, strict=True
-    )
+    seconds: int | None = Field(default=None, ge=1, le=_MAXIMA["seconds"] // MICRO, strict=True)
     """Seconds during which the run is `running`: not while it waits for people, sleeps, is paused or blocked."""
 
     @model_validator(mode="after")

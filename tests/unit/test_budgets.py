@@ -127,13 +127,6 @@ def test_amounts_are_numbers_of_a_sensible_size(wrong: dict[str, Any]) -> None:
         Amounts(**wrong)
 
 
-def test_a_whole_number_may_be_written_as_json_schema_allows() -> None:
-    """`5.0` and `1e3` are integers there; they become the same limits as `5` and `1000`."""
-    read = Amounts.model_validate_json('{"steps": 5.0, "tokens": 1e3, "seconds": 60}')
-    assert read == Amounts(steps=5, tokens=1_000, seconds=60)
-    assert read.words == "steps=5,tokens=1000,seconds=60"
-
-
 def test_amounts_are_read_as_people_write_them() -> None:
     """Each limit once, with the suffixes that people use; what is printed can be read again."""
     amounts = Amounts(**read_amounts("usd=2.50, tokens=100k,steps=7,seconds=1h"))
@@ -678,3 +671,14 @@ def test_the_gateway_takes_the_amounts_that_a_budget_may_have(usd: str, fits: bo
     """The pattern in the description and the budget itself agree: what the one allows, the other does not refuse."""
     with nullcontext() if fits else pytest.raises(ValidationError):
         assert BudgetBody(usd=usd).usd == usd
+
+
+def test_the_gateway_takes_whole_numbers_as_json_schema_has_them() -> None:
+    """`5.0` and `1e3` are integers there; `5.5` and `"5"` are not."""
+    read = BudgetBody.model_validate_json('{"steps": 5.0, "tokens": 1e3, "seconds": 60}')
+    assert (read.steps, read.tokens, read.seconds) == (5, 1_000, 60)
+    for wrong in ('{"steps": 5.5}', '{"steps": "5"}', '{"steps": true}', '{"tokens": 1e300}'):
+        with pytest.raises(ValidationError):
+            BudgetBody.model_validate_json(wrong)
+    described = BudgetBody.model_json_schema()["properties"]["seconds"]["anyOf"][0]
+    assert described == {"type": "integer", "minimum": 1, "maximum": 316_224_000}

@@ -106,14 +106,19 @@ class RefinementBody(Body):
     _of_text = field_validator("text")(not_blank)
 
 
-Steps = Annotated[int, Field(ge=1, le=10**6)]
-Tokens = Annotated[int, Field(ge=1, le=10**12)]
+def _whole(value: object) -> object:
+    """JSON has one type of number: 3.0 is the integer 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Steps = Annotated[int, Field(ge=1, le=10**6), BeforeValidator(_whole)]
+Tokens = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]
 _BELOW_ONE = "|".join(f"0{{{zeros}}}[1-9][0-9]{{0,{8 - zeros}}}" for zeros in range(9))
 """The decimal places of an amount below a dollar: at most nine, and not all of them zero."""
 Usd = Annotated[
     str, Field(pattern=rf"^(?:[1-9][0-9]{{0,5}}(?:\.[0-9]{{1,9}})?|1000000(?:\.0{{1,9}})?|0\.(?:{_BELOW_ONE}))$")
 ]
-Seconds = Annotated[int, Field(ge=1, le=316_224_000)]
+Seconds = Annotated[int, Field(ge=1, le=316_224_000), BeforeValidator(_whole)]
 
 _AT_LEAST_ONE: list[Any] = [
     {"required": [name], "properties": {name: {"type": kind}}}
@@ -189,11 +194,6 @@ class PauseBody(ReasonBody):
 
     seconds: float | None = Field(default=None, ge=1, le=LONGEST_PAUSE, examples=[3_600])
     """For how long; null for until somebody resumes it."""
-
-
-def _whole(value: object) -> object:
-    """JSON has one type of number: 3.0 is the integer 3."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class WakeBody(ReasonBody):

@@ -1,27 +1,29 @@
 """`call_tool`: runs one tool call, following the rules of `holdfast.tools.effects`."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.attempt_failures import recording_failure
+from holdfast.activities.attempt_failures import AttemptNotes
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.guarded_call import Guarded
 from holdfast.activities.handed_on import to_hand_on
 from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.lost_effects import asked
 from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
 from holdfast.activities.orders import Chains
 from holdfast.activities.tool_attempt import Attempt
-from holdfast.activities.tool_outcomes import Outcomes
+from holdfast.activities.tool_outcomes import Ended, Outcomes
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.activities.worker_deaths import Deaths, given_up
 from holdfast.agents.catalog import Catalog
 from holdfast.run.call_words import describe_call
 from holdfast.run.contracts import ToolOutcome, ToolRequest
-from holdfast.run.ledger import EffectLedger
+from holdfast.run.ledger import CallAttempt, ClaimedEffect, EffectLedger
 from holdfast.stores import ArtifactStore
 from holdfast.tools.arguments import ArgumentsInvalid
 from holdfast.tools.decorator import NO_RESOURCES, Tool, ToolContext
@@ -95,8 +97,9 @@ class Tools:
         )
         attempt = Attempt(tool, arguments.values, context, self._resources)
         before = await self._deaths.before(request)
+        notes = AttemptNotes(request, before)
         async with heartbeats(*(to_hand_on(before) if before else ())):
-            with recording_failure(request, before, self._secrets):
+            with notes.recording_failure(self._secrets):
                 if before and before.deaths >= request.max_worker_deaths:
                     outcome = await self._give_up(tool, request, given_up(tool.spec.name, before.deaths))
                 else:
@@ -108,9 +111,10 @@ class Tools:
                         cannot=request.cannot,
                         names_artifacts=request.names_artifacts,
                         causes=request.failures,
+                        settles=request.settles,
                     )
                     reader = RunReader(self._transcripts)
-                    guarded = Guarded(attempt, outcomes, self._around, reader, request)
+                    guarded = Guarded(attempt, outcomes, self._around, reader, request, notes)
                     outcome = await self._execute(guarded, request)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
@@ -125,37 +129,53 @@ class Tools:
         cause: FailureKind | None = "no_response" if request.failures else None
         if tool.spec.effect is Effect.READ:
             return ToolOutcome(status="failed", content=why, cause=cause)
-        if not request.undo:
-            async with self._ledger.claim(await self._effect(request), thread=calling_thread()) as entry:
-                if entry.outcome is not None:
-                    return entry.outcome.model_copy(update={"adopted": True})
-        return ToolOutcome(status="unknown", content=why, cause=cause)
+        async with self._claim(request) as entry:
+            if entry.outcome is not None and not request.undo:
+                return entry.outcome.model_copy(update={"adopted": True})
+            return await self._unknown(tool, request, entry, Ended("unknown", why, cause=cause))
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """The outcome of arguments that this worker's tool rejects. An earlier attempt may have run elsewhere."""
         why = self._secrets.redact(why)
         if tool.spec.effect is not Effect.READ:
-            async with self._ledger.claim(await self._effect(request), thread=calling_thread()) as entry:
+            async with self._claim(request) as entry:
                 if entry.outcome is not None:
                     return entry.outcome.model_copy(update={"adopted": True})
                 if entry.started_before:
                     reason = f"an earlier attempt of {tool.spec.name} was interrupted, and on this worker {why}"
-                    return ToolOutcome(status="unknown", content=reason)
+                    return await self._unknown(tool, request, entry, Ended("unknown", reason))
         return ToolOutcome(status="invalid", content=f"Not called: {why}")
 
     async def _execute(self, call: Guarded, request: ToolRequest) -> ToolOutcome:
         if call.attempt.tool.spec.effect is Effect.READ:
             return await call.read()
-        if request.undo and not request.settle:
-            return await call.undo()
-        thread = call.attempt.context.thread
-        async with self._ledger.claim(await self._effect(request), thread=thread, start=not request.settle) as entry:
+        undoes = request.undo and not request.settle
+        # In a later epoch, a request of an earlier one may still arrive: `Guarded` says when the effect starts.
+        start = not request.settle and not undoes and not request.epoch
+        async with self._claim(request, start=start) as entry:
+            if undoes:
+                return await call.undo(entry)
             if entry.outcome is not None:
                 return entry.outcome.model_copy(update={"adopted": True})
             outcome = await (call.settle(entry) if request.settle else call.run_once(entry))
-            if outcome.status not in ("unknown", "cancelled"):
-                await entry.finish(outcome)
-            return outcome
+            if outcome.status in ("unknown", "cancelled"):
+                return outcome
+            recorded = await entry.finish(outcome)
+            return outcome if recorded == outcome else recorded.model_copy(update={"adopted": True})
+
+    @asynccontextmanager
+    async def _claim(self, request: ToolRequest, *, start: bool = False) -> AsyncIterator[ClaimedEffect]:
+        """Hold the claim on the effect of a call during the block."""
+        info, effect = activity.info(), await self._effect(request)
+        attempt = CallAttempt(f"{info.workflow_run_id}/{info.activity_id}", info.attempt)
+        async with self._ledger.claim(effect, thread=calling_thread(), start=start, attempt=attempt) as entry:
+            yield entry
+
+    async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, ended: Ended) -> ToolOutcome:
+        """The outcome of an effect that a person is asked about."""
+        ended = await asked(ended, entry, tool.spec)
+        settles_in = ended.settles_in if request.settles else None
+        return ToolOutcome(status="unknown", content=ended.content, cause=ended.cause, settles_in=settles_in)
 
     async def _effect(self, request: ToolRequest) -> PastEffect:
         """The effect of a call, as the ledger identifies it."""

@@ -10,6 +10,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from holdfast.activities.attempt_failures import AttemptNotes
+from holdfast.activities.lost_effects import LostEffect, asked
 from holdfast.activities.middleware import Around, RunReader
 from holdfast.activities.tool_attempt import Attempt
 from holdfast.activities.tool_outcomes import Ended, Outcomes
@@ -30,61 +32,75 @@ class Guarded:
     around: Around
     reader: RunReader
     request: ToolRequest
+    notes: AttemptNotes
 
     async def read(self) -> ToolOutcome:
         """Make a call without an effect."""
         ended, _ = await self._through(self.attempt.run, "run")
         return await self.outcomes.record(ended)
 
-    async def undo(self) -> ToolOutcome:
-        """Undo the effect."""
+    async def undo(self, entry: ClaimedEffect) -> ToolOutcome:
+        """Undo the effect, when nothing of it can arrive any more."""
+        await self._lost(entry).settled()
         ended, _ = await self._through(self.attempt.undo, "undo")
         return await self.outcomes.record(ended)
 
     async def run_once(self, entry: ClaimedEffect) -> ToolOutcome:
         """Run an effect unless an earlier attempt ran it, or may have."""
+        lost, later = self._lost(entry), entry.started_before or self.request.epoch > 0
 
         async def make() -> Ended:
-            if entry.started_before and (earlier := await self.attempt.earlier()):
-                return earlier
-            ended = await self.attempt.run()
-            if ended.status == "unknown" and self.attempt.can_be_checked:
-                # The function exceeded its limit and was stopped, so the tool's check can determine the outcome.
-                return await self.attempt.earlier() or replace(ended, status="failed")
-            return ended
+            if later:
+                earlier = await lost.earlier()
+                if earlier is None or not entry.started_before:  # adopted, it is an effect of this epoch
+                    await entry.start()
+                if earlier:
+                    return earlier
+            ended = await self.attempt.run(entry)
+            return await lost.ended_in_doubt(ended) if ended.doubt else ended
 
         ended, made = await self._through(make, "run")
-        if not made and entry.started_before:
-            ended = await self._refused_later(ended)
+        if not made and later:
+            ended = await self._refused_later(ended, lost)
+        elif made and ended.status == "unknown" and ended.settles_in is None:  # middleware has cancelled it
+            ended = await asked(ended, entry, self.attempt.tool.spec)
         return await self.outcomes.record(ended)
 
     async def settle(self, entry: ClaimedEffect) -> ToolOutcome:
         """Determine the outcome of an effect whose run was closed from outside, without running it."""
-        if not entry.started_before:
+        lost = self._lost(entry)
+        if not entry.started_before and not lost.said_absent:
             return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} It had not begun.")
         unknown = Ended("unknown", f"{CLOSED_EARLY} {OUTCOME_UNKNOWN}")
 
         async def make() -> Ended:
-            if second_attempt(self.attempt.tool.spec.effect) != "check":
-                return unknown
-            absent = Ended("cancelled", f"{CLOSED_EARLY} Its check says that it did not happen.")
-            return await self.attempt.earlier() or absent
+            if second_attempt(self.attempt.tool.spec.effect) == "run" or not (lost.said_absent or self._has_check):
+                return await asked(unknown, entry, self.attempt.tool.spec)
+            why = "Its check says that it did not happen." if self._has_check else "It had not begun again."
+            return await lost.earlier() or Ended("cancelled", f"{CLOSED_EARLY} {why}")
 
         ended, made = await self._through(make, "settle")
         return await self.outcomes.record(ended if made else unknown)
 
-    async def _refused_later(self, refused: Ended) -> Ended:
+    @property
+    def _has_check(self) -> bool:
+        return second_attempt(self.attempt.tool.spec.effect) == "check"
+
+    def _lost(self, entry: ClaimedEffect) -> LostEffect:
+        return LostEffect(self.attempt, entry, self.outcomes, self.notes, self.request.epoch)
+
+    async def _refused_later(self, refused: Ended, lost: LostEffect) -> Ended:
         """Find out what an earlier attempt has done, of a call that middleware does not let happen now."""
-        name, why = self.attempt.tool.spec.name, text_of(refused.content)
-        if second_attempt(self.attempt.tool.spec.effect) == "check":
-            earlier = await self.attempt.earlier()
-            if earlier is None:
+        spec, why = self.attempt.tool.spec, text_of(refused.content)
+        if self._has_check or lost.said_absent:
+            earlier = await lost.earlier()
+            if earlier is None or earlier.status == "failed":
                 return refused
             if earlier.status == "ok":
-                return replace(
-                    earlier, content=f"an earlier attempt of {name} took effect; its result is hidden: {why}"
-                )
-        return Ended("unknown", f"an earlier attempt of {name} was interrupted, and this one was refused: {why}")
+                hidden = f"an earlier attempt of {spec.name} took effect; its result is hidden: {why}"
+                return replace(earlier, content=hidden)
+        reason = f"an earlier attempt of {spec.name} was interrupted, and this one was refused: {why}"
+        return await asked(Ended("unknown", reason), lost.entry, spec)
 
     async def _through(self, make: Callable[[], Awaitable[Ended]], work: ToolWork) -> tuple[Ended, bool]:
         """Make a call through the middleware; return how it ended, and whether it was made."""

@@ -1,22 +1,25 @@
 """One attempt at a tool call: it runs the tool's function, its check or its undo, which may raise anything."""
 
+import functools
 import inspect
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 
 from holdfast.activities.blocked_loop import loop_watch
 from holdfast.activities.tool_functions import TimedOut, call_function, raise_if_stopped
 from holdfast.activities.tool_outcomes import Ended, returned
+from holdfast.run.ledger import ClaimedEffect
 from holdfast.tools.cannot import Cannot
-from holdfast.tools.decorator import Absent, Found, Tool, ToolContext, Unknown, bind
-from holdfast.tools.effects import Effect, second_attempt
+from holdfast.tools.decorator import Absent, Found, Labelled, Tool, ToolContext, Unknown, bind
+from holdfast.tools.effects import Effect
 from holdfast.tools.failures import kind_of
+from holdfast.tools.not_done import says_not_done
 from holdfast.tools.results import error_text
 
 log = structlog.get_logger(__name__)
@@ -33,45 +36,73 @@ class Attempt:
     resources: Mapping[Any, Any]
     """By type."""
 
-    @property
-    def can_be_checked(self) -> bool:
-        """Whether the tool's check can determine what a function that was stopped has done."""
-        return self.tool.check is not None and inspect.iscoroutinefunction(self.tool.function)
+    async def run(self, entry: ClaimedEffect | None = None) -> Ended:
+        """Run the tool. What it raises becomes a result for the LLM, or a doubt whether its effect has happened.
 
-    async def run(self) -> Ended:
-        """Run the tool. What it raises becomes a result for the LLM."""
+        Args:
+            entry: The claim on the effect; None for a read, and for a call that undoes an effect.
+
+        Raises:
+            Exception: The claim is lost; nothing has run.
+        """
         tool, context = self.tool, self.context
-        started = time.monotonic()
-
-        def duration_ms() -> int:
-            return round((time.monotonic() - started) * 1000)
-
         blocked = loop_watch().blocked if tool.spec.effect is Effect.READ else {}
         if context.key in blocked:  # an earlier attempt did
             return Ended("failed", blocked[context.key])
         try:
-            value = await self._call(tool.function)
+            given = self._bound(tool.function)
+        except Exception as error:  # nothing of the tool has run
+            return Ended("failed", error_text(error), cause=kind_of(error))
+        started, ended = time.monotonic(), None
+        while ended is None:
+            if entry:
+                await entry.confirm()
+            ended = await self._made(given, entry)
+        if context.key in blocked:
+            # Its result would hide what stopped every run on this worker. An effect has happened: it has its result.
+            ended = Ended("failed", blocked[context.key])
+        return replace(ended, duration_ms=round((time.monotonic() - started) * 1000))
+
+    async def _made(self, given: dict[str, Any], entry: ClaimedEffect | None) -> Ended | None:
+        """Call the function; return how that ended, or None if it has to wait until the claim is confirmed again."""
+        tool, spec = self.tool, self.tool.spec
+        reads, stopped = spec.effect is Effect.READ, inspect.iscoroutinefunction(tool.function)
+        function = tool.function if stopped or entry is None else _while_fresh(tool.function, entry)
+        try:
+            value = await self._call(function, given)
+        except _NotFresh:
+            return None
         except TimedOut:
             # A thread cannot be stopped, and an effect may be half done: then the outcome is unknown.
-            still = "" if inspect.iscoroutinefunction(tool.function) else "; it may still be running"
-            content = f"{tool.spec.name} took longer than {tool.spec.timeout:g} s and was abandoned{still}"
-            status: Literal["failed", "unknown"] = "failed" if tool.spec.effect is Effect.READ else "unknown"
-            return Ended(status, content, duration_ms=duration_ms(), cause="timeout")
+            still = "" if stopped else "; it may still be running"
+            content = f"{spec.name} took longer than {spec.timeout:g} s and was abandoned{still}"
+            if reads:
+                return Ended("failed", content, cause="timeout")
+            return Ended("unknown", content, cause="timeout", doubt="stopped" if stopped else "running")
         except BaseException as error:  # also sys.exit: it would end the worker, and each one that retries the call
             raise_if_stopped(error)
             # Not exc_info: the log's own traceback asks the error for its message, which may raise anything.
             trace = "".join(traceback.format_exception(error))
-            log.info("tool_failed", key=context.key, tool=tool.spec.name, exception=trace)
-            return Ended("failed", error_text(error), duration_ms=duration_ms(), cause=kind_of(error))
-        if context.key in blocked:
-            # Its result would hide what stopped every run on this worker. An effect has happened: it has its result.
-            return Ended("failed", blocked[context.key], duration_ms=duration_ms())
+            log.info("tool_failed", key=self.context.key, tool=spec.name, exception=trace)
+            if reads or says_not_done(error, tool.not_done_on):
+                return Ended("failed", error_text(error), cause=kind_of(error))
+            return Ended("unknown", error_text(error), cause=kind_of(error), doubt="raised")
+        return await self._returned(value)
+
+    async def _returned(self, value: Any) -> Ended:
+        spec, reads = self.tool.spec, self.tool.spec.effect is Effect.READ
         if isinstance(value, Cannot):
             until = value.ends_at(datetime.now(UTC))
-            ended = Ended("cannot", value.reason, scope=value.scope, until=until)
-        else:
-            ended = await returned(tool.spec, value)
-        return replace(ended, duration_ms=duration_ms())
+            return Ended("cannot", value.reason, scope=value.scope, until=until)
+        match value.result if isinstance(value, Labelled) else value:
+            case Unknown() as unknown:
+                reason = _reason(unknown) or f"{spec.name} could not find out what its outcome is"
+                return Ended("failed", reason) if reads else Ended("unknown", reason, doubt="returned")
+            case Absent() if not reads:
+                return Ended("failed", f"{spec.name} reports that it did not happen")
+            case Found(result=result) if not reads:
+                return replace(await returned(spec, result), adopted=True)
+        return await returned(spec, value)
 
     async def undo(self) -> Ended:
         """Undo the effect. An earlier attempt may have done so already: an undo is safe to run again."""
@@ -79,18 +110,8 @@ class Attempt:
             return Ended("failed", f"this worker's {self.tool.spec.name} cannot undo its effect")
         return await replace(self, tool=replace(self.tool, function=self.tool.undo)).run()
 
-    async def earlier(self) -> Ended | None:
-        """Determine the outcome of an effect that was started and not finished; None if it is to run (again)."""
-        match second_attempt(self.tool.spec.effect):
-            case "run":
-                return None
-            case "ask":
-                reason = f"an earlier attempt of {self.tool.spec.name} was interrupted, and the tool has no check"
-                return Ended("unknown", reason, cause="no_response")
-            case "check":
-                return await self._checked()
-
-    async def _checked(self) -> Ended | None:
+    async def checked(self) -> Ended | None:
+        """Return what the tool's check has found out; None for `Absent`."""
         spec, answer = self.tool.spec, await self._check()
         log.info("effect_checked", key=self.context.key, tool=spec.name, answer=type(answer).__name__)
         match answer:
@@ -99,15 +120,14 @@ class Attempt:
             case Absent():
                 return None
             case _:
-                reason = getattr(answer, "reason", "") or f"check of {spec.name} could not determine the outcome"
-                return Ended("unknown", reason)
+                return Ended("unknown", _reason(answer) or f"check of {spec.name} could not determine the outcome")
 
     async def _check(self) -> Any:
         """Return the answer of the tool's check. What it raises is retried: the system that it asks may be down."""
         spec, check = self.tool.spec, self.tool.check
         assert check is not None
         try:
-            return await self._call(check)
+            return await self._call(check, self._bound(check))
         except TimedOut:
             return Unknown(f"check of {spec.name} took longer than {spec.timeout:g} s")
         except Exception:
@@ -116,7 +136,30 @@ class Attempt:
             raise_if_stopped(error)
             return Unknown(f"check of {spec.name} raised {error_text(error)}")
 
-    async def _call(self, function: Any) -> Any:
-        given = bind(function, self.arguments, self.context, self.resources)
+    def _bound(self, function: Any) -> dict[str, Any]:
+        return bind(function, self.arguments, self.context, self.resources)
+
+    async def _call(self, function: Any, given: dict[str, Any]) -> Any:
         spec = self.tool.spec
         return await call_function(function, given, spec.timeout, tool=spec.name, key=self.context.key)
+
+
+class _NotFresh(BaseException):
+    """A thread began so late that the claim has to be confirmed again. No exception of a tool is of this type."""
+
+
+def _while_fresh(function: Callable[..., Any], entry: ClaimedEffect) -> Callable[..., Any]:
+    """Return the function, which runs only if the claim is fresh when its thread begins: that may take long."""
+
+    @functools.wraps(function)
+    def run(**arguments: Any) -> Any:
+        if not entry.fresh:
+            raise _NotFresh
+        return function(**arguments)
+
+    return run
+
+
+def _reason(answer: Any) -> str:
+    reason = getattr(answer, "reason", "")
+    return reason if isinstance(reason, str) else ""

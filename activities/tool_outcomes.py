@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import structlog
 
@@ -61,6 +61,11 @@ class Ended:
     """With the status `cannot`: until when."""
     cause: FailureKind | None = None
     """Why it failed, or its outcome is unknown, in a word; None where that is not known."""
+    doubt: Literal["raised", "returned", "stopped", "running"] | None = None
+    """Why the function's end does not say whether its effect happened: it raised · it returned `Unknown` · it took too
+    long and was stopped · it took too long and may still be at work."""
+    settles_in: float | None = None
+    """With the status `unknown`: seconds in which a request may still arrive."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,14 @@ class Outcomes:
     """The run takes the addresses of what was left out; else only the text has them."""
     causes: bool = False
     """The run takes the cause of a failure."""
+    settles: bool = False
+    """The run takes how long a request may still arrive."""
 
     async def record(self, ended: Ended) -> ToolOutcome:
         """Make an outcome that is safe to record of how a call ended."""
         more: dict[str, Any] = {"trust": ended.trust, "adopted": ended.adopted, "duration_ms": ended.duration_ms}
         more["cause"] = ended.cause if self.causes and ended.status in ("failed", "unknown") else None
+        more["settles_in"] = ended.settles_in if self.settles and ended.status == "unknown" else None
         if ended.status == "cannot" and not self.cannot:
             return await self.build("failed", ended.content, **more)
         return await self.build(ended.status, ended.content, scope=ended.scope, until=ended.until, **more)

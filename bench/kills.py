@@ -29,7 +29,7 @@ from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, togeth
 from holdfast.testing.kill_matrix.audit import audit
 from holdfast.testing.kill_matrix.audit_interventions import audit_sent
 from holdfast.testing.kill_matrix.process import KillableWorker
-from tests.integration.outside import Api, Outside
+from tests.integration.outside import LATE, Api, Outside
 
 TURNS: tuple[tuple[str | tuple[str, str], ...], ...] = (
     ("charge", "look"),
@@ -46,7 +46,8 @@ ABOUT = (
     "A kill is a SIGKILL of a worker's process with all its runs open: a fifth each at a random moment, a recorded "
     "boundary, during an effect, at a request or a decision, at a pause, sleep, event or refinement. The runs ask for "
     "effects of all classes and sleep until the kills are done; meanwhile they are paused, resumed and refined, and "
-    "events are sent and published to them, some before they wait and some twice. Then each call in each log is "
+    "events are sent and published to them, some before they wait and some twice. One request of ten "
+    "has its effect 1 to 4 s later, whatever has become of the worker that sent it. Then each call in each log is "
     "compared with an HTTP server that counts, a file that grows and a PostgreSQL table: every effect in the log "
     "happened exactly once; every decision, event and refinement that was sent is in the log, no id twice; every wait "
     "ended once; nothing started during a pause."
@@ -132,6 +133,7 @@ def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outsid
 
 def judge(scenarios: Sequence[Scenario], outside: Outside) -> list[str]:
     """Return the problems, one sentence each."""
+    outside.api.drain()
     effects, wrong, keys = outside.effects(), [], set()
     for scenario in scenarios:
         for log in scenario.logs:
@@ -168,7 +170,7 @@ def summarize(scenarios: Sequence[Scenario], outside: Outside, figures: Figures)
         f"- {completed} of {len(logs)} runs completed, over {sum(log.moves for log in logs) + len(logs)} Temporal runs;"
         f" {len(events):,} events",
         f"- {len(effects):,} external effects, {twice} of them more than once; the API with idempotency keys received"
-        f" {outside.api.requests - sum(outside.api.transfers.values()):,} requests for"
+        f" {outside.api.asked:,} requests for"
         f" {len(outside.api.charges):,} charges",
         f"- {sum(event.adopted for event in finished):,} results were adopted from an earlier attempt or a person's"
         f" answer; {kinds['reconcile_requested']:,} times a person was asked whether an effect had happened",
@@ -190,7 +192,7 @@ def main(
     write: Annotated[bool, typer.Option(help="Write the figures to RESULTS.md.")] = True,
 ) -> None:
     """Kill workers that many times, on a separate embedded stack."""
-    with open_stack() as (stack, home), Api() as api:
+    with open_stack() as (stack, home), Api(late=LATE) as api:
         outside = Outside(api, home / "outbox")
         outside.prepare(stack.database_url)
         result = asyncio.run(measure(stack, home, outside, kills=kills, runs=runs, workers=workers, seed=seed))

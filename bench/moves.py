@@ -32,7 +32,7 @@ from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.interventions import Interventions
 from holdfast.testing.kill_matrix.person import Person
 from tests.integration.moved import END, script
-from tests.integration.outside import Api, Outside
+from tests.integration.outside import LATE, Api, Outside
 
 ABOUT = (
     "Runs with effects of all classes, waits, requests, sub-agents and a budget are moved back and forth between two "
@@ -240,6 +240,7 @@ async def measure(
         plan.wrong += wrong
         kinds += counts
         keys |= own
+    outside.api.drain()
     effects = outside.effects()
     plan.wrong += [f"effect {key} belongs to no call of any run" for key in effects if key not in keys]
     return Result(plan, summarize(kinds, effects, plan.found))
@@ -273,7 +274,7 @@ def main(
 ) -> None:
     """Move runs that often between two separate embedded stacks."""
     began = time.monotonic()
-    with open_stack() as one, open_stack() as two, Api(0.1) as api:
+    with open_stack() as one, open_stack() as two, Api(0.1, late=LATE) as api:
         outside = Outside(api, one[1] / "outbox")
         running = measure((one, two), outside, moves=moves, kills=kills, runs=runs, seed=seed, minutes=minutes)
         result = asyncio.run(running)

@@ -43,7 +43,7 @@ from holdfast.testing.kill_matrix.audit import Effects, RecordedLog
 from holdfast.testing.kill_matrix.person import Person
 from holdfast.testing.kill_matrix.plan import Plan
 from holdfast.testing.kill_matrix.process import KillableWorker
-from tests.integration.outside import Api, Outside
+from tests.integration.outside import LATE, Api, Outside
 from tests.integration.treed import Member, budget_of, member_of, plan, script, task_of
 
 ABOUT = (
@@ -291,6 +291,7 @@ async def measure(
         finally:
             reporting.cancel()
             await asyncio.to_thread(worker.stop)
+    outside.api.drain()
     effects = outside.effects()
     for tree in forest.trees:
         wrong += audit_tree(tree.runs, effects=effects)
@@ -358,7 +359,7 @@ def main(
 ) -> None:
     """Kill the worker that many times, on a separate embedded stack."""
     began = time.monotonic()
-    with open_stack() as (stack, home), Api() as api:
+    with open_stack() as (stack, home), Api(late=LATE) as api:
         outside = Outside(api, home / "outbox")
         outside.prepare(stack.database_url)
         result = asyncio.run(measure(stack, home, outside, kills=kills, at_once=trees, seed=seed))

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from holdfast.tools.cannot import Cannot
     from holdfast.tools.decorator import Absent, Found, Tool, ToolContext, Unknown, tool
     from holdfast.tools.effects import Effect
+    from holdfast.tools.not_done import NotDone
     from holdfast.tools.resources import Resource
     from holdfast.tools.secrets import SecretNotDeclared, Secrets
     from holdfast.trust import Trust
@@ -132,6 +133,7 @@ __all__ = [
     "NewMemory",
     "NoWorker",
     "NotAccepted",
+    "NotDone",
     "PendingRequest",
     "Policy",
     "PolicyError",
@@ -228,6 +230,7 @@ _MODULES = {
     "holdfast.tools.cannot": "Cannot",
     "holdfast.tools.decorator": "Absent Found Tool ToolContext Unknown tool",
     "holdfast.tools.effects": "Effect",
+    "holdfast.tools.not_done": "NotDone",
     "holdfast.tools.resources": "Resource",
     "holdfast.tools.secrets": "SecretNotDeclared Secrets",
     "holdfast.trust": "Trust",

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from holdfast.memory.semantic import GLOBAL, ItemRefused, MemoryStore, NewMemory, check_scope, recalled_text, trust_of
 from holdfast.tools.decorator import Labelled, Tool, ToolContext, tool
+from holdfast.tools.not_done import REPEATABLE
 from holdfast.tools.secrets import NO_SECRETS, Secrets
 from holdfast.trust import Trust, is_tainted
 
@@ -62,7 +63,7 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
         always = " You will see it in each run." if standing else ""
         return f"Remembered as {item.id} ({item.scope}, trust: {item.trust}){replaced}.{always}"
 
-    @tool(effect="idempotent", origin=True, trust="agent")
+    @tool(effect="idempotent", origin=True, trust="agent", not_done_on=REPEATABLE)
     async def remember(
         text: str,
         scope: Scope = "agent",
@@ -85,7 +86,7 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
         """
         return await keep(text, scope, supersedes, expires_in_days, context, kind=kind)
 
-    @tool(effect="idempotent", origin=True, trust="agent", trusted_only=True)
+    @tool(effect="idempotent", origin=True, trust="agent", trusted_only=True, not_done_on=REPEATABLE)
     async def remember_always(
         text: str,
         scope: Scope = "agent",
@@ -118,7 +119,7 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
         found = await store.recall(query, reachable(context), limit=limit)
         return Labelled(recalled_text(found, context.at), trust_of(found.items))
 
-    @tool(effect="idempotent", origin=True, trust="agent")
+    @tool(effect="idempotent", origin=True, trust="agent", not_done_on=REPEATABLE)
     async def forget(id: str, reason: str = "", *, context: ToolContext) -> str:
         """Permanently remove a remembered item, and the items that it superseded.
 

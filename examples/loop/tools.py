@@ -13,7 +13,7 @@ TEST_COMMAND = (sys.executable, "-B", "-m", "unittest", "discover", "--verbose",
 """The test command. It exits with 0 only if there are tests and all of them pass (Python 3.12 and later)."""
 
 
-@tool(effect="idempotent", timeout=TEST_SECONDS + 30)
+@tool(effect="idempotent", timeout=TEST_SECONDS + 30, not_done_on=(Exception,))  # a new call does no harm
 async def run_tests(context: ToolContext) -> str:
     """Run the repository's tests. The first line of the result says whether they passed.
 

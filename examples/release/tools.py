@@ -52,6 +52,12 @@ class Commits(BaseModel):
     """Newest first."""
 
 
+GIT_SECONDS = 5.0
+"""How long a git command may go on after the worker that ran it was killed."""
+WRITE_SECONDS = 1.0
+"""How long it may take until a line that a killed worker has written can be read."""
+
+
 @tool(effect="read")
 def commits_since_tag(context: ToolContext) -> Commits:
     """List the commits since the last tag, newest first: hash, date and subject.
@@ -70,7 +76,7 @@ def commits_since_tag(context: ToolContext) -> Commits:
     )
 
 
-@tool(effect="idempotent", timeout=TEST_SECONDS + 30)
+@tool(effect="idempotent", timeout=TEST_SECONDS + 30, not_done_on=(Exception,))  # a new call does no harm
 async def run_tests(context: ToolContext) -> str:
     """Run the repository's tests. The first line of the result says whether they passed.
 
@@ -109,7 +115,7 @@ def find_tag(version: Version, context: ToolContext) -> Found | Absent:
     return Found(_tagged(tag, commit)) if context.key in message else Absent()
 
 
-@tool(effect="verifiable", check=find_tag)
+@tool(effect="verifiable", check=find_tag, settles_within=GIT_SECONDS, not_done_on=(ReleaseRefused,))
 def tag_release(version: Version, context: ToolContext) -> str:
     """Commit the changelog as the release's commit, and tag it `vVERSION`.
 
@@ -165,7 +171,7 @@ def find_publication(context: ToolContext) -> Found | Absent | Unknown:
     return Found(_published(found[0])) if found else Absent()
 
 
-@tool(effect="verifiable", check=find_publication)
+@tool(effect="verifiable", check=find_publication, settles_within=WRITE_SECONDS, not_done_on=(ReleaseRefused,))
 async def publish(version: Version, context: ToolContext) -> str:
     """Publish a tagged version to the package registry. A published version cannot be withdrawn.
 

@@ -20,6 +20,8 @@ from holdfast.runtime.workspace.paths import inside
 
 CONFIRM_LIMIT = 900.0
 """Time limit in seconds of the tools that write."""
+WRITE_SECONDS = 1.0
+"""How long it may take until a line that a killed worker has written can be read."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,79}$")]
 """The name of a document, without `.md`."""
@@ -132,7 +134,13 @@ def find_finding(context: ToolContext) -> Found | Absent | Unknown:
     return _find(findings_of(context.workspace), context, "Filed")
 
 
-@tool(effect="verifiable", check=find_finding, timeout=CONFIRM_LIMIT)
+@tool(
+    effect="verifiable",
+    check=find_finding,
+    timeout=CONFIRM_LIMIT,
+    settles_within=WRITE_SECONDS,
+    not_done_on=(NoSuchDocument,),
+)
 async def file_finding(topic: Title, text: str, sources: list[Name], context: ToolContext) -> str:
     """File what you have found out, for the reviewer and for later questions.
 
@@ -153,7 +161,7 @@ def find_report(context: ToolContext) -> Found | Absent | Unknown:
     return _find(reports_of(context.workspace), context, "Published")
 
 
-@tool(effect="verifiable", check=find_report, timeout=CONFIRM_LIMIT)
+@tool(effect="verifiable", check=find_report, timeout=CONFIRM_LIMIT, settles_within=WRITE_SECONDS)
 async def publish_report(title: Title, text: str, context: ToolContext) -> str:
     """Publish a report to the whole company. It cannot be withdrawn.
 

@@ -85,6 +85,9 @@ class ApprovalRequest(Frozen):
     """How often the approvers were reminded."""
     level: int = 0
     """How often the request was escalated."""
+    settles_at: datetime | None = None
+    """Until when a request of a call whose outcome is unknown may still arrive; None for no longer. What people answer
+    before that, `absent` or `undo`, is done after it."""
 
     @property
     def seen(self) -> Seen:
@@ -165,6 +168,7 @@ class ApprovalRequest(Frozen):
             "edited_by": self.edited_by,
             "asked_at": self.asked_at.isoformat(),
             "expires_at": self.expires_at.isoformat() if self.expires_at else None,
+            "settles_at": self.settles_at.isoformat() if self.settles_at else None,
             "answers": list(self.answers),
             "who": list(self.who),
             "on_expiry": self.terms.on_expiry,

@@ -3,7 +3,7 @@
 Pure functions: state and fact in, events out. The fact is recorded first, then what follows from it.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.authority.policy import Terms, Verdict
@@ -44,7 +44,7 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.decisions import on_due
 from holdfast.run.ending import on_complete, on_learning_time, refuse_other_tool
-from holdfast.run.features import RESULT_NAMES_ARTIFACTS
+from holdfast.run.features import RESULT_NAMES_ARTIFACTS, SETTLING, UNSAFE_ONCE_A_REPLY
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.polling import call_problem
 from holdfast.run.repeats import delay_of
@@ -54,7 +54,7 @@ from holdfast.run.subagents import subagent_problem
 from holdfast.run.substates.calls import CallState, Phase
 from holdfast.tools.arguments import canonical_arguments
 from holdfast.tools.effects import Effect, words_of
-from holdfast.tools.spec import FINAL_RESULT
+from holdfast.tools.spec import FINAL_RESULT, LONGEST_SETTLING
 
 Events = list[AgentEvent]
 
@@ -247,7 +247,7 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         gives = call.name == FINAL_RESULT and state.spec.gives_result
         closing = NO_TOOL if state.account.closing == "asked" and not gives else ""
         problem = closing or refuse_result(state, reply, call) or refuse_other_tool(state, call)
-        problem = problem or _problem(state.spec, call, at=at)
+        problem = problem or _problem(state.spec, call, at=at) or _repeats_unsafe(state, call, events)
         if problem or call.id in reply.problems:
             problem = reply.problems.get(call.id) or problem
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
@@ -271,6 +271,29 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     if not any(isinstance(event, VerdictGiven) for event in events) and not ends:
         events.append(ReplyRejected(reason="no call in it can run"))
     return events
+
+
+def _repeats_unsafe(state: RunState, call: ToolCall, events: Events) -> str:
+    """Why an `unsafe` call does not run that the same reply has before; empty for any other call.
+
+    Nothing and nobody can tell such effects apart later, and LLMs that mean two say so again.
+    """
+    tool = state.spec.tool(call.name) if state.spec else None
+    if state.features < UNSAFE_ONCE_A_REPLY or tool is None or tool.effect is not Effect.UNSAFE:
+        return ""
+    given = {event.number for event in events if isinstance(event, VerdictGiven) and event.verdict != "deny"}
+    same = (
+        event.number
+        for event in events
+        if isinstance(event, ToolCallRequested) and event.number in given and event.call.digest == call.digest
+    )
+    first = next(same, None)
+    if first is None:
+        return ""
+    return (
+        f"this reply has the very same call of {call.name} already (call {first}), and it cannot be found out later "
+        "how often it happened. If it is to happen twice, call it again when you have the first result"
+    )
 
 
 def _problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
@@ -305,6 +328,10 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
         terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
         asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)
         request = new_request(state, "reconcile", number, call.call, asks, why=text_of(outcome.content), at=at)
+        if outcome.settles_in and state.features >= SETTLING:
+            # By the run's clock: the ledger's may differ.
+            settles_at = at + timedelta(seconds=min(outcome.settles_in, LONGEST_SETTLING))
+            request = request.model_copy(update={"settles_at": settles_at})
         return [ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures)]
     content, status = outcome.content, outcome.status
     if call.undo:

@@ -326,6 +326,16 @@ class ToolRequest(Order):
     """The run takes `ToolOutcome.artifacts`; one of a lower feature level finds them in the text."""
     failures: bool = False
     """The run takes `cause` and `failures` of an outcome; one of a lower feature level does not."""
+    settles: bool = False
+    """The run takes `settles_in` of an outcome; one of a lower feature level finds that in the text."""
+
+
+class InDoubt(Frozen):
+    """How a tool's function ended that did not say whether its effect had happened."""
+
+    content: str
+    """For the LLM, if it turns out not to have happened."""
+    cause: FailureKind | None = None
 
 
 class EarlierAttempts(Answer):
@@ -334,6 +344,10 @@ class EarlierAttempts(Answer):
     deaths: int = 0
     """How many workers died during the call."""
     failures: FailedAttempts | None = None
+    raised: int = 0
+    """How often an idempotent tool has raised."""
+    in_doubt: InDoubt | None = None
+    """How the call ended, while it is not known yet whether its effect has happened."""
 
 
 class ToolOutcome(Answer):
@@ -360,6 +374,8 @@ class ToolOutcome(Answer):
     """Why the call failed, or its outcome is unknown, in a word; None where that is not known."""
     failures: FailedAttempts | None = None
     """The attempts before this one that failed, as far as they left a trace."""
+    settles_in: float | None = None
+    """With the status `unknown`: seconds from the outcome in which a request of the call may still arrive."""
 
 
 Occasion = Literal[
@@ -445,6 +461,9 @@ QUERIES: dict[str, type] = {
 }
 """Query → the type of its answer: the queries of a run."""
 
+
+EFFECT_SETTLING = "EffectSettling"
+"""The type of the error of an attempt that waits until no request of a lost attempt can arrive any more."""
 
 # Types of non-retryable errors: no further attempt can succeed.
 AGENT_NOT_FOUND = "AgentNotFound"

@@ -59,7 +59,7 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
     if (edit or request.terms.quorum > 1) and (full := _no_room(state, decision)):
         return _received(decision, full.outcome, full.explanation, Speaker()), []
     if not edit:
-        outcome, explanation, votes = _counted(request, decision, speaker, request.votes)
+        outcome, explanation, votes = _counted(request, decision, speaker, request.votes, at=at)
         received = _received(decision, outcome, explanation, speaker)
         return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
     call = state.calls.get(request.number).call.model_copy(update={"arguments": edit})
@@ -75,7 +75,7 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
         why = f"these arguments fall under another rule, or other terms ({verdict.rule}): request {anew.id}"
         received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
         return received, [ApprovalRequested(request=anew)]
-    outcome, explanation, votes = _counted(request, decision, speaker, ())
+    outcome, explanation, votes = _counted(request, decision, speaker, (), at=at)
     received = _received(decision, outcome, explanation, speaker, rule=verdict.rule)
     return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
 
@@ -118,7 +118,7 @@ def _received(
 
 
 def _counted(
-    request: ApprovalRequest, decision: Decision, speaker: Speaker, before: tuple[Vote, ...]
+    request: ApprovalRequest, decision: Decision, speaker: Speaker, before: tuple[Vote, ...], *, at: datetime
 ) -> tuple[DecisionOutcome, str, tuple[Vote, ...]]:
     """Count a decision with the votes before it: its outcome, why, and the votes that give the same answer."""
     right = speaker.right if speaker.right != decision.by else ""
@@ -134,7 +134,16 @@ def _counted(
         return "waiting_for_quorum", f"{len(votes)} of {quorum} {said}", votes
     forgotten = any(each.said.remember for each in votes) and not rule_made_by(votes, number=0, quorum=quorum)
     why = "not remembered: every person whose approval counts has to ask for that, with a right of their own"
-    return "accepted", why if forgotten else "", votes
+    return "accepted", why if forgotten else _later(request, decision, at=at), votes
+
+
+def _later(request: ApprovalRequest, decision: Decision, *, at: datetime) -> str:
+    """When an answer takes effect that people give while a request of the call may still arrive; empty for at once."""
+    if decision.decision not in ("absent", "undo") or request.settles_at is None or request.settles_at <= at:
+        return ""
+    done = "is undone" if decision.decision == "undo" else "runs"
+    until = f"{request.settles_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"it {done} after {until}: until then, a request of it may still arrive"
 
 
 def _consequences(state: RunState, decision: Decision, request: ApprovalRequest, votes: tuple[Vote, ...]) -> Events:

@@ -37,7 +37,8 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, and imports",
+    "the outcome `moved`, and imports; until when a request of a call with an unknown outcome may still arrive; no "
+    "second call of an `unsafe` tool that is the same as one before it in the reply",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -111,6 +112,12 @@ BUDGETS = 1
 
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""
+
+SETTLING = 1
+"""A request about a call whose outcome is unknown says until when a request of that call may still arrive."""
+
+UNSAFE_ONCE_A_REPLY = 1
+"""A call of an `unsafe` tool does not run where the very same call stands before it in the reply."""
 
 
 def require_features(level: int) -> None:

@@ -1,10 +1,33 @@
 """The effect ledger, as calls and runs use it. What it is for is in `holdfast.tools.effects`."""
 
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.run.contracts import PastEffects, ToolOutcome
 from holdfast.tools.effects import PastEffect
+
+
+@dataclass(frozen=True)
+class CallAttempt:
+    """Names an attempt at a call, and so the one before it."""
+
+    call: str = ""
+    """The activity, in its Temporal run."""
+    number: int = 1
+
+    @property
+    def name(self) -> str:
+        """The attempt's name."""
+        return f"{self.call}/{self.number}"
+
+    @property
+    def previous(self) -> str:
+        """The name of the attempt before it."""
+        return f"{self.call}/{self.number - 1}"
+
+
+FIRST_ATTEMPT = CallAttempt()
 
 
 class ClaimedEffect(Protocol):
@@ -12,7 +35,7 @@ class ClaimedEffect(Protocol):
 
     @property
     def started_before(self) -> bool:
-        """Whether an earlier attempt started the effect."""
+        """Whether an earlier attempt of this epoch started the effect."""
         ...
 
     @property
@@ -20,8 +43,36 @@ class ClaimedEffect(Protocol):
         """The outcome of an earlier attempt, if one finished."""
         ...
 
-    async def finish(self, outcome: ToolOutcome) -> None:
-        """Record the outcome. The effect has happened, so this does not give up."""
+    @property
+    def fresh(self) -> bool:
+        """Whether the claim was confirmed so recently that no other attempt can hold it."""
+        ...
+
+    async def confirm(self) -> None:
+        """Make sure that this attempt still holds the claim, which ends with the connection to the ledger.
+
+        Raises:
+            Exception: It does not; the attempt must not act, and Temporal tries again.
+        """
+        ...
+
+    async def start(self) -> None:
+        """Record that the effect may happen from here on, for the first time or again."""
+        ...
+
+    async def settling(self) -> float | None:
+        """Return for how many seconds no attempt has been at work whose request may still arrive.
+
+        Counted by the ledger's clock alone, from the first time that this is asked after the end of an attempt. None
+        where no attempt was lost.
+        """
+        ...
+
+    async def finish(self, outcome: ToolOutcome) -> ToolOutcome:
+        """Record the outcome, unless one is recorded, and return the recorded one.
+
+        The effect has happened, so this does not give up.
+        """
         ...
 
 
@@ -29,14 +80,15 @@ class EffectLedger(Protocol):
     """Which effects were started, which were finished, and with which outcome."""
 
     def claim(
-        self, effect: PastEffect, *, thread: str, start: bool = False
+        self, effect: PastEffect, *, thread: str, start: bool = False, attempt: CallAttempt = FIRST_ATTEMPT
     ) -> AbstractAsyncContextManager[ClaimedEffect]:
-        """Hold an exclusive claim on an effect during the block.
+        """Hold an exclusive claim on an effect, in this epoch and those before, during the block.
 
         Args:
             effect: The effect, identified by key and epoch; its other fields describe the call.
             thread: The thread of the call.
             start: Record that the effect may happen from here on, unless an earlier attempt has.
+            attempt: The attempt that claims it.
 
         Raises:
             ApplicationError: Another attempt holds the claim, or the ledger is unavailable; Temporal tries again.

@@ -33,11 +33,12 @@ from holdfast.errors import ToolSignatureError
 from holdfast.tools.arguments import Arguments, ArgumentsInvalid, read_arguments
 from holdfast.tools.companions import check_companion
 from holdfast.tools.effects import Effect
+from holdfast.tools.not_done import Exceptions
 from holdfast.tools.places import placed
 from holdfast.tools.resources import resources_of
 from holdfast.tools.secrets import NO_SECRETS, Secrets, is_secret_name
 from holdfast.tools.signatures import hints_of, parameters_of, plain
-from holdfast.tools.spec import ToolSpec
+from holdfast.tools.spec import LONGEST_SETTLING, ToolSpec
 from holdfast.trust import NO_ORIGIN, Origin, Trust
 
 DEFAULT_TIMEOUT = 120.0
@@ -89,19 +90,19 @@ class ToolContext:
 
 @dataclass(frozen=True)
 class Found:
-    """A check's result: the effect happened, and the call returned `result`."""
+    """A check's result: the effect happened, and the call returned `result`. A tool may return it, too."""
 
     result: Any
 
 
 @dataclass(frozen=True)
 class Absent:
-    """A check's result: the effect did not happen."""
+    """A check's result: the effect did not happen. A tool may return it, too: then its call has failed."""
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """A check's result: the outcome is unknown, and a person must resolve it."""
+    """A check's result: the outcome is unknown, and a person must resolve it. A tool may return it, too."""
 
     reason: str = ""
 
@@ -126,6 +127,13 @@ class Tool(Generic[R_co]):
     _arguments: type[BaseModel]
     secrets: tuple[str, ...] = ()
     """Environment variables that the tool may read. Not part of the spec, so neither the LLM nor the log sees them."""
+    not_done_on: Exceptions = ()
+    """Exceptions, besides `NotDone`, that say that the effect did not happen."""
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether the function is given the effect key; an idempotent tool without it is idempotent by arguments."""
+        return ToolContext in hints_of(self.function).values()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> R_co:
         """Call the original function, for example in a test."""
@@ -170,6 +178,8 @@ def tool(
     check: Callable[..., Any] | None = None,
     undo: Callable[..., Any] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    settles_within: float | None = None,
+    not_done_on: Exceptions = (),
     secrets: Sequence[str] = (),
     trust: Trust = "tool",
     trusted_only: bool = False,
@@ -184,6 +194,8 @@ def tool(
     check: Callable[..., Any] | None = None,
     undo: Callable[..., Any] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    settles_within: float | None = None,
+    not_done_on: Exceptions = (),
     secrets: Sequence[str] = (),
     trust: Trust = "tool",
     trusted_only: bool = False,
@@ -201,6 +213,10 @@ def tool(
         undo: A function that undoes the effect if it has happened. It takes the context and any of the tool's
             arguments, and may run more than once. Holdfast offers it to the person who resolves an unknown outcome.
         timeout: Seconds that a call may take.
+        settles_within: Seconds after the end of an attempt in which its request may still arrive: until then, nobody is
+            believed that the effect did not happen, and the call does not run again. None for as long as `timeout`.
+        not_done_on: Exceptions of the function that say, like `NotDone`, that the effect did not happen. After any
+            other, the outcome is unknown.
         secrets: Environment variables of the worker that the functions may read with `context.secret(name)`.
         trust: Trust level of the results (`holdfast.trust`): `web` for content that anybody may have written.
         trusted_only: Require approval, whatever the policy says, if the LLM has read content that no person vouches
@@ -227,6 +243,7 @@ def tool(
         if not _NAME.fullmatch(tool_name):
             raise ToolSignatureError(f"tool {tool_name!r}: a name has up to 64 letters, digits, '_' or '-'")
         kind = _effect(tool_name, effect, check)
+        _check_doubts(tool_name, kind, settles_within, not_done_on)
         docstring = docstring_parser.parse(inspect.getdoc(plain(function)) or "")
         description = "\n\n".join(part for part in (docstring.short_description, docstring.long_description) if part)
         described = {p.arg_name: p.description or "" for p in docstring.params}
@@ -241,13 +258,14 @@ def tool(
             parameters=schema,
             effect=kind,
             timeout=timeout,
+            settles_within=settles_within,
             undoable=undo is not None,
             trust=trust,
             trusted_only=trusted_only,
             wants_origin=origin,
         )
         _check_secrets(tool_name, secrets, [function, check, undo])
-        return Tool(spec, function, check, undo, arguments, tuple(secrets))
+        return Tool(spec, function, check, undo, arguments, tuple(secrets), tuple(not_done_on))
 
     return make(function) if function is not None else make
 
@@ -264,6 +282,24 @@ def _effect(name: str, effect: Effect | str, check: Callable[..., Any] | None) -
             f"here the effect is {kind.value!r} and check is {'missing' if check is None else 'given'}"
         )
     return kind
+
+
+def _check_doubts(name: str, effect: Effect, settles_within: float | None, not_done_on: Exceptions) -> None:
+    if effect is Effect.READ and (settles_within is not None or not_done_on):
+        raise ToolSignatureError(f"tool {name!r}: a read has no effect, so leave out settles_within and not_done_on")
+    number = isinstance(settles_within, int | float) and not isinstance(settles_within, bool)
+    if settles_within is not None and not (number and 0 <= settles_within <= LONGEST_SETTLING):
+        raise ToolSignatureError(
+            f"tool {name!r}: settles_within={settles_within!r} is not a number of seconds from 0 to "
+            f"{LONGEST_SETTLING:,} (a week)"
+        )
+    if not isinstance(not_done_on, tuple | list) or not all(
+        isinstance(each, type) and issubclass(each, BaseException) for each in not_done_on
+    ):
+        raise ToolSignatureError(
+            f"tool {name!r}: not_done_on={not_done_on!r} is not a tuple of exception types; "
+            "write not_done_on=(ValueError,)"
+        )
 
 
 def _check_secrets(name: str, secrets: Sequence[str], functions: Sequence[Callable[..., Any] | None]) -> None:

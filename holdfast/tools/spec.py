@@ -9,6 +9,9 @@ from holdfast.trust import Trust
 FINAL_RESULT = "final_result"
 """The tool with which an agent gives a result that has a type (`Agent(result=…)`)."""
 
+LONGEST_SETTLING = 7 * 24 * 3_600
+"""The most seconds that `settles_within` can give."""
+
 
 class ToolSpec(Frozen):
     """A tool as the LLM sees it and the policy judges it."""
@@ -20,6 +23,8 @@ class ToolSpec(Frozen):
     effect: Effect
     timeout: float
     """Seconds that one call may take."""
+    settles_within: float | None = None
+    """Seconds after the end of an attempt in which its request may still arrive; None for `timeout`."""
     undoable: bool = False
     """Whether it can undo its effect (`@tool(undo=…)`)."""
     trust: Trust = "tool"
@@ -30,6 +35,11 @@ class ToolSpec(Frozen):
     """Whether its calls carry who asked and the trust level of the transcript (`Origin`)."""
     kind: Literal["activity", "runtime"] = "activity"
     """Who carries out its calls: a worker, in an activity; or the run itself (`holdfast.run.dormancy`)."""
+
+    @property
+    def settling_seconds(self) -> float:
+        """Seconds after the end of an attempt in which its request may still arrive."""
+        return self.timeout if self.settles_within is None else self.settles_within
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """The outside systems of the kill matrix: an HTTP server that counts, a growing file, and a PostgreSQL table.
 
-Its catalog has tools of each effect class that act on them. Only the idempotent API would prevent a second effect.
+Its catalog has tools of each effect class that act on them, all by requests to the server, which outlive the worker
+that sent them. Only the idempotent API would prevent a second effect.
 """
 
 import json
 import os
+import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,19 +21,35 @@ import psycopg
 
 from holdfast import Absent, Agent, Catalog, Found, Limits, Policy, ToolContext, allow, ask, tool
 
+LATE = 0.1
+"""The share of the requests that are late where workers are killed."""
+
+LATEST = 4.0
+"""Seconds that a request may take to arrive."""
+
+SETTLES = LATEST + 2
+"""What the tools declare, with room for a busy machine."""
+
 
 class Api:
     """An HTTP server that stores `POST /charges` once per key, and every `POST /transfers`.
 
     Args:
         seconds: The delay between an effect and its answer.
+        late: The share of the requests that take 1 to `LATEST` seconds to have their effect, whatever has become of
+            their sender by then.
     """
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, *, late: float = 0.0) -> None:
         self.seconds = seconds
         self.charges: Counter[str] = Counter()
         self.transfers: Counter[str] = Counter()
-        self.requests = 0
+        self.carriers: dict[str, Callable[[str, str], None]] = {}
+        """What further paths do with a key and an order."""
+        self.asked = 0
+        """Requests to charge."""
+        self._late, self._chance = late, random.Random(7)
+        self._under_way, self._lock = 0, threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Served", (_Served,), {"api": self}))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -38,6 +57,30 @@ class Api:
     def url(self) -> str:
         """The server's URL."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def apply(self, path: str, key: str, order: str) -> None:
+        """Perform an effect, now or late."""
+        with self._lock:
+            self.asked += path == "/charges"
+            self._under_way += 1
+            late = self._chance.uniform(1, LATEST) if self._chance.random() < self._late else 0
+        try:
+            time.sleep(late)
+            if path == "/charges":
+                self.charges[key] = 1
+            elif path == "/transfers":
+                with self._lock:
+                    self.transfers[key] += 1
+            else:
+                self.carriers[path](key, order)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+
+    def drain(self) -> None:
+        """Wait until every request that has arrived has had its effect."""
+        while self._under_way:
+            time.sleep(0.05)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,11 +101,12 @@ class _Served(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Perform the effect."""
         key = self.headers["Idempotency-Key"]
-        self.api.requests += 1
-        if self.path == "/charges":
-            self.api.charges[key] = 1
-        else:
-            self.api.transfers[key] += 1
+        order = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        try:
+            self.api.apply(self.path, key, order)
+        except (OSError, psycopg.Error):  # the database is down, so nothing has happened
+            self._answer({}, status=503)
+            return
         time.sleep(self.api.seconds)
         self._answer({"receipt": key})
 
@@ -70,10 +114,10 @@ class _Served(BaseHTTPRequestHandler):
         """Look up a transfer."""
         self._answer({"found": self.api.transfers[self.path.rpartition("/")[2]]})
 
-    def _answer(self, answer: dict[str, Any]) -> None:
+    def _answer(self, answer: dict[str, Any], *, status: int = 200) -> None:
         body = json.dumps(answer).encode()
         with suppress(ConnectionError):  # the caller may have been killed
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -92,11 +136,21 @@ class Outside:
         self.api = api
         self.file = file
         self.database_url: str | None = None
+        self._lock = threading.Lock()
+        api.carriers |= {"/mails": self._mail, "/shipments": self._ship}
 
     @property
     def environ(self) -> dict[str, str]:
         """The environment that the worker's tools need."""
         return {"OUTSIDE_API": self.api.url, "OUTSIDE_FILE": str(self.file)}
+
+    def _mail(self, key: str, order: str) -> None:
+        with self._lock, self.file.open("a") as outbox:
+            outbox.write(f"{key}\n")
+
+    def _ship(self, key: str, order: str) -> None:
+        with psycopg.connect(self.database_url or "", connect_timeout=5) as connection:
+            connection.execute("INSERT INTO outside.shipments VALUES (%s, %s)", [key, order])
 
     def effects(self) -> Counter[str]:
         """Return how often each effect has happened, by key."""
@@ -116,12 +170,19 @@ class Outside:
         self.database_url = database_url
 
 
+async def _send(path: str, key: str, order: str) -> str:
+    """Send a request, and return the receipt."""
+    async with httpx2.AsyncClient(trust_env=False, timeout=30) as client:
+        url, headers = os.environ["OUTSIDE_API"] + path, {"Idempotency-Key": key}
+        answer = await client.post(url, headers=headers, content=order)
+    answer.raise_for_status()
+    return str(answer.json()["receipt"])
+
+
 @tool(effect="idempotent")
 async def charge(order: str, context: ToolContext) -> str:
     """Charge a card, by an API with idempotency keys."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
-        answer = await client.post(f"{os.environ['OUTSIDE_API']}/charges", headers={"Idempotency-Key": context.key})
-    return str(answer.json()["receipt"])
+    return await _send("/charges", context.key, order)
 
 
 async def _find_transfer(context: ToolContext) -> Found | Absent:
@@ -130,11 +191,10 @@ async def _find_transfer(context: ToolContext) -> Found | Absent:
     return Found("found the transfer") if answer.json()["found"] else Absent()
 
 
-@tool(effect="verifiable", check=_find_transfer)
+@tool(effect="verifiable", check=_find_transfer, settles_within=SETTLES)
 async def transfer(order: str, context: ToolContext) -> str:
     """Transfer money, by an API that can be queried afterwards."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
-        await client.post(f"{os.environ['OUTSIDE_API']}/transfers", headers={"Idempotency-Key": context.key})
+    await _send("/transfers", context.key, order)
     return "transferred"
 
 
@@ -144,30 +204,25 @@ def _find_shipment(context: ToolContext) -> Found | Absent:
     return Found(rows[0][0]) if rows else Absent()
 
 
-@tool(effect="verifiable", check=_find_shipment)
-def ship(order: str, context: ToolContext) -> str:
+@tool(effect="verifiable", check=_find_shipment, settles_within=SETTLES)
+async def ship(order: str, context: ToolContext) -> str:
     """Ship a parcel: a row in a table."""
-    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
-        connection.execute("INSERT INTO outside.shipments VALUES (%s, %s)", [context.key, order])
+    await _send("/shipments", context.key, order)
     return "shipped"
 
 
-@tool(effect="unsafe")
+@tool(effect="unsafe", settles_within=SETTLES)
 async def mail(order: str, context: ToolContext) -> str:
     """Mail the customer; the effect cannot be verified."""
-    _append(f"{context.key}\n")
+    await _send("/mails", context.key, order)
     return "mailed"
 
 
-def _append(line: str) -> None:
-    with Path(os.environ["OUTSIDE_FILE"]).open("a") as outbox:
-        outbox.write(line)
-
-
 @tool(effect="idempotent")
-async def stamp(order: str, context: ToolContext) -> str:
+def stamp(order: str, context: ToolContext) -> str:
     """Stamp the order. Wrongly declared idempotent: a second call leaves a second stamp."""
-    _append(f"{context.key}\n")
+    with Path(os.environ["OUTSIDE_FILE"]).open("a") as outbox:
+        outbox.write(f"{context.key}\n")
     return "stamped"
 
 

@@ -21,7 +21,7 @@ from holdfast.testing import (
     together,
 )
 from holdfast.testing.kill_matrix.matrix import Victim
-from tests.integration.outside import Api, Outside
+from tests.integration.outside import LATE, Api, Outside
 
 SCRIPT = steps(
     [
@@ -49,7 +49,7 @@ SLEEPER = steps(
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
     """The outside systems."""
-    with Api() as api:
+    with Api(late=LATE) as api:
         yield Outside(api, tmp_path_factory.mktemp("outside") / "outbox")
 
 

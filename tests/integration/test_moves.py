@@ -25,7 +25,7 @@ from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.reader import opened
 from holdfast.runtime.reading.runs import MOVED, status_of
 from holdfast.testing import Conversation, Reply, call, say, together
-from tests.integration.outside import Api, Outside
+from tests.integration.outside import LATE, Api, Outside
 from tests.integration.test_forks import git
 from tests.places import CAROL, Site, site
 from tests.rig import eventually
@@ -230,7 +230,7 @@ async def test_a_moved_thread_gets_no_task_and_no_message(stack: Stack, tmp_path
 @pytest.mark.timeout(900)
 async def test_moves_survive_kills_of_their_commands_and_workers() -> None:
     """After SIGKILL of either at random moments, every log, decision and effect is there once, in one place."""
-    with open_stack() as one, open_stack() as two, Api(0.1) as api:
+    with open_stack() as one, open_stack() as two, Api(0.1, late=LATE) as api:
         outside = Outside(api, one[1] / "outbox")
         result = await measure((one, two), outside, moves=6, kills=8, runs=2, seed=3)
     assert (result.plan.moved, result.plan.wrong) == (6, [])

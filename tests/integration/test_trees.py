@@ -12,7 +12,7 @@ from bench.tree_audit import Run, audit_tree
 from bench.trees import measure
 from holdfast import Budget, Catalog, ToolContext, tool
 from holdfast.log.events import AgentEvent, LLMReplied, SubagentEnded, ToolCallFinished
-from tests.integration.outside import Api, Outside
+from tests.integration.outside import LATE, Api, Outside
 from tests.integration.treed import Member, catalog, script, task_of
 from tests.rig import StartRig, check_thread
 from tests.workflow.test_allowances import logs_of
@@ -22,7 +22,7 @@ from tests.workflow.test_allowances import logs_of
 @pytest.mark.timeout(600)
 async def test_trees_survive_kills_of_their_worker() -> None:
     """After SIGKILL at random moments, each sub-agent, answer and effect is there once, and all accounts balance."""
-    with open_stack() as (stack, home), Api() as api:
+    with open_stack() as (stack, home), Api(late=LATE) as api:
         outside = Outside(api, home / "outbox")
         outside.prepare(stack.database_url)
         result = await measure(stack, home, outside, kills=6, at_once=2, seed=1)
@@ -35,7 +35,7 @@ async def test_trees_survive_kills_of_their_worker() -> None:
 async def test_allowances_survive_kills_where_they_are_reserved_carried_on_and_settled(place: str) -> None:
     """Before and after: nothing is reserved or settled twice, and no tree spends more than its budget."""
     boundaries = (f"before {place}", f"after {place}")
-    with open_stack() as (stack, home), Api() as api:
+    with open_stack() as (stack, home), Api(late=LATE) as api:
         outside = Outside(api, home / "outbox")
         outside.prepare(stack.database_url)
         result = await measure(stack, home, outside, kills=4, at_once=2, seed=3, boundaries=boundaries)

@@ -58,6 +58,9 @@ class PendingRequest(Frozen):
     asked_at: datetime
     expires_at: datetime | None
     """When `on_expiry` decides; None for never."""
+    settles_at: datetime | None = None
+    """Until when a request of a call whose outcome is unknown may still arrive: what `absent` or `undo` leads to is
+    done after that. None for no longer."""
     answers: tuple[DecisionKind, ...]
     """The decisions that fit."""
     who: tuple[str, ...]

@@ -86,6 +86,8 @@ def terms_words(request: JSON) -> str:
     if request.get("expires_at"):
         then = "denied" if request.get("on_expiry", "deny") == "deny" else "approved"
         words.append(f"{then} at {clock(request['expires_at'])}")
+    if request.get("settles_at"):
+        words.append(f"a request of it may still arrive until {clock(request['settles_at'])}")
     text = "; ".join(words)
     return text[:1].upper() + text[1:]
 

@@ -7,9 +7,10 @@ changes nothing.
 from holdfast.memory import progress
 from holdfast.runtime.memory.files import PROGRESS, MemoryFiles
 from holdfast.tools.decorator import ToolContext, tool
+from holdfast.tools.not_done import REPEATABLE
 
 
-@tool(effect="idempotent", trust="agent")
+@tool(effect="idempotent", trust="agent", not_done_on=REPEATABLE)
 def update_progress(
     status: str = "",
     next_action: str = "",

@@ -15,6 +15,7 @@ from holdfast.runtime.memory.files import ERRORS, FEATURES, LEARNINGS, PROGRESS,
 from holdfast.runtime.memory.repository import Repository
 from holdfast.runtime.workspace.approved_instructions import Approvals, strategies
 from holdfast.tools.decorator import Tool, ToolContext, tool
+from holdfast.tools.not_done import REPEATABLE
 
 SECONDS = 300.0
 """Time limit of a tool: other runs may be committing, and a first commit may be large."""
@@ -54,7 +55,7 @@ def read_tasks(context: ToolContext) -> str:
     return "\n".join(lines)
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
 def add_task(title: str, under: str | None = None, *, context: ToolContext) -> str:
     """Add an open task to TASKS.md, and commit. A task that is open there already is not added again.
 
@@ -71,7 +72,7 @@ def add_task(title: str, under: str | None = None, *, context: ToolContext) -> s
     return _committed(context, f"Add task: {_short(title)}", change, done=f"Added {_short(title)!r}")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
 def start_task(title: str, *, context: ToolContext) -> str:
     """Mark a task as started in TASKS.md, and commit. It moves to the section In progress, if there is one.
 
@@ -86,7 +87,7 @@ def start_task(title: str, *, context: ToolContext) -> str:
     return _committed(context, f"Start: {_short(title)}", change, done=f"Started {_short(title)!r}")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
 def complete_task(
     title: str, what: str, files: tuple[str, ...] = (), *, next_step: str = "", context: ToolContext
 ) -> str:
@@ -108,7 +109,7 @@ def complete_task(
     return _committed(context, f"Complete: {_short(title)}", change, body=what, done=f"Completed {_short(title)!r}")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
 def block_task(title: str, reason: str, *, context: ToolContext) -> str:
     """Mark a task as blocked in TASKS.md, note why in ERRORS.md, and commit.
 
@@ -124,7 +125,7 @@ def block_task(title: str, reason: str, *, context: ToolContext) -> str:
     return _committed(context, f"Block: {_short(title)}", change, body=reason, done=f"Blocked {_short(title)!r}")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
 def note_progress(title: str, what: str, next_step: str = "", *, context: ToolContext) -> str:
     """Record unfinished work in progress.txt, and commit that with the work.
 
@@ -146,7 +147,7 @@ def note_progress(title: str, what: str, next_step: str = "", *, context: ToolCo
     return _committed(context, f"Progress: {_short(title)}", change, body=what, done="Noted progress")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
 def note_error(title: str, what_happened: str, tried: str = "", *, context: ToolContext) -> str:
     """Note in ERRORS.md what went wrong, so that it does not happen again, and commit.
 
@@ -160,7 +161,7 @@ def note_error(title: str, what_happened: str, tried: str = "", *, context: Tool
     return _noted(context, ERRORS, title, text, subject="Error")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
 def note_learning(title: str, text: str, *, context: ToolContext) -> str:
     """Note in LEARNINGS.md what is worth knowing about this work, and commit.
 
@@ -172,7 +173,7 @@ def note_learning(title: str, text: str, *, context: ToolContext) -> str:
     return _noted(context, LEARNINGS, title, text, subject="Learn")
 
 
-@tool(effect="idempotent", trust="agent", trusted_only=True, origin=True, timeout=SECONDS)
+@tool(effect="idempotent", trust="agent", trusted_only=True, origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
 def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
     """Add a proven way of working to the strategies that every later run is given, and commit.
 
@@ -198,7 +199,7 @@ def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
     return _committed(context, f"Strategy: {_short(title)}", change, done=f"Added {_short(title)!r} to {STRATEGIES}")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
 def pass_feature(name: str, *, context: ToolContext) -> str:
     """Mark a feature as passing in features.json, and commit. Only after testing it from end to end.
 
@@ -218,7 +219,7 @@ def pass_feature(name: str, *, context: ToolContext) -> str:
     return _committed(context, f"Pass: {_short(name)}", change, done=f"{_short(name)!r} passes")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
 def commit_work(message: str, *, context: ToolContext) -> str:
     """Commit all changes in the workspace, between tasks.
 

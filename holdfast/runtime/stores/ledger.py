@@ -1,11 +1,17 @@
 """The effect ledger: which effects were started, which were finished, and with which outcome.
 
 1. `claim` gives one attempt at a time an exclusive claim on an effect, across all workers: a PostgreSQL advisory lock.
-   It ends with the connection, and so with the process.
-2. The start is committed before the effect happens, in the same statement that takes the claim; `finish` after it.
+   It ends with the connection, and so with the process; an attempt confirms it right before it acts. It is one for the
+   effect, whatever people have said about earlier attempts: they lock the epochs before, too.
+2. The start is committed before the effect happens, in the same statement that takes the claim; `finish` after it. What
+   is recorded first stands: an attempt that lost its claim, and ends late, overwrites nothing.
+3. How long a request of a lost attempt has had to arrive is measured by this server's clock alone, and begins again
+   after an attempt that has not looked, such as one of an older release.
 """
 
 import asyncio
+import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +25,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.llm.blocks import text_of
 from holdfast.run.contracts import PastEffects, ToolOutcome
+from holdfast.run.ledger import FIRST_ATTEMPT, CallAttempt
 from holdfast.runtime.stores.pool import unlock_all
 from holdfast.runtime.stores.unavailable import retried_by_temporal
 from holdfast.stores import EffectRow
@@ -34,16 +41,41 @@ PAST_RESULT_CHARS = 500
 """The most characters of the result of each."""
 
 _COLUMNS = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
+CONFIRMED_SECONDS = 1.0
+"""For how long a claim need not be confirmed again. A worker has to be silent for longer (`HEARTBEAT_TIMEOUT`), or be
+dead, before another one gets its call."""
+
 _OUTCOME = "SELECT outcome FROM holdfast.effects WHERE key = %s AND epoch = %s"
-_CLAIM = "SELECT pg_try_advisory_lock(hashtextextended(%s, %s))"
+_LOCK = "pg_try_advisory_lock(hashtextextended(%s, epoch))"
+_CLAIM = f"SELECT bool_and({_LOCK}) FROM generate_series(0, %s) AS epoch"  # noqa: S608  # a constant
+_INSERT = f"INSERT INTO holdfast.effects (thread, {', '.join(_COLUMNS)})"
 _CLAIM_AND_START = f"""
-    WITH claim AS MATERIALIZED ({_CLAIM} AS held), started AS (
-        INSERT INTO holdfast.effects (thread, {", ".join(_COLUMNS)})
+    WITH claim AS MATERIALIZED (SELECT pg_try_advisory_lock(hashtextextended(%s, %s)) AS held), started AS (
+        {_INSERT}
         SELECT %s{", %s" * len(_COLUMNS)} FROM claim WHERE held
         ON CONFLICT DO NOTHING RETURNING true
     )
     SELECT held, EXISTS (SELECT FROM started) FROM claim
 """  # noqa: S608  # constants
+_START = f"""
+    {_INSERT} VALUES (%s{", %s" * len(_COLUMNS)})
+    ON CONFLICT (key, epoch) DO UPDATE SET settling_since = NULL, settling_by = NULL
+"""
+_SETTLING = """
+    WITH lost AS (
+        UPDATE holdfast.effects SET
+            settling_since = CASE WHEN epoch < %(epoch)s OR settling_by = ANY (%(attempts)s)
+                THEN coalesce(settling_since, clock_timestamp()) ELSE clock_timestamp() END,
+            settling_by = CASE WHEN epoch < %(epoch)s THEN settling_by ELSE %(attempt)s END
+        WHERE key = %(key)s AND epoch <= %(epoch)s AND outcome IS NULL
+        RETURNING settling_since
+    )
+    SELECT extract(epoch FROM clock_timestamp() - max(settling_since))::float8 FROM lost
+"""
+_FINISH = """
+    UPDATE holdfast.effects SET outcome = %s, finished_at = now() WHERE key = %s AND epoch = %s AND outcome IS NULL
+    RETURNING true
+"""
 _PAST_EFFECTS = f"""
     SELECT {", ".join(_COLUMNS)}, outcome FROM (
         SELECT DISTINCT ON (key) * FROM holdfast.effects
@@ -64,11 +96,48 @@ class Entry:
     """Whether an earlier attempt started the effect."""
     outcome: ToolOutcome | None
     """The outcome of an earlier attempt, if one finished."""
+    _attempt: CallAttempt
     _connection: psycopg.AsyncConnection
     _url: str
+    _confirmed: float
+    """When this attempt held the claim."""
 
-    async def finish(self, outcome: ToolOutcome) -> None:
-        """Record the outcome.
+    @property
+    def fresh(self) -> bool:
+        """Whether the claim was confirmed so recently that no other attempt can hold it."""
+        return _clock() - self._confirmed < CONFIRMED_SECONDS
+
+    async def confirm(self) -> None:
+        """Make sure that this attempt still holds the claim: that its connection has not ended.
+
+        Raises:
+            psycopg.OperationalError: It has.
+        """
+        if not self.fresh:
+            now = _clock()
+            await self._connection.execute("SELECT 1")
+            self._confirmed = now
+
+    async def start(self) -> None:
+        """Record that the effect may happen from here on, for the first time or again."""
+        now = _clock()
+        await self._connection.execute(_START, _row(self.thread, self.effect))
+        self._confirmed = now
+
+    async def settling(self) -> float | None:
+        """Return for how many seconds no attempt has been at work whose request may still arrive."""
+        values = {
+            "key": self.effect.key,
+            "epoch": self.effect.epoch,
+            "attempt": self._attempt.name,
+            "attempts": [self._attempt.name, self._attempt.previous],
+        }
+        cursor = await self._connection.execute(_SETTLING, values)
+        found = await cursor.fetchone()
+        return None if found is None or found[0] is None else float(found[0])
+
+    async def finish(self, outcome: ToolOutcome) -> ToolOutcome:
+        """Record the outcome, unless one is recorded, and return the recorded one.
 
         The effect has happened, so this retries while the database is unavailable, until the activity's own time limit
         ends it.
@@ -83,11 +152,12 @@ class Entry:
                 log.warning("outcome_not_recorded_yet", key=self.effect.key, tool=self.effect.tool, reason=str(error))
                 await asyncio.sleep(1)
 
-    async def _record(self, connection: psycopg.AsyncConnection, outcome: ToolOutcome) -> None:
-        await connection.execute(
-            "UPDATE holdfast.effects SET outcome = %s, finished_at = now() WHERE key = %s AND epoch = %s",
-            [outcome.model_dump_json(), self.effect.key, self.effect.epoch],
-        )
+    async def _record(self, connection: psycopg.AsyncConnection, outcome: ToolOutcome) -> ToolOutcome:
+        name = [self.effect.key, self.effect.epoch]
+        if await _first_row(connection, _FINISH, [outcome.model_dump_json(), *name]):
+            return outcome
+        recorded = await _first_row(connection, _OUTCOME, name)
+        return _decoded(recorded) or outcome
 
 
 class Ledger:
@@ -103,13 +173,17 @@ class Ledger:
         self._url = url
 
     @asynccontextmanager
-    async def claim(self, effect: PastEffect, *, thread: str, start: bool = False) -> AsyncIterator[Entry]:
-        """Hold an exclusive claim on an effect during the block.
+    async def claim(
+        self, effect: PastEffect, *, thread: str, start: bool = False, attempt: CallAttempt = FIRST_ATTEMPT
+    ) -> AsyncIterator[Entry]:
+        """Hold an exclusive claim on an effect, in this epoch and those before, during the block.
 
         Args:
             effect: The effect, identified by key and epoch; its other fields describe the call.
             thread: The thread of the call.
-            start: Record that the effect may happen from here on, unless an earlier attempt has.
+            start: Record that the effect may happen from here on, unless an earlier attempt has. Only in the first
+                epoch; in a later one, `Entry.start` does.
+            attempt: The attempt that claims it.
 
         Raises:
             ApplicationError: Another attempt holds the claim, or the database is unavailable; Temporal tries again.
@@ -117,7 +191,7 @@ class Ledger:
         with retried_by_temporal(effect.tool):
             async with self._pool.connection() as connection:
                 try:
-                    yield await self._claimed(connection, effect, thread=thread, start=start)
+                    yield await self._claimed(connection, effect, thread=thread, start=start, attempt=attempt)
                 finally:
                     await unlock_all(connection)
 
@@ -136,13 +210,21 @@ class Ledger:
         return PastEffects(effects=tuple(reversed(newest)), left_out=len(found) - len(newest))
 
     async def _claimed(
-        self, connection: psycopg.AsyncConnection, effect: PastEffect, *, thread: str, start: bool
+        self,
+        connection: psycopg.AsyncConnection,
+        effect: PastEffect,
+        *,
+        thread: str,
+        start: bool,
+        attempt: CallAttempt,
     ) -> Entry:
-        name = [effect.key, effect.epoch]
+        name, now = [effect.key, effect.epoch], _clock()
         started = False
         if start:
-            row = [thread, *(getattr(effect, column) for column in _COLUMNS)]
-            held, started = await _first_row(connection, _CLAIM_AND_START, [*name, *row]) or (False, False)
+            held, started = await _first_row(connection, _CLAIM_AND_START, [*name, *_row(thread, effect)]) or (
+                False,
+                False,
+            )
         else:
             (held,) = await _first_row(connection, _CLAIM, name) or (False,)
         if not held:
@@ -152,11 +234,10 @@ class Ledger:
                 next_retry_delay=timedelta(seconds=2),
             )
         if started:
-            return Entry(effect, thread, False, None, connection, self._url)
+            return Entry(effect, thread, False, None, attempt, connection, self._url, now)
         # A separate statement, because its snapshot must be taken after the claim was.
         found = await _first_row(connection, _OUTCOME, name)
-        outcome = ToolOutcome.model_validate_json(found[0]) if found and found[0] else None
-        return Entry(effect, thread, found is not None, outcome, connection, self._url)
+        return Entry(effect, thread, found is not None, _decoded(found), attempt, connection, self._url, now)
 
 
 async def _first_row(
@@ -164,6 +245,19 @@ async def _first_row(
 ) -> tuple[Any, ...] | None:
     """The first row that a statement returns."""
     return await (await connection.execute(statement, values)).fetchone()
+
+
+def _clock() -> float:
+    """Seconds that pass also while this process, or the whole machine, is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
+def _row(thread: str, effect: PastEffect) -> list[Any]:
+    return [thread, *(getattr(effect, column) for column in _COLUMNS)]
+
+
+def _decoded(row: tuple[Any, ...] | None) -> ToolOutcome | None:
+    return ToolOutcome.model_validate_json(row[0]) if row and row[0] else None
 
 
 def _past_effect(*row: Any) -> PastEffect:

@@ -18,6 +18,7 @@ from holdfast.runtime.workspace.sandbox import DEFAULT, Confinement
 from holdfast.runtime.workspace.sandboxed_shell import Confine, command_tools
 from holdfast.runtime.workspace.search import search_lines
 from holdfast.tools.decorator import Tool, ToolContext, tool
+from holdfast.tools.not_done import REPEATABLE
 
 READ_BYTES = 100_000
 """The most bytes of a file that one `read_file` returns."""
@@ -164,7 +165,7 @@ def search_files(pattern: str, path: WorkspacePath = ".", *, glob: str = "**/*",
     return hits + (f"\n[only the nearest {WALKED:,} entries were searched; narrow the path]" if left_out else "")
 
 
-@tool(effect="idempotent")
+@tool(effect="idempotent", not_done_on=REPEATABLE)
 def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> str:
     """Create or replace a text file; missing folders are created.
 
@@ -179,7 +180,7 @@ def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> st
     return f"Wrote {len(encoded):,} bytes to {path}."
 
 
-@tool(effect="idempotent")
+@tool(effect="idempotent", not_done_on=REPEATABLE)
 def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = False, context: ToolContext) -> str:
     """Replace text in a file. `old` must occur in it exactly once, unless replace_all is true.
 

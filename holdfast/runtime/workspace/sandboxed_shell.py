@@ -10,6 +10,7 @@ from typing import Literal
 from holdfast.errors import CatalogError
 from holdfast.runtime.workspace.sandbox import MB, Confinement, unavailable_reason
 from holdfast.runtime.workspace.shell import (
+    BEFORE_START,
     DEFAULT_SECONDS,
     LONGEST_SECONDS,
     TOOL_SECONDS,
@@ -60,7 +61,7 @@ def confined_tool(confinement: Confinement) -> Tool:
         file=confinement.file_bytes // MB,
     )
     # It changes only the workspace, but a retry may do so twice: after a crash, a person has to check.
-    return tool(effect="unsafe", timeout=TOOL_SECONDS)(run_confined)
+    return tool(effect="unsafe", timeout=TOOL_SECONDS, not_done_on=BEFORE_START)(run_confined)
 
 
 _DESCRIPTION = """Run a shell command that reaches the workspace only; returns its exit code and its output

@@ -17,7 +17,7 @@ from typing import Annotated
 import psutil
 from pydantic import Field
 
-from holdfast.runtime.workspace.sandbox import Confinement, counting
+from holdfast.runtime.workspace.sandbox import Confinement, NotConfined, counting
 from holdfast.tools.decorator import ToolContext, tool
 
 DEFAULT_SECONDS = 60.0
@@ -83,13 +83,17 @@ class Outcome:
     """Whether it was stopped because it had more processes than its confinement allows."""
 
 
+class NotStarted(OSError):
+    """The command cannot be started, so it has done nothing."""
+
+
 async def run_shell(command: str, folder: Path, *, seconds: float, confinement: Confinement | None = None) -> Outcome:
     """Run `/bin/sh -c command` in `folder`, confined if a confinement is given.
 
     At the time limit and on cancellation, the shell and everything it started is killed.
 
     Raises:
-        OSError: The command cannot be started; the message says why.
+        NotStarted: The command cannot be started; the message says why.
         NotConfined: A command cannot be confined to this folder.
         ValueError: The command has a NUL character.
     """
@@ -162,7 +166,7 @@ async def _start(
             advice = f"check that {argv[0]} is installed"
         if error.errno == errno.E2BIG:
             advice = "write a long command to a script with write_file, and run that"
-        raise OSError(f"the command cannot be started ({error.strerror}); {advice}") from None
+        raise NotStarted(f"the command cannot be started ({error.strerror}); {advice}") from None
 
 
 async def _kill_all(process: asyncio.subprocess.Process, *, mark: str) -> bool:
@@ -207,9 +211,11 @@ TimeLimit = Annotated[float, Field(gt=0, le=LONGEST_SECONDS)]
 """Seconds that the LLM may ask for."""
 TOOL_SECONDS = LONGEST_SECONDS + 60
 """Time limit of the tools themselves, with room for starting and ending a command."""
+BEFORE_START = (NotStarted, NotConfined, ValueError)
+"""What `run_shell` raises before a command has done anything."""
 
 
-@tool(effect="unsafe", timeout=TOOL_SECONDS)
+@tool(effect="unsafe", timeout=TOOL_SECONDS, not_done_on=BEFORE_START)
 async def run_command(command: str, timeout_seconds: TimeLimit = DEFAULT_SECONDS, *, context: ToolContext) -> str:
     """Run a shell command in the workspace; returns its exit code and its output (stdout and stderr merged).
 

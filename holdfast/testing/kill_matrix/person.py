@@ -1,6 +1,7 @@
 """The simulated person of the kill matrix."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 
 from temporalio.client import Client
@@ -12,6 +13,8 @@ from holdfast.testing.kill_matrix.audit import Effects, RecordedLog
 
 class Person:
     """Approves every request, and answers whether an effect happened. Each decision has a different approver.
+
+    Whether it happened, they look when no request of the call can arrive any more, as the question asks them to.
 
     Args:
         client: A client of the server.
@@ -39,8 +42,13 @@ class Person:
             self.mark_sent(answer)
 
     def undecided(self) -> list[ApprovalRequested | ReconcileRequested]:
-        """Return the open requests for which no decision has been sent."""
-        return [event for event in self.log.open_requests if event.request.id not in self._decided]
+        """Return the open requests that can be decided now, and for which no decision has been sent."""
+        return [
+            event
+            for event in self.log.open_requests
+            if event.request.id not in self._decided
+            and not (event.request.settles_at and event.request.settles_at.timestamp() > time.time())
+        ]
 
     async def answer(self, event: ApprovalRequested | ReconcileRequested) -> dict[str, str]:
         """Return the decision for the update `decide`: approve, or whether the effect happened."""

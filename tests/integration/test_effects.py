@@ -12,7 +12,7 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from holdfast import Absent, Agent, Catalog, Effect, Found, Tool, ToolContext, Unknown, tool
+from holdfast import Absent, Agent, Catalog, Effect, Found, NotDone, Tool, ToolContext, Unknown, tool
 from holdfast.activities.call_tool import Tools
 from holdfast.activities.orders import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
@@ -61,10 +61,10 @@ def leave_line(context: ToolContext) -> None:
         effects.write(f"{context.key}\n")
 
 
-def effect(kind: str, *, dies: bool = False, check: Callable[..., Any] | None = None) -> Tool:
+def effect(kind: str, *, dies: bool = False, check: Callable[..., Any] | None = None, settles: float = 0) -> Tool:
     """Return a tool that appends a line to a file, and may die before it returns."""
 
-    @tool(effect=Effect(kind), check=check, name="act")
+    @tool(effect=Effect(kind), check=check, settles_within=settles, name="act")
     async def act(context: ToolContext) -> str:
         """Act."""
         leave_line(context)
@@ -149,14 +149,14 @@ async def test_an_interrupted_unsafe_effect_is_left_to_a_person(attempt: Any, tm
 
 
 async def test_a_recorded_failure_is_final(attempt: Any) -> None:
-    """A tool that raised has a result, which later attempts return."""
+    """A tool that says that it did not happen has a result, which later attempts return."""
 
     @tool(effect="unsafe", name="act")
     def act() -> str:
         """Raise."""
-        raise ValueError("card declined")
+        raise NotDone("card declined")
 
-    assert (await attempt(act)).content == "ValueError: card declined"
+    assert (await attempt(act)).content == "NotDone: card declined"
     assert (await attempt(act)).adopted
 
 
@@ -230,8 +230,9 @@ async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
 )
 async def test_a_tool_that_exceeds_its_time_limit(attempt: Any, kind: str, check: Any, status: str) -> None:
     """A read has failed; for an effect, its check decides, and without one the outcome is unknown."""
+    settles = None if kind == "read" else 0
 
-    @tool(effect=Effect(kind), check=check, name="act", timeout=0.5)
+    @tool(effect=Effect(kind), check=check, settles_within=settles, name="act", timeout=0.5)
     async def act() -> str:
         """Take too long."""
         await asyncio.sleep(60)
@@ -240,10 +241,10 @@ async def test_a_tool_that_exceeds_its_time_limit(attempt: Any, kind: str, check
     assert (await attempt(act)).status == status
 
 
-async def test_a_tools_own_timeout_error_is_just_a_failure(attempt: Any) -> None:
-    """A TimeoutError that the tool raises is its result for the LLM, not a sign that it exceeded its limit."""
+async def test_a_reads_own_timeout_error_is_just_a_failure(attempt: Any) -> None:
+    """A TimeoutError that a read raises is its result for the LLM, not a sign that it exceeded its limit."""
 
-    @tool(effect="unsafe", name="act")
+    @tool(effect="read", name="act")
     def act() -> str:
         """Raise."""
         raise TimeoutError("the printer is asleep")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from holdfast import Agent, Catalog, Found, Memory, NotAccepted, Policy, ToolContext, allow, ask, tool
+from holdfast import Agent, Catalog, Found, Memory, NotAccepted, NotDone, Policy, ToolContext, allow, ask, tool
 from holdfast.errors import SettingsError
 from holdfast.runtime.client.connect import connect
 from holdfast.runtime.devstack.shared import shared_server
@@ -29,7 +29,7 @@ def pay(cents: int, context: ToolContext) -> str:
 @tool(effect="verifiable", check=lambda: Found("it was"))
 def ship() -> str:
     """Ship."""
-    raise ValueError("out of stock")
+    raise NotDone("out of stock")
 
 
 POLICY = Policy(rules=(ask("pay"), allow()))

@@ -147,20 +147,18 @@ def world() -> World:
 
 def acting(world: World, then: Callable[[], Any], kind: str = "verifiable", **more: Any) -> Tool:
     """Return a tool whose request arrives, unless `then` raises first; `then` says how the function ends."""
+    options: dict[str, Any] = {"effect": kind, "name": "act", "settles_within": SETTLES, **more}
+    if kind == "verifiable":
+        options["check"] = world.find
 
-    @tool(
-        effect=kind,  # type: ignore[arg-type]  # one of the names
-        check=world.find if kind == "verifiable" else None,
-        name="act",
-        **{"settles_within": SETTLES, **more},
-    )
     async def act(context: ToolContext) -> Any:
         """Act."""
         world.arrived.append(context.key)
         ended = then()
         return await ended if asyncio.iscoroutine(ended) else ended
 
-    return act
+    made: Tool = tool(**options)(act)
+    return made
 
 
 def sending(world: World) -> Tool:

@@ -286,8 +286,9 @@ def attempt(tmp_path: Path) -> Attempts:
 
 def effect(kind: str, *, dies: bool = False, answer: Any = None) -> Tool:
     """Return a tool that appends a line to a file, and may die before it returns; its check gives the answer."""
+    check, settles_within = (lambda: answer) if kind == "verifiable" else None, None if kind == "read" else 0
 
-    @tool(effect=kind, check=(lambda: answer) if kind == "verifiable" else None, name="act")  # type: ignore[call-overload, untyped-decorator]
+    @tool(effect=kind, check=check, settles_within=settles_within, name="act")  # type: ignore[call-overload, untyped-decorator]
     async def act(context: ToolContext) -> str:
         """Act."""
         with (context.workspace / "effects").open("a") as effects:

@@ -34,7 +34,7 @@ def find_payment(context: ToolContext) -> Found | Absent:
     return Found("paid before") if context.key in PAYMENTS.read_text().splitlines() else Absent()
 
 
-@tool(effect="verifiable", check=find_payment)
+@tool(effect="verifiable", check=find_payment, settles_within=1)
 def pay(cents: int, context: ToolContext) -> str:
     """Pay."""
     with PAYMENTS.open("a") as payments:

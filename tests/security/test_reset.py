@@ -246,7 +246,7 @@ async def test_a_thread_closed_in_mid_payment_settles_it_when_reopened(
     bank = Bank()
     bank.books = books
     check = bank.booked if effect == "verifiable" else None
-    transfer = tool(effect=Effect(effect), check=check, name="transfer")(bank.transfer)
+    transfer = tool(effect=Effect(effect), check=check, settles_within=0, name="transfer")(bank.transfer)
     agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("transfer"),)))
     script = steps([call("transfer", amount=5), say("done")])
     async with rig(Catalog(agents=[agent], tools=[transfer]), script) as r:

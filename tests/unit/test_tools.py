@@ -376,7 +376,41 @@ def test_a_name_that_the_api_rejects_is_refused(name: str) -> None:
         tool(name=name)(lambda: None)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"effect": "unsafe", "settles_within": -1},
+        {"effect": "unsafe", "settles_within": float("nan")},
+        {"effect": "unsafe", "settles_within": float("inf")},
+        {"effect": "unsafe", "settles_within": True},
+        {"effect": "unsafe", "settles_within": "5"},
+        {"effect": "read", "settles_within": 5},
+        {"effect": "read", "not_done_on": (ValueError,)},
+        {"effect": "unsafe", "not_done_on": ValueError},
+        {"effect": "unsafe", "not_done_on": (ValueError("one"),)},
+        {"effect": "unsafe", "not_done_on": ("ValueError",)},
+    ],
+)
+def test_what_a_tool_says_about_doubts_is_checked(options: dict[str, Any]) -> None:
+    """A settling time is a number of seconds, `not_done_on` a tuple of exception types, and a read has neither."""
+    with pytest.raises(ToolSignatureError, match=r"settles_within|not_done_on"):
+        tool(**options)(double)
+
+
+def test_a_tool_settles_within_its_time_limit_by_default() -> None:
+    """A spec that was recorded before there was a settling time has the same."""
+    assert tool(effect="unsafe", timeout=7)(double).spec.settling_seconds == 7
+    assert tool(effect="unsafe", timeout=7, settles_within=0)(double).spec.settling_seconds == 0
+    recorded = tool(effect="unsafe", timeout=7)(double).spec.model_dump(exclude_defaults=True)
+    assert "settles_within" not in recorded
+
+
 def test_a_tool_can_be_called_as_a_function() -> None:
     """Users can call their tools directly in their own tests."""
     assert isinstance(search, Tool)
     assert search("a", context=CONTEXT) == "a 10 fast  t"
+
+
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number

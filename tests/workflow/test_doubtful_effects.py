@@ -1,0 +1,118 @@
+"""Effects that raise, or arrive late, through a whole run: who is asked, what is shown, what the LLM reads."""
+
+import asyncio
+
+import pytest
+
+from holdfast import Absent, Agent, Catalog, Found, NotDone, Policy, Tool, ToolContext, Unknown, allow, tool
+from holdfast.runtime.reading.runs import retrying
+from holdfast.testing import Conversation, Reply, agent, call, say, steps, together
+from tests.rig import eventually
+
+ALLOW = Policy(rules=(allow(),))
+
+
+def catalog_of(*tools: Tool) -> Catalog:
+    """Return a catalog of one agent that may do everything."""
+    return Catalog(agents=[Agent(name="clerk", instructions="", policy=ALLOW)], tools=list(tools))
+
+
+def insistent(conversation: Conversation) -> Reply:
+    """Call again where the result is no receipt."""
+    if not conversation.results or ("receipt" not in conversation.results[-1] and conversation.replies < 3):
+        return call("pay", to="bob")
+    return say("finished")
+
+
+async def test_a_wait_for_a_late_request_is_shown() -> None:
+    """The run says until when it waits and why; what arrives meanwhile is found."""
+    arrived: list[str] = []
+    refused = asyncio.Event()
+
+    def find(context: ToolContext) -> Found | Absent:
+        return Found("receipt 1") if arrived else Absent()
+
+    @tool(effect="verifiable", check=find, settles_within=3_600)
+    def pay(to: str) -> str:
+        """Pay."""
+        refused.set()
+        raise TimeoutError("no answer")
+
+    async with agent(catalog_of(pay), insistent) as run:
+        paying = asyncio.create_task(run.task("Pay bob."))
+        await refused.wait()
+        found = await eventually(lambda: run._threads.runs.describe(run.thread.id), lambda found: bool(retrying(found)))
+        assert "because a request of a lost attempt of pay may still arrive" in retrying(found)[0].reason
+        arrived.append("late")
+        assert (await paying).status == "completed"
+        assert [(each.status, each.text) for each in await run.effects()] == [("ok", "receipt 1")]
+
+
+async def test_what_never_arrived_is_the_llms_to_decide() -> None:
+    """It reads the exception, once nothing can arrive any more."""
+
+    @tool(effect="verifiable", check=lambda: Absent(), settles_within=0)
+    def pay(to: str) -> str:
+        """Pay."""
+        raise ConnectionError("refused")
+
+    async with agent(catalog_of(pay), [call("pay", to="bob"), say("It failed.")]) as run:
+        assert (await run.task("Pay bob.")).status == "completed"
+        assert [(each.status, each.text) for each in await run.effects()] == [("failed", "ConnectionError: refused")]
+
+
+@pytest.mark.parametrize("ends", ["raises", "returns"])
+async def test_a_person_says_what_became_of_an_unsafe_effect(ends: str) -> None:
+    """They read why that is unknown; what they say did not happen runs again."""
+    done: list[str] = []
+
+    @tool(effect="unsafe", settles_within=0)
+    def pay(to: str) -> str | Unknown:
+        """Pay."""
+        done.append(to)
+        if len(done) == 1 and ends == "raises":
+            raise TimeoutError("no answer")
+        return Unknown("no answer") if len(done) == 1 else "receipt 2"
+
+    async with agent(catalog_of(pay), insistent) as run:
+        assert (await run.task("Pay bob.")).status == "waiting_approval"
+        (request,) = await run.pending()
+        assert request.kind == "reconcile"
+        assert "no answer" in request.why
+        assert (await run.decide("absent")).status == "completed"
+        assert len(done) == 2
+
+
+async def test_a_tool_says_that_nothing_happened() -> None:
+    """The LLM reads that, and calls again with other arguments."""
+
+    @tool(effect="unsafe")
+    def pay(cents: int) -> str:
+        """Pay."""
+        if cents > 5:
+            raise NotDone("at most 5 cents")
+        return "receipt 3"
+
+    async with agent(catalog_of(pay), [call("pay", cents=6), call("pay", cents=5), say("Done.")]) as run:
+        await run.task("Pay.")
+        assert [(each.status, each.text) for each in await run.effects()] == [
+            ("failed", "NotDone: at most 5 cents"),
+            ("ok", "receipt 3"),
+        ]
+
+
+async def test_the_same_unsafe_call_twice_in_a_reply() -> None:
+    """It happens once, and the LLM reads why."""
+    done: list[str] = []
+
+    @tool(effect="unsafe")
+    def pay(to: str) -> str:
+        """Pay."""
+        done.append(to)
+        return "receipt 4"
+
+    twice = together(call("pay", to="bob"), call("pay", to="bob"))
+    async with agent(catalog_of(pay), steps([twice, say("Done.")])) as run:
+        await run.task("Pay bob.")
+        assert [each.status for each in await run.calls()] == ["ok", "invalid"]
+        assert done == ["bob"]

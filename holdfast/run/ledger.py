@@ -76,6 +76,15 @@ class ClaimedEffect(Protocol):
         ...
 
 
+def stands(outcome: ToolOutcome, effect: PastEffect, epoch: int) -> bool:
+    """Whether an outcome that the ledger has of an epoch is that of the effect.
+
+    People are asked while no outcome is recorded. Where they said that it did not happen, and the attempt that they
+    were asked about returns after all, it has happened.
+    """
+    return epoch == effect.epoch or outcome.status == "ok"
+
+
 class EffectLedger(Protocol):
     """Which effects were started, which were finished, and with which outcome."""
 

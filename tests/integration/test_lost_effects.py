@@ -402,6 +402,19 @@ async def test_a_late_outcome_overwrites_nothing(made: Call, pool: AsyncConnecti
         assert after.outcome.content == "the other's"
 
 
+async def test_an_attempt_that_returns_after_a_persons_absent_counts(
+    made: Call, world: World, pool: AsyncConnectionPool, database_url: str
+) -> None:
+    """It was frozen, and has lost its claim, while they were asked: what it records in the end is adopted."""
+    async with Ledger(pool, database_url).claim(made.effect(), thread="t", start=True) as frozen:
+        await drop_connections(database_url)
+        assert (await made.attempt(acting(world, die, "unsafe"))).status == "unknown"
+        await made.waits(acting(world, die, "unsafe"), epoch=1)
+        await frozen.finish(ToolOutcome(status="ok", content="late"))
+    assert (await made.attempt(acting(world, die, "unsafe"), epoch=1)).content == "late"
+    assert not world.arrived
+
+
 class ReadTimeout(Exception):
     """An error of a client library."""
 

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.llm.blocks import text_of
 from holdfast.run.contracts import PastEffects, ToolOutcome
-from holdfast.run.ledger import FIRST_ATTEMPT, CallAttempt
+from holdfast.run.ledger import FIRST_ATTEMPT, CallAttempt, stands
 from holdfast.tools.effects import PastEffect
 
 
@@ -41,8 +41,11 @@ class Entry:
     @property
     def outcome(self) -> ToolOutcome | None:
         """The outcome of an earlier attempt, if one finished."""
-        row = self.rows.get((self.effect.key, self.effect.epoch))
-        return row.outcome if row else None
+        for epoch in range(self.effect.epoch, -1, -1):
+            row = self.rows.get((self.effect.key, epoch))
+            if row and row.outcome and stands(row.outcome, self.effect, epoch):
+                return row.outcome
+        return None
 
     async def confirm(self) -> None:
         """Do nothing: the claim ends with the block."""

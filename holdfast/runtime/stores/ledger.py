@@ -25,7 +25,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.llm.blocks import text_of
 from holdfast.run.contracts import PastEffects, ToolOutcome
-from holdfast.run.ledger import FIRST_ATTEMPT, CallAttempt
+from holdfast.run.ledger import FIRST_ATTEMPT, CallAttempt, stands
 from holdfast.runtime.stores.pool import unlock_all
 from holdfast.runtime.stores.unavailable import retried_by_temporal
 from holdfast.stores import EffectRow
@@ -46,6 +46,7 @@ CONFIRMED_SECONDS = 1.0
 dead, before another one gets its call."""
 
 _OUTCOME = "SELECT outcome FROM holdfast.effects WHERE key = %s AND epoch = %s"
+_EPOCHS = "SELECT epoch, outcome FROM holdfast.effects WHERE key = %s AND epoch <= %s ORDER BY epoch DESC"
 _LOCK = "pg_try_advisory_lock(hashtextextended(%s, epoch))"
 _CLAIM = f"SELECT bool_and({_LOCK}) FROM generate_series(0, %s) AS epoch"  # noqa: S608  # a constant
 _INSERT = f"INSERT INTO holdfast.effects (thread, {', '.join(_COLUMNS)})"
@@ -236,8 +237,10 @@ class Ledger:
         if started:
             return Entry(effect, thread, False, None, attempt, connection, self._url, now)
         # A separate statement, because its snapshot must be taken after the claim was.
-        found = await _first_row(connection, _OUTCOME, name)
-        return Entry(effect, thread, found is not None, _decoded(found), attempt, connection, self._url, now)
+        rows = await (await connection.execute(_EPOCHS, name)).fetchall()
+        started = bool(rows) and rows[0][0] == effect.epoch
+        ended = [outcome for epoch, *row in rows if (outcome := _decoded(row)) and stands(outcome, effect, epoch)]
+        return Entry(effect, thread, started, ended[0] if ended else None, attempt, connection, self._url, now)
 
 
 async def _first_row(
@@ -256,7 +259,7 @@ def _row(thread: str, effect: PastEffect) -> list[Any]:
     return [thread, *(getattr(effect, column) for column in _COLUMNS)]
 
 
-def _decoded(row: tuple[Any, ...] | None) -> ToolOutcome | None:
+def _decoded(row: Sequence[Any] | None) -> ToolOutcome | None:
     return ToolOutcome.model_validate_json(row[0]) if row and row[0] else None
 
 

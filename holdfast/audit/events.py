@@ -78,8 +78,11 @@ def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> To
         given = {name: getattr(event, name) for name in _OF_OUTCOMES}
         return ToolOutcome(**{**given, "status": "ok" if event.status == "undone" else event.status})
     if isinstance(event, ReconcileRequested):
-        why = event.request.why
-        return ToolOutcome(status="unknown", content=why, cause=event.cause, failures=event.failures)
+        asked = event.request
+        settles_in = (asked.settles_at - asked.asked_at).total_seconds() if asked.settles_at else None
+        return ToolOutcome(
+            status="unknown", content=asked.why, cause=event.cause, failures=event.failures, settles_in=settles_in
+        )
     return ToolOutcome(status="unknown", content="")
 
 

@@ -49,7 +49,9 @@ class Api:
         self.asked = 0
         """Requests to charge."""
         self._late, self._chance = late, random.Random(7)
-        self._under_way, self._lock = 0, threading.Lock()
+        self._lock = threading.Lock()
+        self.under_way = 0
+        """Requests that have arrived and have not had their effect."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Served", (_Served,), {"api": self}))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -62,7 +64,7 @@ class Api:
         """Perform an effect, now or late."""
         with self._lock:
             self.asked += path == "/charges"
-            self._under_way += 1
+            self.under_way += 1
             late = self._chance.uniform(1, LATEST) if self._chance.random() < self._late else 0
         try:
             time.sleep(late)
@@ -75,11 +77,11 @@ class Api:
                 self.carriers[path](key, order)
         finally:
             with self._lock:
-                self._under_way -= 1
+                self.under_way -= 1
 
     def drain(self) -> None:
         """Wait until every request that has arrived has had its effect."""
-        while self._under_way:
+        while self.under_way:
             time.sleep(0.05)
 
     def __enter__(self) -> Self:

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.audit.audit import Audit
 from holdfast.authority.policy import Policy, allow
 from holdfast.log.events import DecisionReceived, ReconcileRequested, ToolCallFinished
 from holdfast.run.contracts import ToolOutcome, ToolRequest
@@ -99,6 +100,34 @@ def test_a_run_of_a_lower_level_runs_both() -> None:
     thread = loaded_thread(SPEC, features=UNSAFE_ONCE_A_REPLY - 1)
     thread.reply(calls("pay", "pay"))
     assert thread.running_calls == [1, 2]
+
+
+def fault_of(thread: Thread) -> str:
+    """Return what the audit finds wrong with a thread's log; empty for nothing."""
+    audit = Audit(thread.name)
+    audit.take(thread.log)
+    return audit.fault.reason if audit.fault else ""
+
+
+def test_the_audit_finds_such_logs_in_order() -> None:
+    """`verify` rebuilds the time in a question, what an early answer leads to, and a call that did not run."""
+    thread = lost(features=SETTLING)
+    assert fault_of(thread) == ""
+    thread.signal("reconcile", {"request": "1", "decision": "absent", "by": "alice"})
+    thread.finish(1)
+    thread.reply(calls("pay", "pay"))
+    assert fault_of(thread) == ""
+
+
+def test_the_audit_finds_a_time_that_nothing_leads_to() -> None:
+    """It lies before the question, or a run of a lower level has it."""
+    thread = lost(features=0)
+    (asked,) = [event for event in thread.log if isinstance(event, ReconcileRequested)]
+    request = asked.request.model_copy(update={"settles_at": asked.request.asked_at + timedelta(seconds=60)})
+    audit = Audit(thread.name)
+    altered = asked.model_copy(update={"request": request})
+    audit.take([altered if event is asked else event for event in thread.log])
+    assert audit.fault
 
 
 def test_the_question_keeps_why_the_outcome_is_unknown() -> None:

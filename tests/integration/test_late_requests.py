@@ -1,0 +1,59 @@
+"""A worker is killed when its request is sent and has not arrived: another one takes over, and it arrives once."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from holdfast.log.events import ToolCallFinished
+from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.runtime.client.connect import connect_stack
+from holdfast.runtime.client.start_options import issued
+from holdfast.testing import ScriptedLLM, call, say, steps
+from tests.integration.outside import Api, Outside
+from tests.integration.processes import WorkerProcess
+from tests.rig import events_of, eventually, status_of
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    """A server where every request is late."""
+    with Api(late=1.0) as api:
+        yield api
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["transfer", "mail"])
+async def test_a_request_that_outlives_its_worker_arrives_once(api: Api, tool: str, tmp_path: Path) -> None:
+    """The check finds it although it did not at first; a person finds it when nothing can arrive any more."""
+    outside = Outside(api, tmp_path / "outbox")
+    with ScriptedLLM(steps([call(tool, order="7"), say("done")])) as llm:
+        worker = WorkerProcess(
+            tmp_path / "home",
+            HOLDFAST_CATALOG="tests.integration.outside:catalog",
+            OPENAI_BASE_URL=llm.base_url,
+            **outside.environ,
+        )
+        await asyncio.to_thread(worker.start)
+        try:
+            client = await connect_stack(worker.stack)
+            begin, thread = issued(RunInput(task="go", agent="shop")), f"late-{uuid4().hex[:8]}"
+            run = await client.start_workflow(WORKFLOW, begin, id=thread, task_queue=worker.task_queue)
+            await eventually(lambda: asyncio.sleep(0, api.under_way), bool)
+            worker.kill()
+            await asyncio.to_thread(worker.start)
+            if tool == "mail":
+                state = await status_of(run, "waiting_approval")
+                assert "may still arrive until" in state["pending"][0]["why"]
+                await asyncio.to_thread(api.drain)
+                answer = {"request": "1", "decision": "happened", "by": "alice"}
+                await run.signal("reconcile", answer)
+            assert (await run.result())["result"] == "done"
+            (ended,) = [event for event in await events_of(run) if isinstance(event, ToolCallFinished)]
+            assert (ended.status, ended.adopted) == ("ok", True)
+            api.drain()
+            assert list(outside.effects().values()) == [1]
+        finally:
+            await asyncio.to_thread(worker.stop)

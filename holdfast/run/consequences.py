@@ -60,6 +60,10 @@ Events = list[AgentEvent]
 
 CLOSED_EARLY = "The run was closed from outside before this was done."
 OUTCOME_UNKNOWN = "Its outcome is unknown."
+_TWIN = (
+    "Not called: this reply has the very same call already, as call {twin}, and how often such a call has happened "
+    "cannot be found out later. If it is to happen twice, call it again when you have the first result."
+)
 CONTENT_FILTERED = "ContentFiltered"
 """The cause of a run that is blocked because the provider's content filter keeps back the LLM's replies."""
 
@@ -247,7 +251,7 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         gives = call.name == FINAL_RESULT and state.spec.gives_result
         closing = NO_TOOL if state.account.closing == "asked" and not gives else ""
         problem = closing or refuse_result(state, reply, call) or refuse_other_tool(state, call)
-        problem = problem or _problem(state.spec, call, at=at) or _repeats_unsafe(state, call, events)
+        problem = problem or _problem(state.spec, call, at=at)
         if problem or call.id in reply.problems:
             problem = reply.problems.get(call.id) or problem
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
@@ -256,6 +260,10 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             events += cannot
             continue
         verdict = judge_call(state, call)
+        twin = _twin_of(state, call, events)
+        if twin and verdict.verdict == "allow":
+            events.append(ToolCallFinished(number=number, status="invalid", content=_TWIN.format(twin=twin)))
+            continue
         lifted = verdict.terms if verdict.remembered else None
         repeats, delay = delay_of(state, call, verdict)
         given = VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule, terms=lifted)
@@ -264,7 +272,8 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             content = words_of(denial_of(verdict), past)
             events.append(ToolCallFinished(number=number, status="denied", content=content))
         elif verdict.verdict == "ask":
-            request = new_request(state, "approval", number, call, verdict, at=at, ahead=opened, past=past)
+            why = f"{verdict.reason or verdict.rule}; this reply has the very same call as call {twin}" if twin else ""
+            request = new_request(state, "approval", number, call, verdict, why=why, at=at, ahead=opened, past=past)
             opened += 1
             events.append(ApprovalRequested(request=request))
     ends = state.ending.learning or state.account.closing
@@ -273,27 +282,17 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     return events
 
 
-def _repeats_unsafe(state: RunState, call: ToolCall, events: Events) -> str:
-    """Why an `unsafe` call does not run that the same reply has before; empty for any other call.
+def _twin_of(state: RunState, call: ToolCall, events: Events) -> int:
+    """The number of the very same `unsafe` call before it in the reply; 0 for none.
 
-    Nothing and nobody can tell such effects apart later, and LLMs that mean two say so again.
+    How often such an effect has happened cannot be found out later, and an LLM that means two can say so again.
     """
     tool = state.spec.tool(call.name) if state.spec else None
     if state.features < UNSAFE_ONCE_A_REPLY or tool is None or tool.effect is not Effect.UNSAFE:
-        return ""
+        return 0
     given = {event.number for event in events if isinstance(event, VerdictGiven) and event.verdict != "deny"}
-    same = (
-        event.number
-        for event in events
-        if isinstance(event, ToolCallRequested) and event.number in given and event.call.digest == call.digest
-    )
-    first = next(same, None)
-    if first is None:
-        return ""
-    return (
-        f"this reply has the very same call of {call.name} already (call {first}), and it cannot be found out later "
-        "how often it happened. If it is to happen twice, call it again when you have the first result"
-    )
+    requested = [event for event in events if isinstance(event, ToolCallRequested) and event.number in given]
+    return next((event.number for event in requested if event.call.digest == call.digest), 0)
 
 
 def _problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:

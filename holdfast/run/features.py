@@ -117,7 +117,8 @@ SETTLING = 1
 """A request about a call whose outcome is unknown says until when a request of that call may still arrive."""
 
 UNSAFE_ONCE_A_REPLY = 1
-"""A call of an `unsafe` tool does not run where the very same call stands before it in the reply."""
+"""A call of an `unsafe` tool that the policy allows does not run where the reply has the same call before it; where
+people are asked, they read that."""
 
 
 def require_features(level: int) -> None:

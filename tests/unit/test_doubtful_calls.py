@@ -75,11 +75,24 @@ def test_the_same_unsafe_call_twice_in_a_reply_runs_once() -> None:
     assert thread.running_calls == [1, 3, 4, 5, 6]
     (ended,) = [event for event in thread.log if isinstance(event, ToolCallFinished)]
     assert (ended.number, ended.status) == (2, "invalid")
-    assert "the very same call of pay already (call 1)" in ended.text
+    assert "this reply has the very same call already, as call 1" in ended.text
     for number in thread.running_calls:
         thread.finish(number)
     thread.reply(calls("pay"))
     assert thread.running_calls == [7]
+
+
+def test_people_who_are_asked_about_the_same_call_twice_read_that() -> None:
+    """They decide about each."""
+    thread = loaded_thread(SPEC.model_copy(update={"policy": Policy()}), features=UNSAFE_ONCE_A_REPLY)
+    thread.reply(calls("pay", "pay"))
+    first, second = thread.state.authority.requests
+    assert "very same call" not in first.why
+    assert "this reply has the very same call as call 1" in second.why
+    assert fault_of(thread) == ""
+    thread.decide("1")
+    thread.decide("2")
+    assert thread.running_calls == [1, 2]
 
 
 def test_other_unsafe_calls_of_a_reply_run() -> None:

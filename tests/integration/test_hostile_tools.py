@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Catalog, Effect, Found, Policy, allow, tool
-from holdfast.log.events import ToolCallFinished
+from holdfast.log.events import ReconcileRequested, ToolCallFinished
 from holdfast.testing import call, say, steps
 from holdfast.tools.decorator import Labelled, Tool
-from tests.rig import StartRig, check_thread, die
+from tests.rig import StartRig, check_thread, die, status_of
 
 
 class Spiteful(Exception):
@@ -64,7 +64,10 @@ def catalog(*tools: Tool) -> Catalog:
 
 
 async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
-    """Return status and content of each call in a run that calls the tools once, and then another."""
+    """Return status and content of each call in a run that calls the tools once, and then another.
+
+    Of a call that a person is asked about, the content is what they read; they give up.
+    """
 
     @tool(effect="read")
     def ping() -> str:
@@ -74,10 +77,13 @@ async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
     script = steps([*(call(each.spec.name) for each in tools), call("ping"), say("done")])
     async with rig(catalog(*tools, ping), script) as r:
         run = await r.start()
-        async with asyncio.timeout(120):
-            await run.result()
-        ends = [each for each in await check_thread(r.client, run) if isinstance(each, ToolCallFinished)]
-    found: list[tuple[str, str]] = [(each.status, str(each.content)) for each in ends]
+        while (state := await status_of(run, "waiting_approval", "completed"))["status"] != "completed":
+            for request in state["pending"]:
+                await run.signal("reconcile", {"decision": "abandon", "request": request["request"], "by": "alice"})
+        events = await check_thread(r.client, run)
+    asked = {each.request.number: each.request.why for each in events if isinstance(each, ReconcileRequested)}
+    ends = [each for each in events if isinstance(each, ToolCallFinished)]
+    found: list[tuple[str, str]] = [(each.status, asked.get(each.number, str(each.content))) for each in ends]
     assert found.pop() == ("ok", "pong")
     return found
 
@@ -94,7 +100,7 @@ async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
     ],
 )
 async def test_whatever_a_tool_raises_is_its_result(rig: StartRig, misbehave: Callable[[], None], words: str) -> None:
-    """The call has failed, is not tried again, and the run goes on with the same worker."""
+    """A read has failed, a person is asked about an effect, nothing is tried again, and the worker lives on."""
     calls: list[int] = []
 
     def act() -> None:
@@ -109,9 +115,10 @@ async def test_whatever_a_tool_raises_is_its_result(rig: StartRig, misbehave: Ca
         for effect in (Effect.READ, Effect.UNSAFE)
         for function in (act, act_async)
     ]
-    for status, content in await outcomes(rig, *tools):
-        assert status == "failed"
-        assert content.startswith(words)
+    found = await outcomes(rig, *tools)
+    assert [status for status, _ in found] == ["failed", "failed", "unknown", "unknown"]
+    assert all(content.startswith(words) for _, content in found[:2])
+    assert all(f"does not say whether it took effect: {words}" in content for _, content in found[2:])
     assert len(calls) == len(tools)
 
 

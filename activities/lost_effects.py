@@ -101,8 +101,9 @@ class LostEffect:
                     return replace(ended, status="failed")  # the LLM's next call changes nothing more, either
                 self._try_again(content)
             case Effect.VERIFIABLE:
-                self.notes.in_doubt = InDoubt(content=content[:IN_DOUBT_CHARS], cause=ended.cause)
-                found = await self._checked(running=ended.doubt == "running")
+                running = ended.doubt == "running"
+                self.notes.in_doubt = InDoubt(content=content[:IN_DOUBT_CHARS], cause=ended.cause, running=running)
+                found = await self._checked()
                 if found and found.status != "unknown":
                     return replace(found, duration_ms=ended.duration_ms)
                 if found and found.content != content:
@@ -111,17 +112,13 @@ class LostEffect:
                 pass
         return await asked(unknown, self.entry, self._spec)
 
-    async def _checked(self, *, running: bool = False) -> Ended | None:
-        """Determine the outcome by the tool's check; None where the effect did not happen and nothing else is known.
-
-        Args:
-            running: The function may still be at work, so that only `Found` counts.
-        """
+    async def _checked(self) -> Ended | None:
+        """Determine the outcome by the tool's check; None where the effect did not happen and nothing else is known."""
         left = await _left(self.entry, self._spec)  # before the check, which has to begin after that time
         found, known = await self.attempt.checked(), self.notes.in_doubt
         if found and (found.status == "ok" or not self.said_absent):
             return found
-        if known and running:
+        if known and known.running:  # only `Found` counts
             return Ended("unknown", known.content, cause=known.cause)
         _wait_for(left, self._spec)
         return Ended("failed", known.content, cause=known.cause) if known else None

@@ -336,6 +336,8 @@ class InDoubt(Frozen):
     content: str
     """For the LLM, if it turns out not to have happened."""
     cause: FailureKind | None = None
+    running: bool = False
+    """It took too long, and its thread may still be at work."""
 
 
 class EarlierAttempts(Answer):

@@ -557,6 +557,9 @@ async def test_a_sync_verifiable_function_that_takes_too_long_is_checked(made: C
         released.wait(60)
 
     try:
+        world.answers = [ValueError("the bank is down")]
+        with pytest.raises(ValueError, match="the bank is down"):
+            await made.attempt(act)
         assert (await made.attempt(act)).status == "unknown"
         world.arrived.append(made.key)
         assert (await Call(made._pool, made._url, made._folder).attempt(act)).status == "unknown"

@@ -40,8 +40,8 @@ class Guarded:
         return await self.outcomes.record(ended)
 
     async def undo(self, entry: ClaimedEffect) -> ToolOutcome:
-        """Undo the effect, when nothing of it can arrive any more."""
-        await self._lost(entry).settled()
+        """Undo the effect, when it has arrived, or cannot arrive any more."""
+        await self._lost(entry).arrived()
         ended, _ = await self._through(self.attempt.undo, "undo")
         return await self.outcomes.record(ended)
 

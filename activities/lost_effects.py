@@ -87,6 +87,23 @@ class LostEffect:
         """
         _wait_for(await _left(self.entry, self._spec), self._spec)
 
+    async def arrived(self) -> None:
+        """Fail the attempt until the tool's check finds the effect, or nothing can arrive any more.
+
+        Raises:
+            ApplicationError: EFFECT_SETTLING.
+            Exception: What the check raises.
+        """
+        left = await _left(self.entry, self._spec)
+        if (
+            left.seconds
+            and self.attempt.tool.check
+            and (found := await self.attempt.checked())
+            and found.status == "ok"
+        ):
+            return
+        _wait_for(left, self._spec)
+
     async def ended_in_doubt(self, ended: Ended) -> Ended:
         """Determine what became of an effect whose function has ended without saying so, in this attempt.
 

@@ -34,7 +34,8 @@ async def test_a_request_that_outlives_its_worker_arrives_once(api: Api, tool: s
             tmp_path / "home",
             HOLDFAST_CATALOG="tests.integration.outside:catalog",
             OPENAI_BASE_URL=llm.base_url,
-            **outside.environ,
+            OUTSIDE_API=api.url,
+            OUTSIDE_FILE=str(outside.file),
         )
         await asyncio.to_thread(worker.start)
         try:

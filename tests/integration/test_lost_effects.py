@@ -333,6 +333,15 @@ async def test_undo_comes_after_the_last_moment(made: Call, world: World) -> Non
     assert (await made.attempt(used, epoch=1, more=["undo"])).content == "taken back"
 
 
+async def test_undo_need_not_wait_for_what_has_arrived(made: Call, world: World) -> None:
+    """The check finds it."""
+    used = acting(world, die, undo=lambda: "taken back")
+    await lost(made, sending(world))
+    await made.waits(used, epoch=1, more=["undo"])
+    world.arrived.append(made.key)
+    assert (await made.attempt(used, epoch=1, more=["undo"])).content == "taken back"
+
+
 async def test_a_closed_or_moved_run_settles_too(made: Call, world: World) -> None:
     """An LLM that read "it did not happen" would call again."""
     await lost(made, sending(world))

@@ -95,13 +95,10 @@ class LostEffect:
             Exception: What the check raises.
         """
         left = await _left(self.entry, self._spec)
-        if (
-            left.seconds
-            and self.attempt.tool.check
-            and (found := await self.attempt.checked())
-            and found.status == "ok"
-        ):
-            return
+        if left.seconds and self.attempt.tool.check:
+            found = await self.attempt.checked()
+            if found and found.status == "ok":
+                return
         _wait_for(left, self._spec)
 
     async def ended_in_doubt(self, ended: Ended) -> Ended:

@@ -3,6 +3,7 @@
 `holdfast.testing` has the test tools, `holdfast.errors` the whole tree of errors. Everything else may move.
 """
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -235,11 +236,18 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
+@cache
+def _warn_once() -> None:
+    """Look for the other distribution of this name when a user's program imports the first public name."""
+    import_module("holdfast.runtime.namesake").warn_of_namesake()
+
+
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for one that is found here
 
     def __getattr__(name: str) -> Any:
         """Import a public name on first use: workflows and the CLI need few of them and start faster."""
         if name in _HOME:
+            _warn_once()
             return getattr(import_module(_HOME[name]), name)
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 

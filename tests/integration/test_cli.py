@@ -1007,12 +1007,12 @@ def test_bad_settings_are_2_and_name_the_variable(nowhere: Shell) -> None:
 def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     """`--help` lists every verb, and each verb's own help shows how to use it."""
     overview = nowhere("--help")
-    verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
+    verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Run agents:")[2], re.MULTILINE)
     expected = (
-        "init start say refine retry pause resume compact cancel fork restart diff extend wake publish approve deny "
-        "respond reconcile delegate-authority revoke lift keygen show list log transcript artifact prompt pending "
-        "watch verify export move import eval loop remember recall forget trust backup restore forget-thread replay "
-        "prune migrate doctor skip schedule policy"
+        "init start say refine retry pause resume compact cancel extend wake publish loop schedule approve deny "
+        "respond reconcile delegate-authority revoke lift keygen trust show list log transcript artifact prompt "
+        "pending watch verify export move import fork restart diff eval remember recall forget replay prune "
+        "migrate doctor skip backup restore forget-thread policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands: list[tuple[str, ...]] = [(verb,) for verb in verbs if verb not in ("policy", "schedule")]

@@ -7,9 +7,10 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from inspect import cleandoc
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from holdfast.runtime.cli.options import Invocation
 from holdfast.runtime.cli.verbs import (
@@ -48,6 +49,17 @@ HELP = """Start agent runs, look at them, and decide what they ask.
       4 no server, or no worker · 5 refused · 6 the run waits for a person (`start --wait`)
     """
 
+RUN = "Run agents"
+GROUPS = {
+    RUN: (projects, runs, budgets, events, loops, schedules),
+    "Decide": (decisions, trust),
+    "Look": (inspect,),
+    "Move and compare": (portable, forks, evaluating),
+    "Memory": (memory,),
+    "Operate": (operate, policies, keep),
+}
+"""The headings of `--help`, and the verbs below each."""
+
 _HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 
@@ -58,31 +70,16 @@ def build_app(*, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
         workflows: Loads today's workflow classes, for `replay`.
     """
     app = typer.Typer(
+        cls=_Grouped,
         add_completion=has_command(),  # shells complete a command, not `python starter.py`
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help and plain errors: they need no imports, and read well in a pipe
         context_settings=_HELP_OPTIONS,
     )
     app.callback(help=HELP.format(program=CLI.command()))(_options)
-    for module in (
-        projects,
-        runs,
-        forks,
-        budgets,
-        events,
-        decisions,
-        inspect,
-        portable,
-        evaluating,
-        loops,
-        schedules,
-        memory,
-        trust,
-        keep,
-        operate,
-        policies,
-    ):
-        module.verbs.register(app, partial(_carry_out, workflows=workflows))
+    for heading, modules in GROUPS.items():
+        for module in modules:
+            module.verbs.register(app, partial(_carry_out, workflows=workflows), heading=heading)
     return app
 
 
@@ -104,8 +101,26 @@ def add_program(app: typer.Typer, program: Program, module: str, *, help: str) -
         )
         single(context.args, prog_name=context.command_path)
 
-    everything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    app.command(program.verb, help=help, add_help_option=False, context_settings=everything)(run_program)
+    everything: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(program.verb, help=help, add_help_option=False, context_settings=everything, rich_help_panel=RUN)(
+        run_program
+    )
+
+
+class _Grouped(TyperGroup):
+    """Lists the verbs below their headings."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each heading, in the order of `GROUPS`."""
+        limit = formatter.width - 6 - max(map(len, self.commands))
+        for heading in GROUPS:
+            rows = [
+                (name, command.get_short_help_str(limit))
+                for name, command in self.commands.items()
+                if getattr(command, "rich_help_panel", None) == heading
+            ]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 def _options(version: Version = False) -> None:

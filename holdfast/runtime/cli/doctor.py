@@ -27,6 +27,7 @@ from holdfast.runtime.cli.project_checks import (
     catalog_check,
     home_check,
     llm_check,
+    namesake_check,
     not_imported,
     offers,
     port_check,
@@ -55,6 +56,7 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
     foreign = not_imported(project, offered)
     profile = await asyncio.to_thread(hardening, settings, config, not_imported=foreign)
     found = [
+        namesake_check(),
         settings_check(project),
         *server,
         home_check(project, settings.home, config["target_host"], reached=reached),

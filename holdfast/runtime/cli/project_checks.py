@@ -15,6 +15,7 @@ from holdfast.runtime.config.project import NAMING_A_SERVER, TOML, Project
 from holdfast.runtime.config.running_stacks import running_stacks
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import LOOPBACK, read_stack, record_fault
+from holdfast.runtime.namesake import namesake_warning
 from holdfast.runtime.programs import WORKER
 from holdfast.runtime.takeover.registry import FOLDER, Offer, WorkerRegistry
 from holdfast.runtime.takeover.worker_identity import parse_identity
@@ -39,6 +40,12 @@ def offers(home: Path, identities: Sequence[str], *queue: str) -> dict[str, Offe
     known = {text: parse_identity(text) for text in identities}
     found = {text: registry.offer(identity) for text, identity in known.items() if identity}
     return {text: offer for text, offer in found.items() if offer}
+
+
+def namesake_check() -> Check | None:
+    """Whether the other distribution that is called `holdfast` lies in this environment; None where it does not."""
+    warning = namesake_warning()
+    return Check("installation", "missing", warning) if warning else None
 
 
 def settings_check(project: Project) -> Check:

@@ -39,7 +39,7 @@ from holdfast.runtime.memory.git import GitFailed
 from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.memory.worktree import make_forked_folder
 from holdfast.runtime.workspace.folders import digested_name, earlier_folder, folder_name
-from holdfast.stores import ArtifactStore, ThreadStore
+from holdfast.stores import ArtifactStore, ThreadStore, origin_of
 
 
 def resolve_agent(catalog: Catalog, name: str | None, *, default_llm: str) -> AgentSpec:
@@ -117,6 +117,9 @@ class Agents:
         """See `holdfast.run.contracts.load_agent`."""
         if request.plain and not self._plain_starts:
             message = "this start has no seal, and HOLDFAST_PLAIN_STARTS is false; start with a fleet key"
+            raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
+        if origin := origin_of(calling_thread()):  # `archive` would refuse it, after its effects
+            message = f"this id is reserved for what resets leave behind of {origin}; start under another id"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
         spec = resolve_agent(self._catalog, request.agent, default_llm=self._default_llm)
         if request.llm:

@@ -20,6 +20,7 @@ from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply, Notice
 from holdfast.run.details import COLUMNS, SHOWN_CHARS, current_details, signal_json
+from holdfast.run.task_summary import memo, summary
 from holdfast.runtime.cli.live_view import View
 from holdfast.runtime.cli.output import Output, harmless
 from holdfast.runtime.cli.thread_screens import list_screen
@@ -102,6 +103,13 @@ def test_addresses_of_others_are_no_links(address: str) -> None:
 
     assert page.count(address) == 3
     assert address not in re.sub(r"`[^`\n]+`", "", page)
+
+
+def test_the_summary_of_a_run_is_no_markup() -> None:
+    """The Web UI reads summaries as Markdown: a task makes no link there; the memo, for lists, has it as it is."""
+    task = "See https://evil.example/x and [x](https://evil.example)\nmore"
+    assert summary(task) == "See `https://evil.example/x` and `[x](https://evil.example)`"
+    assert memo(task) == {"task": "See https://evil.example/x and [x](https://evil.example)"}
 
 
 def test_no_field_of_a_list_acts_on_the_terminal() -> None:

@@ -109,6 +109,9 @@ MOVES = 1
 BUDGETS = 1
 """A run may have a budget, of which it keeps an account; the signal and update `extend`."""
 
+OUTCOMES_HAVE_MACS = 1
+"""Workers put a MAC of the fleet on each outcome in the effect ledger, and adopt none without one."""
+
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""
 

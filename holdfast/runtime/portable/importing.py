@@ -113,7 +113,8 @@ async def import_thread(
         FleetKeyMissing: An import needs the fleet key.
         ServerUnreachable: The server does not answer. Import it again.
     """
-    if not seals_of(threads.runs.client):
+    seals = seals_of(threads.runs.client)
+    if not seals:
         raise FleetKeyMissing("an import needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
     if id is not None and not fork:
         raise ImportRefused(f"a thread keeps its id: only a fork can be {id!r} (--fork --id). Nothing was imported.")
@@ -134,9 +135,9 @@ async def import_thread(
         children = await fitting(threads, file, content.children, place.pool)
         for child in reversed(children):
             await _put_artifacts(file, place.artifacts, child.thread, child.artifacts)
-            await put_child(file, child, place.threads, place.pool)
+            await put_child(file, child, place.threads, place.pool, seals=seals)
         await _put_artifacts(file, place.artifacts, content.thread, content.artifacts)
-    await put_effects(place.pool, content.thread, content.effects)
+    await put_effects(place.pool, content.thread, content.effects, seals=seals)
     await place.threads.append(content.thread, 0, content.lines)
     return await _start(threads, content, workspace=workspace, by=by, by_proven=by_proven)
 

@@ -241,7 +241,7 @@ async def test_a_reset_names_no_effect_of_another_thread(private: str | None, he
     Else its row in the file's ledger would count as the outcome of another thread's approved payment.
     """
     victim = PastEffect(number=1, first_run_id="another-run", tool="pay", call_digest="d", key="")
-    ids = {"first_run_id": victim.first_run_id, "number": 1, "call_digest": "d"}
+    ids: dict[str, Any] = {"first_run_id": victim.first_run_id, "number": 1, "call_digest": "d"}
     key = effect_key(thread="another", **ids)
     options: dict[str, Any] = {} if private else {"signer": None, "unproven": True}
     for past in (victim.model_copy(update={"key": key}), victim.model_copy(update={"key": "k" * 40})):

@@ -11,7 +11,7 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.testing import ActivityEnvironment
 
-from holdfast import Absent, Agent, Catalog, Policy, Tool, ToolContext, ask, tool
+from holdfast import Absent, Agent, Catalog, Effect, Policy, Tool, ToolContext, ask, tool
 from holdfast.activities.call_tool import Tools
 from holdfast.activities.orders import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
@@ -62,7 +62,7 @@ class Till:
     async def pay(self, kind: str, request: ToolRequest) -> ToolOutcome:
         """Run an attempt of a payment."""
 
-        @tool(effect=kind, name="pay", check=(lambda: Absent()) if kind == "verifiable" else None)
+        @tool(effect=Effect(kind), name="pay", check=(lambda: Absent()) if kind == "verifiable" else None)
         async def pay(context: ToolContext) -> str:
             """Pay."""
             with (self.folder / "paid").open("a") as paid:
@@ -161,7 +161,7 @@ async def test_an_altered_outcome_is_not_adopted(till: Till) -> None:
 async def test_a_reset_run_is_shown_no_effect_of_another_thread(till: Till) -> None:
     """A row that names another thread's key is none of this thread's past; an outcome without a MAC is none, either."""
     ledger, thread = Ledger(till.pool, till.url, OURS), f"reset-{uuid4().hex[:8]}"
-    given = {"first_run_id": "run", "number": 1, "call_digest": "d"}
+    given: dict[str, Any] = {"first_run_id": "run", "number": 1, "call_digest": "d"}
     own, foreign = effect_key(thread=thread, **given), effect_key(thread="another", **given)
     async with till.pool.connection() as connection:
         for key in (own, foreign):
@@ -218,8 +218,9 @@ async def _asked(rig: Rig, thread: str, epoch: int) -> dict[str, Any]:
     handle = rig.client.get_workflow_handle(thread)
 
     async def asked() -> list[dict[str, Any]]:
-        found = await handle.query("pending_approvals")
+        found: list[dict[str, Any]] = await handle.query("pending_approvals")
         return [each for each in found if (each["kind"], each["epoch"]) == ("reconcile", epoch)]
 
+    request: dict[str, Any]
     (request,) = await eventually(asked, bool)
     return request

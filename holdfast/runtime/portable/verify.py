@@ -236,8 +236,9 @@ def check_signers(file: PortableFile, trusted: Policy | None, signer: str | None
         raise Unsound(STATEMENT, f"it is not signed with the key {signer}")
     if signer is None and trusted is not None and file.signers:
         # Without `signers`, the key of a person or gateway leaves open who vouches; a stranger's is none of the given.
-        known = trusted.file_keys or {key for each in (*trusted.approvers, *trusted.gateways) for key in each.keys}
-        if not known & set(file.signers):
+        people = {key for person in trusted.approvers for key in person.keys}
+        gateways = {key for gateway in trusted.gateways for key in gateway.keys}
+        if not (trusted.file_keys or people | gateways) & set(file.signers):
             raise Unsound(STATEMENT, f"it is signed with {file.signers[0]}, which is none of the given keys")
 
 

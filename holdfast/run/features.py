@@ -37,7 +37,7 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, and imports",
+    "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger",
 }
 """Feature level → what it adds, and in which release."""
 

@@ -178,6 +178,23 @@ async def test_a_reset_run_is_shown_no_effect_of_another_thread(till: Till) -> N
     assert past == PastEffect(tool="pay", key=own, call="pay()", **given)
 
 
+async def test_a_planted_epoch_hides_no_recorded_outcome(till: Till) -> None:
+    """A later row of the same effect, which anybody can have written, does not replace what a worker has recorded."""
+    thread, request = "test", till.request()
+    given: dict[str, Any] = {"first_run_id": "run", "number": 1, "call_digest": request.call.digest}
+    request = till.request(key=effect_key(thread=thread, **given), number=1)
+    await till.pay("unsafe", request)
+    async with till.pool.connection() as connection:
+        await connection.execute(
+            "INSERT INTO holdfast.effects (key, epoch, thread, tool, number, first_run_id, call_digest, call) "
+            "VALUES (%s, 9, %s, 'pay', 1, 'run', %s, 'pay()')",
+            [request.key, thread, request.call.digest],
+        )
+    past = (await Ledger(till.pool, till.url, OURS).past_effects(thread, after=0)).effects
+    (mine,) = [effect for effect in past if effect.key == request.key]
+    assert (mine.epoch, mine.status, mine.content) == (0, "ok", "paid")
+
+
 @pytest.mark.parametrize("epoch", [0, 1])
 async def test_a_payment_that_a_row_claims_is_asked_about(epoch: int, rig: StartRig, stack: Stack) -> None:
     """A row under the key of a waiting request makes no approved payment count as made, and `verify` reports it."""

@@ -9,7 +9,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -56,13 +56,10 @@ _CLAIM_AND_START = f"""
     SELECT held, EXISTS (SELECT FROM started) FROM claim
 """  # noqa: S608  # constants
 _PAST_EFFECTS = f"""
-    SELECT {", ".join(_COLUMNS)}, outcome, mac FROM (
-        SELECT DISTINCT ON (key) * FROM holdfast.effects
-        WHERE thread = %s AND number > %s
-            AND first_run_id IS NOT NULL AND call_digest IS NOT NULL AND call IS NOT NULL
-        ORDER BY key, epoch DESC
-    ) AS last
-    ORDER BY started_at DESC
+    SELECT {", ".join(_COLUMNS)}, outcome, mac FROM holdfast.effects
+    WHERE thread = %s AND number > %s
+        AND first_run_id IS NOT NULL AND call_digest IS NOT NULL AND call IS NOT NULL
+    ORDER BY started_at DESC, epoch DESC
 """  # noqa: S608  # constants
 
 
@@ -151,7 +148,7 @@ class Ledger:
             async with self._pool.connection() as connection:
                 rows = await connection.execute(_PAST_EFFECTS, [thread, after])
                 read = [self._past_effect(thread, *row) for row in await rows.fetchall()]
-        found = [effect for effect in read if effect]
+        found = _last_of_each(effect for effect in read if effect)
         newest = found[:MOST_PAST_EFFECTS]
         return PastEffects(effects=tuple(reversed(newest)), left_out=len(found) - len(newest))
 
@@ -213,6 +210,16 @@ async def _first_row(
 ) -> tuple[Any, ...] | None:
     """The first row that a statement returns."""
     return await (await connection.execute(statement, values)).fetchone()
+
+
+def _last_of_each(effects: Iterable[PastEffect]) -> list[PastEffect]:
+    """Return one row for each key: that with an outcome that counts, as the last one there is; else the last epoch."""
+    found: dict[str, PastEffect] = {}
+    for each in effects:
+        known = found.get(each.key)
+        if known is None or (each.status != "started", each.epoch) > (known.status != "started", known.epoch):
+            found[each.key] = each
+    return list(found.values())
 
 
 def recorded(effect: PastEffect, outcome: str, *, thread: str) -> Recorded:

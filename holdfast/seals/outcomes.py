@@ -67,4 +67,5 @@ class OutcomeMACs:
 
 def _sealed(recorded: Recorded) -> tuple[Place, str, bytes, bytes]:
     place = Place("", recorded.thread)  # no payload of Temporal's has an empty namespace
-    return place, _KIND, b"", canonical(list(recorded[1:]))
+    effect = canonical([recorded.key, recorded.epoch, recorded.tool, recorded.call_digest])
+    return place, _KIND, b"", effect + b"\n" + recorded.outcome.encode()  # canonical JSON has no line feed

@@ -36,6 +36,7 @@ from holdfast.runtime.worker.construction import new_worker
 from holdfast.runtime.worker.handover import HandOver
 from holdfast.runtime.worker.redaction import Redacting
 from holdfast.stores import ArtifactStore
+from holdfast.temporal.converter import seals_in
 from holdfast.tools.decorator import NO_RESOURCES
 from holdfast.tools.secrets import Secrets
 
@@ -96,7 +97,7 @@ def build_worker(
     assert stores.artifacts is not None
     if ledger is None:
         assert pool is not None
-        ledger = Ledger(pool, database_url)
+        ledger = Ledger(pool, database_url, seals_in(client.data_converter))
     artifacts = stores.artifacts
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()

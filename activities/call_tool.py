@@ -21,7 +21,7 @@ from holdfast.activities.worker_deaths import Deaths, given_up
 from holdfast.agents.catalog import Catalog
 from holdfast.run.call_words import describe_call
 from holdfast.run.contracts import ToolOutcome, ToolRequest
-from holdfast.run.ledger import EffectLedger
+from holdfast.run.ledger import ClaimedEffect, EffectLedger
 from holdfast.stores import ArtifactStore
 from holdfast.tools.arguments import ArgumentsInvalid
 from holdfast.tools.decorator import NO_RESOURCES, Tool, ToolContext
@@ -127,8 +127,8 @@ class Tools:
             return ToolOutcome(status="failed", content=why, cause=cause)
         if not request.undo:
             async with self._ledger.claim(await self._effect(request), thread=calling_thread()) as entry:
-                if entry.outcome is not None:
-                    return entry.outcome.model_copy(update={"adopted": True})
+                if recorded := _recorded(entry):
+                    return recorded
         return ToolOutcome(status="unknown", content=why, cause=cause)
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
@@ -136,8 +136,8 @@ class Tools:
         why = self._secrets.redact(why)
         if tool.spec.effect is not Effect.READ:
             async with self._ledger.claim(await self._effect(request), thread=calling_thread()) as entry:
-                if entry.outcome is not None:
-                    return entry.outcome.model_copy(update={"adopted": True})
+                if recorded := _recorded(entry):
+                    return recorded
                 if entry.started_before:
                     reason = f"an earlier attempt of {tool.spec.name} was interrupted, and on this worker {why}"
                     return ToolOutcome(status="unknown", content=reason)
@@ -150,8 +150,8 @@ class Tools:
             return await call.undo()
         thread = call.attempt.context.thread
         async with self._ledger.claim(await self._effect(request), thread=thread, start=not request.settle) as entry:
-            if entry.outcome is not None:
-                return entry.outcome.model_copy(update={"adopted": True})
+            if recorded := _recorded(entry):
+                return recorded
             outcome = await (call.settle(entry) if request.settle else call.run_once(entry))
             if outcome.status not in ("unknown", "cancelled"):
                 await entry.finish(outcome)
@@ -169,3 +169,10 @@ class Tools:
             epoch=request.epoch,
             call=describe_call(request.call),
         )
+
+
+def _recorded(entry: ClaimedEffect) -> ToolOutcome | None:
+    """Return the outcome that an earlier attempt has recorded; unknown, if nothing shows that a worker recorded it."""
+    if entry.doubt:
+        return ToolOutcome(status="unknown", content=entry.doubt)
+    return entry.outcome.model_copy(update={"adopted": True}) if entry.outcome else None

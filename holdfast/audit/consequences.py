@@ -142,7 +142,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
                 raise Wrong(refused)
             yield [event]
         case MoveRequested():
-            yield on_move(state, {"by": event.by, "reason": event.reason})[2]
+            yield on_move(state, {"by": event.by, "reason": event.reason, "to": event.to})[2]
         case RunStarted():
             _check_start(before, event)
             if before.forked and not isinstance(next(iter(events[1:]), None), UserMessageReceived):

@@ -52,6 +52,16 @@ class Gateway(Frozen):
     keys: tuple[Key, ...] = Field(min_length=1)
 
 
+class Signer(Frozen):
+    """Somebody who vouches for portable files as a whole, with all that nobody has signed in them.
+
+    Not an approver's key: that one signs what its owner has been shown.
+    """
+
+    name: Name
+    keys: tuple[Key, ...] = Field(min_length=1)
+
+
 class Escalation(Frozen):
     """Additional people to ask if a request is still open after some time."""
 
@@ -152,6 +162,8 @@ class Policy(Frozen):
     approvers: tuple[Approver, ...] = ()
     """Who may decide; empty for anybody."""
     gateways: tuple[Gateway, ...] = ()
+    signers: tuple[Signer, ...] = ()
+    """Who may sign portable files that are imported or verified (`--keys`). They judge no call."""
     signatures: Literal["optional", "required"] = "optional"
     """`required`: a decision counts only if the approver or a gateway has signed it."""
     terms: Terms = Terms()
@@ -187,8 +199,13 @@ class Policy(Frozen):
 
     @cached_property
     def hash(self) -> str:
-        """Digest of the policy: policies with the same hash are equal."""
-        return digest(["policy/1", self.model_dump(mode="json", exclude_defaults=True)])
+        """Digest of the policy: policies with the same hash judge alike, and trust the same people."""
+        return digest(["policy/1", self.model_dump(mode="json", exclude_defaults=True, exclude={"signers"})])
+
+    @property
+    def file_keys(self) -> frozenset[str]:
+        """The keys of those who vouch for portable files."""
+        return frozenset(key for signer in self.signers for key in signer.keys)
 
     @property
     def proves_requesters(self) -> bool:

@@ -37,7 +37,7 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, and imports",
+    "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -108,6 +108,9 @@ MOVES = 1
 
 BUDGETS = 1
 """A run may have a budget, of which it keeps an account; the signal and update `extend`."""
+
+OUTCOMES_HAVE_MACS = 1
+"""Workers put a MAC of the fleet on each outcome in the effect ledger, and adopt none without one."""
 
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""

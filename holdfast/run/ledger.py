@@ -20,6 +20,11 @@ class ClaimedEffect(Protocol):
         """The outcome of an earlier attempt, if one finished."""
         ...
 
+    @property
+    def doubt(self) -> str:
+        """Why an outcome that is recorded does not count, so that people have to be asked; empty for no doubt."""
+        ...
+
     async def finish(self, outcome: ToolOutcome) -> None:
         """Record the outcome. The effect has happened, so this does not give up."""
         ...

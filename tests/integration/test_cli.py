@@ -1393,6 +1393,28 @@ def test_doctor_finds_everything_and_shows_no_secret(shell: Shell, stack: Stack,
     assert "hidden" not in healthy.out + healthy.err + refused.out + refused.err
 
 
+def test_a_move_names_the_one_place_that_imports_it(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """`import --place` and `doctor` show the id that `move --to` takes; in another place, the file is refused."""
+    database, file = {"DATABASE_URL": stack.database_url}, str(tmp_path / "away.holdfast")
+    key = str(tmp_path / "a.key")
+    public = shell("keygen", "--out", key, "--json").json["public"]
+    here = shell("import", "--place", "--json").json["place"]
+    assert f"place {here}" in shell("doctor", **database).out
+    assert [ran.code for ran in shell.all(("import",), ("import", "--place", file))] == [2, 2]
+    assert shell("start", "two", "--thread", "away").code == 0
+    shell.until("waiting_approval", "away")
+    nowhere = shell("move", "away", "-o", file, "--to", "production", **database)
+    assert (nowhere.code, "`to` is not the id of a place" in nowhere.err) == (5, True)
+    elsewhere = "01a21834-2a7f-76ef-a905-8f743de5f74d"
+    moved = shell("move", "away", "-o", file, "--key", key, "--to", elsewhere, **database)
+    assert (moved.code, "names no destination" in moved.err) == (0, False), moved.err
+    refused = shell("import", file, "--signer", public, **database)
+    assert (refused.code, f"moved to the place {elsewhere}, and this is {here}" in refused.err) == (5, True)
+    back = shell("import", file, "--signer", public, "--override-destination", "--json", **database)
+    assert (back.code, back.json["new"]) == (0, True)
+    shell("cancel", "away")
+
+
 def codes(shell: Shell, thread: str, times: int) -> set[int]:
     """Return the exit codes of that many runs that end in each way."""
     runs: list[tuple[str, ...]] = [("show", thread), ("show", "no-such-thread"), ("cancel", thread)]

@@ -159,9 +159,9 @@ async def test_what_it_returns_is_recorded() -> None:
         assert (looked.status, "[gone]" in looked.text, "secret" in looked.text) == ("ok", True, False)
         assert finished.artifact
         assert b"[gone]" in sent
-        run.llm.script = steps([call("read_artifact", address=finished.artifact), say("Read.")])
-        await run.task("Read it.")
-        (read,) = await run.calls()
+        run.llm.script = steps([*script, call("read_artifact", address=finished.artifact), say("Read.")])
+        await run.say("Read it.")
+        *_, read = await run.calls()
         assert ("[gone]" in read.text, "secret" in read.text) == (True, False)
 
 

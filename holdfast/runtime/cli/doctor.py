@@ -104,10 +104,10 @@ async def _temporal(settings: Settings, config: dict[str, Any]) -> tuple[list[Ch
         return [Check("temporal", "missing", words, start)], []
     checks = [Check("temporal", "ok", f"server {system.server_version} at {address}")]
     try:
-        await client.workflow_service.describe_namespace(
+        described = await client.workflow_service.describe_namespace(
             DescribeNamespaceRequest(namespace=client.namespace), timeout=_LIMIT
         )
-        checks.append(Check("namespace", "ok", client.namespace))
+        checks.append(Check("namespace", "ok", f"{client.namespace}, place {described.namespace_info.id}"))
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             detail = f"the server has no namespace {client.namespace!r}"

@@ -21,6 +21,8 @@ def policy_screen(file: Path, policy: Policy) -> Text:
         screen.append("    the policy names no approvers: anybody may decide\n")
     for gateway in policy.gateways:
         screen.append(f"    gateway {gateway.name}: {count(len(gateway.keys), 'key')}\n")
+    for signer in policy.signers:
+        screen.append(f"    signer of files {signer.name}: {count(len(signer.keys), 'key')}\n")
     screen.rstrip()
     return screen
 

@@ -19,7 +19,7 @@ from holdfast.runtime.config.stack_file import DEFAULT_ADDRESS, Stack, read_stac
 from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
 from holdfast.runtime.encryption.fleet_keys import stack_seals
 from holdfast.seals.seals import Seals
-from holdfast.temporal.converter import LeanPayloadConverter
+from holdfast.temporal.converter import LeanPayloadConverter, seals_in
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 CONNECT_SECONDS = 10.0
@@ -101,8 +101,7 @@ def address_of(client: Client) -> dict[str, Any]:
 
 def seals_of(client: Client) -> Seals:
     """Return the seals of a client that `connect` has made."""
-    made = client.data_converter.payload_converter_class
-    return made.seals if issubclass(made, LeanPayloadConverter) else Seals()
+    return seals_in(client.data_converter)
 
 
 def stack_config(stack: Stack) -> dict[str, Any]:

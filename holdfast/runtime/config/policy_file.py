@@ -25,6 +25,7 @@ from holdfast.runtime.config.policy_forms import (
     GatewayForm,
     PolicyForm,
     RuleForm,
+    SignerForm,
     TermsForm,
     meant,
 )
@@ -98,6 +99,7 @@ _FIELDS: dict[str, type[BaseModel]] = {
     "escalate": EscalationForm,
     "approvers": ApproverForm,
     "gateways": GatewayForm,
+    "signers": SignerForm,
     "extensions": ExtensionsForm,
     "most": AmountsForm,
 }

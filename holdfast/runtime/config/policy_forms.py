@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from holdfast.authority.conditions import check_condition
-from holdfast.authority.policy import Approver, Escalation, Extensions, Gateway, Policy, Rule, Seconds, Terms
+from holdfast.authority.policy import Approver, Escalation, Extensions, Gateway, Policy, Rule, Seconds, Signer, Terms
 from holdfast.base.durations import read_seconds
 from holdfast.budget.budget import Amounts
 
@@ -54,6 +54,10 @@ class GatewayForm(Gateway, extra="forbid"):
     """A service that vouches for approvers."""
 
 
+class SignerForm(Signer, extra="forbid"):
+    """Somebody who vouches for portable files."""
+
+
 class RuleForm(Rule, extra="forbid"):
     """A rule; it may begin with its verdict."""
 
@@ -97,6 +101,7 @@ class PolicyForm(Policy, extra="forbid"):
     rules: tuple[RuleForm, ...] = ()
     approvers: tuple[ApproverForm, ...] = ()
     gateways: tuple[GatewayForm, ...] = ()
+    signers: tuple[SignerForm, ...] = ()
     terms: TermsForm = TermsForm()
     extensions: ExtensionsForm = ExtensionsForm()
 

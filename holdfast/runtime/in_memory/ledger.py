@@ -20,6 +20,8 @@ class Entry:
     thread: str
     started_before: bool = False
     outcome: ToolOutcome | None = None
+    doubt: str = ""
+    """Nobody else can write here."""
 
     async def finish(self, outcome: ToolOutcome) -> None:
         """Record the outcome."""

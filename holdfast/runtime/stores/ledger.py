@@ -3,14 +3,17 @@
 1. `claim` gives one attempt at a time an exclusive claim on an effect, across all workers: a PostgreSQL advisory lock.
    It ends with the connection, and so with the process.
 2. The start is committed before the effect happens, in the same statement that takes the claim; `finish` after it.
+3. An outcome counts if a process of this fleet has recorded it for this very effect: its MAC shows that
+   (`holdfast.seals.outcomes`). Any other is none that a worker adopts: people are asked. A row without an
+   outcome needs none, because it can only make a worker look, or ask.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import structlog
@@ -21,8 +24,10 @@ from holdfast.llm.blocks import text_of
 from holdfast.run.contracts import PastEffects, ToolOutcome
 from holdfast.runtime.stores.pool import unlock_all
 from holdfast.runtime.stores.unavailable import retried_by_temporal
+from holdfast.seals.outcomes import NO_SEALS, MACVerdict, OutcomeMACs, Recorded
+from holdfast.seals.seals import Seals
 from holdfast.stores import EffectRow
-from holdfast.tools.effects import PastEffect
+from holdfast.tools.effects import PastEffect, effect_key
 from holdfast.transcript.transcript import clip
 
 log = structlog.get_logger(__name__)
@@ -33,8 +38,14 @@ MOST_PAST_EFFECTS = 500
 PAST_RESULT_CHARS = 500
 """The most characters of the result of each."""
 
+_DOUBTS: Final[Mapping[MACVerdict, str]] = {
+    "missing": "it carries no MAC of the fleet: a release before 0.2.0 has recorded it, or somebody else",
+    "wrong": "its MAC is not of this effect and this outcome: somebody has altered or copied it",
+    "unknown key": "its MAC is by a fleet key that this worker does not have: it was removed, or never ours",
+}
+
 _COLUMNS = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
-_OUTCOME = "SELECT outcome FROM holdfast.effects WHERE key = %s AND epoch = %s"
+_OUTCOME = "SELECT outcome, mac FROM holdfast.effects WHERE key = %s AND epoch = %s"
 _CLAIM = "SELECT pg_try_advisory_lock(hashtextextended(%s, %s))"
 _CLAIM_AND_START = f"""
     WITH claim AS MATERIALIZED ({_CLAIM} AS held), started AS (
@@ -45,12 +56,10 @@ _CLAIM_AND_START = f"""
     SELECT held, EXISTS (SELECT FROM started) FROM claim
 """  # noqa: S608  # constants
 _PAST_EFFECTS = f"""
-    SELECT {", ".join(_COLUMNS)}, outcome FROM (
-        SELECT DISTINCT ON (key) * FROM holdfast.effects
-        WHERE thread = %s AND number > %s
-        ORDER BY key, epoch DESC
-    ) AS last
-    ORDER BY started_at DESC
+    SELECT {", ".join(_COLUMNS)}, outcome, mac FROM holdfast.effects
+    WHERE thread = %s AND number > %s
+        AND first_run_id IS NOT NULL AND call_digest IS NOT NULL AND call IS NOT NULL
+    ORDER BY started_at DESC, epoch DESC
 """  # noqa: S608  # constants
 
 
@@ -64,8 +73,11 @@ class Entry:
     """Whether an earlier attempt started the effect."""
     outcome: ToolOutcome | None
     """The outcome of an earlier attempt, if one finished."""
+    doubt: str
+    """Why an outcome that is recorded does not count; empty for no doubt."""
     _connection: psycopg.AsyncConnection
     _url: str
+    _macs: OutcomeMACs
 
     async def finish(self, outcome: ToolOutcome) -> None:
         """Record the outcome.
@@ -84,9 +96,11 @@ class Entry:
                 await asyncio.sleep(1)
 
     async def _record(self, connection: psycopg.AsyncConnection, outcome: ToolOutcome) -> None:
+        encoded = outcome.model_dump_json()
+        mac = self._macs.make(recorded(self.effect, encoded, thread=self.thread))
         await connection.execute(
-            "UPDATE holdfast.effects SET outcome = %s, finished_at = now() WHERE key = %s AND epoch = %s",
-            [outcome.model_dump_json(), self.effect.key, self.effect.epoch],
+            "UPDATE holdfast.effects SET outcome = %s, mac = %s, finished_at = now() WHERE key = %s AND epoch = %s",
+            [encoded, mac, self.effect.key, self.effect.epoch],
         )
 
 
@@ -96,11 +110,13 @@ class Ledger:
     Args:
         pool: Open; one connection is held per effect under way.
         url: The same database, to reconnect if the connection held is lost.
+        seals: The fleet keys, for the MACs of outcomes.
     """
 
-    def __init__(self, pool: AsyncConnectionPool, url: str) -> None:
+    def __init__(self, pool: AsyncConnectionPool, url: str, seals: Seals = NO_SEALS) -> None:
         self._pool = pool
         self._url = url
+        self._macs = OutcomeMACs(seals)
 
     @asynccontextmanager
     async def claim(self, effect: PastEffect, *, thread: str, start: bool = False) -> AsyncIterator[Entry]:
@@ -131,7 +147,8 @@ class Ledger:
         with retried_by_temporal(f"the effects of {thread}"):
             async with self._pool.connection() as connection:
                 rows = await connection.execute(_PAST_EFFECTS, [thread, after])
-                found = [_past_effect(*row) for row in await rows.fetchall()]
+                read = [self._past_effect(thread, *row) for row in await rows.fetchall()]
+        found = _last_of_each(effect for effect in read if effect)
         newest = found[:MOST_PAST_EFFECTS]
         return PastEffects(effects=tuple(reversed(newest)), left_out=len(found) - len(newest))
 
@@ -152,11 +169,40 @@ class Ledger:
                 next_retry_delay=timedelta(seconds=2),
             )
         if started:
-            return Entry(effect, thread, False, None, connection, self._url)
+            return Entry(effect, thread, False, None, "", connection, self._url, self._macs)
         # A separate statement, because its snapshot must be taken after the claim was.
         found = await _first_row(connection, _OUTCOME, name)
-        outcome = ToolOutcome.model_validate_json(found[0]) if found and found[0] else None
-        return Entry(effect, thread, found is not None, outcome, connection, self._url)
+        encoded, mac = found or (None, None)
+        outcome, doubt = self._outcome(effect, encoded, mac, thread=thread)
+        return Entry(effect, thread, found is not None, outcome, doubt, connection, self._url, self._macs)
+
+    def _outcome(
+        self, effect: PastEffect, encoded: str | None, mac: str | None, *, thread: str
+    ) -> tuple[ToolOutcome | None, str]:
+        """Return the outcome that a row has, if it counts; else why it does not, if it has one."""
+        if encoded is None:
+            return None, ""
+        if doubt := _DOUBTS.get(self._macs.verify(mac, recorded(effect, encoded, thread=thread))):
+            log.warning("outcome_not_adopted", thread=thread, key=effect.key, tool=effect.tool, reason=doubt)
+            return None, (
+                f"the ledger has an outcome of this effect that does not count: {doubt}. Find out in the effect's own "
+                "system whether it happened"
+            )
+        return ToolOutcome.model_validate_json(encoded), ""
+
+    def _past_effect(self, thread: str, *row: Any) -> PastEffect | None:
+        """Return the effect of a row; None for one whose key is not that of any call of the thread."""
+        *columns, encoded, mac = row
+        effect = PastEffect.model_validate(dict(zip(_COLUMNS, columns, strict=True)))
+        number, chain, digest = effect.number, effect.first_run_id, effect.call_digest
+        if effect.key != effect_key(thread=thread, first_run_id=chain, number=number, call_digest=digest):
+            log.warning("effect_of_another_thread", thread=thread, key=effect.key, tool=effect.tool)
+            return None
+        outcome, _ = self._outcome(effect, encoded, mac, thread=thread)
+        if outcome is None:
+            return effect
+        content = clip(text_of(outcome.content), PAST_RESULT_CHARS)
+        return effect.model_copy(update={"status": outcome.status, "content": content})
 
 
 async def _first_row(
@@ -166,14 +212,25 @@ async def _first_row(
     return await (await connection.execute(statement, values)).fetchone()
 
 
-def _past_effect(*row: Any) -> PastEffect:
-    *columns, encoded = row
-    effect = PastEffect.model_validate(dict(zip(_COLUMNS, columns, strict=True)))
-    if encoded is None:
-        return effect
-    outcome = ToolOutcome.model_validate_json(encoded)
-    content = clip(text_of(outcome.content), PAST_RESULT_CHARS)
-    return effect.model_copy(update={"status": outcome.status, "content": content})
+def _last_of_each(effects: Iterable[PastEffect]) -> list[PastEffect]:
+    """Return one row for each key: that with an outcome that counts, as the last one there is; else the last epoch."""
+    found: dict[str, PastEffect] = {}
+    for each in effects:
+        known = found.get(each.key)
+        if known is None or (each.status != "started", each.epoch) > (known.status != "started", known.epoch):
+            found[each.key] = each
+    return list(found.values())
+
+
+def recorded(effect: PastEffect, outcome: str, *, thread: str) -> Recorded:
+    """Return what the MAC of an outcome covers.
+
+    Args:
+        effect: The effect.
+        outcome: A `ToolOutcome` as JSON.
+        thread: The thread of the call.
+    """
+    return Recorded(thread, effect.key, effect.epoch, effect.tool, effect.call_digest, outcome)
 
 
 async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
@@ -181,8 +238,8 @@ async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
     with retried_by_temporal(f"the ledger of {thread}"):
         async with pool.connection() as connection:
             rows = await connection.execute(
-                "SELECT key, epoch, tool, outcome FROM holdfast.effects WHERE thread = %s "
-                "ORDER BY started_at, key, epoch",
+                "SELECT key, epoch, tool, outcome, coalesce(call_digest, ''), mac FROM holdfast.effects "
+                "WHERE thread = %s ORDER BY started_at, key, epoch",
                 [thread],
             )
             return [EffectRow(*row) for row in await rows.fetchall()]

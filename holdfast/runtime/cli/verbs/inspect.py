@@ -271,7 +271,10 @@ async def verify(
     ],
     keys: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="People, gateways and their keys, as a policy lists them: trust no others."),
+        typer.Option(
+            metavar="FILE",
+            help="People, gateways, signers and their keys, as a policy lists them: trust no others.",
+        ),
     ] = None,
     no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Do not check artifacts.")] = False,
     signer: Annotated[

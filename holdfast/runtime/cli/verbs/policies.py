@@ -32,6 +32,7 @@ async def check(session: Session, file: File) -> int:
     result = {"ok": True, "hash": policy.hash, "rules": len(policy.rules), "signatures": policy.signatures}
     result |= {"approvers": [person.name for person in policy.approvers]}
     result |= {"gateways": [gateway.name for gateway in policy.gateways]}
+    result |= {"signers": [signer.name for signer in policy.signers]}
     session.output.result(result, policy_screen(file, policy))
     return OK
 

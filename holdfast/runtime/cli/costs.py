@@ -41,3 +41,10 @@ def left_words(row: JSON) -> str:
     """What is left of each limit, for a list; empty for a thread without a budget."""
     limits = (row.get("budget") or {}).get("limits", ())
     return " ".join(f"{each['limit']}={brief(each['left'])}" for each in limits)
+
+
+def more_words(budget: JSON | None) -> str:
+    """What to extend a spent budget by, for a command: as much again of what has ended, such as `tokens=5000`."""
+    limits = (budget or {}).get("limits", ())
+    ended = [each for each in limits if each["limit"] == (budget or {}).get("short") or float(each["left"]) <= 0]
+    return ",".join(f"{each['limit']}={each['allowed']}" for each in ended or limits) or "usd=1"

@@ -9,7 +9,7 @@ from rich.text import Text
 from holdfast.base.constraint_names import constraint_name, constraint_origin
 from holdfast.base.readable_json import readable_json
 from holdfast.run.substates.dormancy import looks_words
-from holdfast.runtime.cli.costs import budget_words, cost_words, left_words
+from holdfast.runtime.cli.costs import budget_words, cost_words, left_words, more_words
 from holdfast.runtime.cli.outlook_rows import outlook_rows
 from holdfast.runtime.cli.request_screens import request_screen, request_text
 from holdfast.runtime.cli.text import age_words, brief, clock, count, indented, visible
@@ -67,7 +67,8 @@ def show_screen(
         "  ",
         (status.replace("_", " "), STATUS_STYLES.get(status, "")),
         f"  agent {state['agent'] or 'not loaded'}, step {state['step']}, {count(state['events'], 'event')}",
-        f", phase {state['lifecycle']}" if state.get("lifecycle") else "",
+        # In any other status, the phase says nothing more: a run that waits for approval is not asleep.
+        f", {state['lifecycle']}" if status == "running" and state.get("lifecycle") else "",
         (f", as it was after event {state['at']}" if "at" in state else "", "yellow"),
         "\n\n",
     )
@@ -141,7 +142,8 @@ def _blocked_text(thread: str, state: JSON, *, acts: bool) -> Text:
         if reason := blocked.get("reason"):
             screen.append(f"  last: {brief(reason, 1_000)}\n")
         if acts:
-            then = ("extend", thread, "--budget", "usd=1") if blocked["cause"] == "BudgetSpent" else ("retry", thread)
+            more = more_words(state.get("budget"))
+            then = ("extend", thread, "--budget", more) if blocked["cause"] == "BudgetSpent" else ("retry", thread)
             screen.append(f"  {CLI.command(*then)}\n", "bold")
     return screen
 

@@ -942,7 +942,11 @@ def test_show_reports_an_outage(shell: Shell) -> None:
         assert time.monotonic() < deadline
     assert "503: overloaded" in shown.out
     assert "outage" in {row["thread"] for row in shell("list", "--status", "running", "--json").lines}
-    assert shell("cancel", "outage").code == 0
+    with shell.start("start", "outage", "--thread", "outage", "--wait") as waiting:
+        assert waiting.stderr is not None
+        assert any("the LLM does not answer: 503: overloaded" in line for line in waiting.stderr)
+        assert shell("cancel", "outage").code == 0
+        assert waiting.wait(PATIENCE) == 1
 
 
 def test_the_same_start_happens_once(shell: Shell) -> None:

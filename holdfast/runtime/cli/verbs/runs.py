@@ -1,11 +1,14 @@
 """Verbs that start runs and change them: start, say, refine, retry, pause, resume, compact, cancel."""
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from holdfast.errors import HoldfastError
 from holdfast.runtime.cli.exits import FAILED, OK, REFUSED, WAITING
 from holdfast.runtime.cli.options import Blocks, By, Key, Reason, Thread, Verbs, read_content
 from holdfast.runtime.cli.reports import print_state, report_outcome
@@ -333,14 +336,18 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
 
     thread = started.thread
     shown: set[str] = set()
-    with session.output.err.status(f"{thread} is running"):
-        async for event in follow(threads, thread, patient=True, note=session.output.note):
-            # A closed thread has events of earlier runs; they are not progress.
-            begun = begun or (event["type"] == "run_started" and event["run_id"] == started.run_id)
-            if begun:
-                await _show_progress(session, threads, thread, event, shown)
-                if event["type"] in _PAUSING and await _is_over(threads, thread, until):
-                    break
+    outages = asyncio.create_task(_show_outages(session, threads, thread))
+    try:
+        with session.output.err.status(f"{thread} is running"):
+            async for event in follow(threads, thread, patient=True, note=session.output.note):
+                # A closed thread has events of earlier runs; they are not progress.
+                begun = begun or (event["type"] == "run_started" and event["run_id"] == started.run_id)
+                if begun:
+                    await _show_progress(session, threads, thread, event, shown)
+                    if event["type"] in _PAUSING and await _is_over(threads, thread, until):
+                        break
+    finally:
+        outages.cancel()
     found = await threads.runs.describe(thread)
     ended = await show_thread(threads, thread, found=found, note=session.output.note)
     state = ended.view
@@ -353,6 +360,26 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
         return WAITING
     return OK if state["status"] in ("completed", "waiting_message") else FAILED
 
+
+async def _show_outages(session: Session, threads: "Threads", thread: str) -> None:
+    """Say which calls fail and are retried, each reason once: the log has them only when a call has ended."""
+    from holdfast.runtime.cli.thread_words import retry_words
+    from holdfast.runtime.reading.runs import retrying
+
+    said: set[tuple[str, str]] = set()
+    while True:
+        await asyncio.sleep(_OUTAGE_SECONDS)
+        with suppress(HoldfastError):  # `follow` reports a server that is unavailable
+            for each in retrying(await threads.runs.describe(thread)):
+                if (each.activity_id, each.reason) not in said:
+                    said.add((each.activity_id, each.reason))
+                    session.output.note(
+                        f"{retry_words(each, now=datetime.now(UTC), thread=thread)} (retried until it answers)"
+                    )
+
+
+_OUTAGE_SECONDS = 3.0
+"""How often `start --wait` asks Temporal for calls that are being retried."""
 
 _PAUSING = frozenset(
     {"message_awaited", "approval_requested", "reconcile_requested", "run_blocked", "run_paused", "tool_call_finished"}

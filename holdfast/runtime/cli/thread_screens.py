@@ -246,5 +246,25 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
     return screen
 
 
+def costs_screen(rows: Sequence[JSON], by: str) -> Text:
+    """What threads have cost together, in columns."""
+    heads = (by.upper(), "THREADS", "TOKENS", "COST")
+    table = [
+        (
+            cell(row[by]),
+            f"{row['threads']:,}",
+            f"{row['tokens']:,}",
+            f"${row['cost']:,.4f}" + (f" and {row['unknown']:,} unknown" if row["unknown"] else ""),
+        )
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in [heads, *table]) for column in range(len(heads))]
+    screen = Text(_columns(heads, widths) + "\n", "dim")
+    for line in table:
+        screen.append(_columns(line, widths) + "\n")
+    screen.rstrip()
+    return screen
+
+
 def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()

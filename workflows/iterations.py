@@ -9,7 +9,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
-from holdfast.base.text import one_line
+from holdfast.base.text import plain
 from holdfast.budget.budget import Budget
 from holdfast.loop.state import Iteration, LoopInput, RunEnd
 from holdfast.run import contracts
@@ -73,7 +73,7 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, budget
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
         result_type=RunResult,
         memo=memo(iteration.task or "write the plan"),
-        static_summary=one_line(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
+        static_summary=plain(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
         cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
     )

@@ -56,10 +56,10 @@ By = Literal["agent", "day", "tree"]
 
 
 def cost_rows(rows: Sequence[JSON], by: By) -> list[JSON]:
-    """Return what threads have cost together, by agent, by the day (UTC) on which they began, or by tree; dearest first.
+    """Return what threads have cost together: by agent, by the day (UTC) on which they began, or by tree.
 
-    Each row has the `agent`, `day` or `tree`, `threads`, `tokens`, `cost` in US dollars, and `unknown`: how many threads
-    have no known price, whose cost is left out.
+    The dearest comes first. Each row has the `agent`, `day` or `tree`, `threads`, `tokens`, `cost` in US dollars, and
+    `unknown`: how many threads have no known price; their cost is left out.
 
     Args:
         rows: Rows of a list, each with its cost.

@@ -12,7 +12,7 @@ from holdfast.run.substates.dormancy import looks_words
 from holdfast.runtime.cli.costs import budget_words, cost_words, left_words, more_words
 from holdfast.runtime.cli.outlook_rows import outlook_rows
 from holdfast.runtime.cli.request_screens import request_screen, request_text
-from holdfast.runtime.cli.text import age_words, brief, clock, count, indented, visible
+from holdfast.runtime.cli.text import age_words, brief, cell, clock, count, indented, visible
 from holdfast.runtime.cli.thread_words import (
     child_words,
     constraint_stands,
@@ -223,7 +223,7 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
     at = now or datetime.now(UTC)
     table = [
         (
-            visible(row["thread"]),
+            row["thread"],
             row["status"],
             *([clock(row["wakes_at"]) if row.get("wakes_at") else "–"] if asleep else []),
             str(row["step"]),
@@ -236,6 +236,8 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
         )
         for row in rows
     ]
+    # Anybody who reaches Temporal can write an id, a status or another search attribute.
+    table = [tuple(map(cell, line)) for line in table]
     widths = [max(len(line[column]) for line in [heads, *table]) for column in range(len(heads))]
     screen = Text(_columns(heads, widths) + "\n", "dim") if table else Text()
     for line in table:

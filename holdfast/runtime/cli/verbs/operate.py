@@ -41,7 +41,7 @@ async def replay(
     Exit 1 if one diverges.
     """
     if thread is not None and not file and Path(thread).is_file():  # noqa: ASYNC240  # before anything runs
-        thread, file = None, [Path(thread)]
+        file, thread = [Path(thread)], None
     if (thread is not None) + bool(file) + (last is not None) != 1:
         raise typer.BadParameter("say one of THREAD, --file and --last")
     threads = None if file else await session.connect(thread)

@@ -1,6 +1,5 @@
 """Verbs that start runs and change them: start, say, refine, retry, pause, resume, compact, cancel."""
 
-import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,15 +80,16 @@ async def start(
     """Start a run, or continue a closed thread with another task. The same start of a thread happens once."""
     content = read_content(task, blocks, what="TASK")
     from holdfast.budget.budget import Budget
-    from holdfast.runtime.client.idempotent_starts import StartOptions, start_or_continue
     from holdfast.runtime.client.start_options import check_own_id, check_task
-    from holdfast.runtime.client.threads import Started
 
     check_task(content)
     limits = Budget(**read_budget(budget)) if budget is not None else None
     if thread is not None:
         check_own_id(thread)
     threads = await session.connect()
+    from holdfast.runtime.client.idempotent_starts import StartOptions, start_or_continue
+    from holdfast.runtime.client.threads import Started
+
     giver = normalized_name(by or session.settings.by or "")
     if not session.is_own(giver):
         session.output.note(
@@ -331,6 +331,8 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
         until: When to return.
         begun: The run is not new: its earlier events count, too.
     """
+    import asyncio  # here: `--help` does without it
+
     from holdfast.runtime.client.follow import follow
     from holdfast.runtime.client.showing import show_thread
 
@@ -363,6 +365,8 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
 
 async def _show_outages(session: Session, threads: "Threads", thread: str) -> None:
     """Say which calls fail and are retried, each reason once: the log has them only when a call has ended."""
+    import asyncio
+
     from holdfast.runtime.cli.thread_words import retry_words
     from holdfast.runtime.reading.runs import retrying
 

@@ -128,11 +128,12 @@ class Threads:
             FeaturesUnknown: The log says that it takes a newer release: Temporal tries again, on any worker.
         """
         position = 0
-        while lines := await self._store.read(thread, position):
-            for line in lines:
-                with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
-                    features.require_features(int(json.loads(line).get("features", 0)))
-            position += len(lines)
+        with contextlib.suppress(RecordUnreadable):  # a damaged record, which no release can read
+            while lines := await self._store.read(thread, position):
+                for line in lines:
+                    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+                        features.require_features(int(json.loads(line).get("features", 0)))
+                position += len(lines)
 
     async def _catch_up(self, thread: str, run_id: str, events: list[AgentEvent]) -> list[AgentEvent]:
         """Record the last events of a run that was closed from outside, read from Temporal's history."""

@@ -15,6 +15,7 @@ from holdfast.loop.state import Iteration, LoopInput, RunEnd
 from holdfast.run import contracts
 from holdfast.run.contracts import RunInput, RunResult
 from holdfast.run.features import LOOP_BUDGETS
+from holdfast.run.task_summary import memo
 from holdfast.seals.seals import is_unsealed
 
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
@@ -71,6 +72,7 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, budget
         # An existing thread of that name has its own log, which this run must not continue.
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
         result_type=RunResult,
+        memo=memo(iteration.task or "write the plan"),
         static_summary=plain(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
         cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,

@@ -320,8 +320,10 @@ def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFini
         yield [refused] if (refused := refuse_poll(state, wait, at=event.at)) else []
     if reopened := on_reopen(state):
         yield [*reopened, RunStarted]
-    if not isinstance(event, RunFinished) or event.outcome == "cancelled":
+    if not isinstance(event, RunFinished):
         yield on_cancel(state)
+    elif event.outcome == "cancelled":
+        yield on_cancel(state, event.result.partition(": ")[2])
     if isinstance(event, RunFinished) and not state.outcome:
         if event.outcome == "failed" and (state.spec is None or on_loaded(state)):
             yield [event]

@@ -115,6 +115,9 @@ OUTCOMES_HAVE_MACS = 1
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""
 
+CANCEL_REASON = 1
+"""The result of a cancelled run says why it was cancelled."""
+
 
 def require_features(level: int) -> None:
     """Refuse a run of a level that this release lacks.

@@ -942,7 +942,66 @@ def test_show_reports_an_outage(shell: Shell) -> None:
         assert time.monotonic() < deadline
     assert "503: overloaded" in shown.out
     assert "outage" in {row["thread"] for row in shell("list", "--status", "running", "--json").lines}
-    assert shell("cancel", "outage").code == 0
+    with shell.start("start", "outage", "--thread", "outage", "--wait") as waiting:
+        assert waiting.stderr is not None
+        assert any("the LLM does not answer: 503: overloaded" in line for line in waiting.stderr)
+        assert shell("cancel", "outage").code == 0
+        assert waiting.wait(PATIENCE) == 1
+
+
+def test_the_same_start_happens_once(shell: Shell) -> None:
+    """A job that repeats its command starts nothing again, open or closed; another task continues a closed thread."""
+    words = ("start", "two", "--thread", "nightly")
+    first = shell(*words, "--json")
+    again = shell(*words, "--json")
+    assert (first.code, again.code, again.json["run_id"]) == (0, 0, first.json["run_id"])
+    assert "nothing was started again" in again.err
+    assert shell(*words, "--wait").code == 6  # it waits for the approvals of the run that there is
+    assert shell("start", "tell 9", "--thread", "nightly").code == 2  # another task, and a run is open
+    shell.all(("deny", "nightly", "1"), ("deny", "nightly", "2"))
+    ended = shell.until("completed", "nightly")
+    for _ in range(2):
+        assert shell(*words, "--wait").code == 0
+    assert shell.until("completed", "nightly")["events"] == ended["events"]
+    assert shell("start", "tell 9", "--thread", "nightly", "--wait").code == 0
+    more = shell.until("completed", "nightly")
+    assert more["events"] > ended["events"]
+    for task in ("two", "tell 9"):  # the first start of the thread, and its latest
+        assert shell("start", task, "--thread", "nightly", "--wait").code == 0
+    assert shell.until("completed", "nightly")["events"] == more["events"]
+
+
+def test_cancel_says_why(shell: Shell) -> None:
+    """The reason is in the run's result."""
+    assert shell("start", "two", "--thread", "withdrawn").code == 0
+    shell.until("waiting_approval", "withdrawn")
+    assert shell("cancel", "withdrawn", "--reason", "the order was withdrawn").code == 0
+    assert shell.until("cancelled", "withdrawn")["result"] == "cancelled: the order was withdrawn"
+
+
+def test_errors_for_programs_are_json(nowhere: Shell) -> None:
+    """With `--json`, an error of any kind is one JSON object on stderr, and stdout is empty."""
+    for words, kind, code in (
+        (("show", "x", "--json"), "ServerUnreachable", 4),
+        (("show", "--json"), "UsageError", 2),
+        (("start", "", "--json"), "TaskInvalid", 2),
+        (("refine", "x", "--json"), "UsageError", 2),
+        (("bogus", "--json"), "UsageError", 2),
+    ):
+        ran = nowhere(*words)
+        error = json.loads(ran.err.splitlines()[-1])
+        assert (ran.code, ran.out, error["error"], error["exit_code"]) == (code, "", kind, code)
+        assert error["message"]
+
+
+def test_what_a_terminal_cannot_show_is_written_out(nowhere: Shell, tmp_path: Path) -> None:
+    """Where the output is not UTF-8, what it cannot encode is escaped, and the rest of the answer is there."""
+    file = tmp_path / "p.yaml"
+    file.write_text("rules:\n  - deny: pay\n    reason: R\u00fcckfrage \u2013 nie \U0001f648\n", encoding="utf-8")
+    process = nowhere.start("policy", "explain", str(file), "--tool", "pay", PYTHONIOENCODING="ascii")
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "deny pay" in out, err) == (0, True, "")
+    assert "R\\xfcckfrage \\u2013 nie \\U0001f648" in out
 
 
 def test_start_refuses_an_invalid_start(shell: Shell) -> None:

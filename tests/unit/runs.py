@@ -372,10 +372,10 @@ class Thread:
         """Send a message; return the outcome."""
         return self.update("say", {"message": message, **more})["outcome"]
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = "") -> None:
         """Cancel the run."""
         self._observe()
-        self.run.cancel()
+        self.run.cancel(reason)
         self._carry_out()
 
     def reopen(self, task: str = "and on", **begin: Any) -> None:

@@ -1,5 +1,6 @@
 """The command line as a whole: its groups of verbs in the order of `--help`, and the process that runs it."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -133,21 +134,40 @@ def _carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]
     return carry_out(invocation, workflows=workflows)
 
 
+def _run_for_program(app: typer.Typer) -> int:
+    """Run the command line; report a usage error as JSON, too."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.TyperException as error:
+        from holdfast.runtime.cli.main import fail
+
+        return fail("UsageError", error.format_message(), getattr(error, "exit_code", 2), as_json=True)
+    return code if isinstance(code, int) else 0
+
+
 def run(app: typer.Typer) -> NoReturn:
     """Run the command line, and end the process with the verb's exit code.
 
     An exit code comes from the verb's return value, or from `exits.exit_code` for an error; typer's own is 2.
     """
     code = 1
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 still shows the rest
     try:
         for word in sys.argv[1:]:
             word.encode()  # what is not UTF-8 can be neither sent nor recorded
-        app()
+        if "--json" in sys.argv:
+            code = _run_for_program(app)
+        else:
+            app()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(bool(end.code))
     except UnicodeEncodeError:
         print(f"{CLI.name}: an argument is not valid UTF-8; check the terminal's encoding", file=sys.stderr)
         code = 2
+    except KeyboardInterrupt:  # before the verb began; `carry_out` handles the rest
+        code = 130
     except BaseException as error:
         print(f"{CLI.name}: {type(error).__name__}: {error}", file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):

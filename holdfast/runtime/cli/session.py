@@ -41,6 +41,8 @@ class Session:
         debug: bool,
     ) -> None:
         self.workflows = workflows
+        self.farewell = ""
+        """What to print on Ctrl-C, once it depends on what the verb has done."""
         self._environ = environ
         self._as_json = as_json
         self._debug = debug

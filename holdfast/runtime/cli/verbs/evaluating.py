@@ -26,7 +26,6 @@ verbs = Verbs()
     "eval runs/refunds.toml --policy stricter.yaml --llm recorded",
     "eval runs/ --llm gpt-5-mini --json | jq '.runs[] | select(.holds | not)'",
     name="eval",
-    interrupted=FAILED,
     farewell="Not evaluated.",
 )
 async def evaluate(

@@ -27,7 +27,6 @@ Format = Literal["holdfast", "atif", "openai"]
     "export rel-1.2 -o rel-1.2.holdfast --key alice.key --json | jq -r .head",
     "export rel-1.2 -o shared.holdfast --redact",
     "export rel-1.2 --format openai | jq '.messages[-1].content'",
-    interrupted=FAILED,
     farewell="Nothing was exported.",
 )
 async def export(
@@ -105,7 +104,6 @@ async def export(
     "move rel-1.2 -o rel-1.2.holdfast --key alice.key",
     "move rel-1.2 -o rel-1.2.holdfast --to 01a21834-2a7f-76ef-a905-8f743de5f74d",
     'move rel-1.2 -o rel-1.2.holdfast --reason "to the new cluster" --json',
-    interrupted=FAILED,
     farewell="Repeat the command: it finishes the move.",
 )
 async def move(
@@ -161,7 +159,6 @@ async def move(
     "import rel-1.2.holdfast --signer ed25519:PbIeLO… --fork",
     "import --place",
     name="import",
-    interrupted=FAILED,
     farewell="Repeat the command: it finishes the import.",
 )
 async def import_(

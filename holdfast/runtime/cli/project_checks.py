@@ -1,6 +1,5 @@
 """`doctor` on the project: its files, its state folder, its ports, its LLM, and what the worker on the queue offers."""
 
-import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.text import count
 from holdfast.runtime.config.loading import load
 from holdfast.runtime.config.project import NAMING_A_SERVER, TOML, Project
-from holdfast.runtime.config.running_stacks import running_stacks
+from holdfast.runtime.config.running_stacks import is_running, is_taken, running_stacks, without_stack
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import LOOPBACK, read_stack, record_fault
 from holdfast.runtime.programs import WORKER
@@ -63,16 +62,11 @@ def home_check(project: Project, home: Path, address: str, *, reached: bool) -> 
         fix = f"remove {home / 'stack.json'}, and start {WORKER.command('--dev')}"
         return Check("stack", "missing", f"{home / 'stack.json'} does not count: {fault}", fix)
     stack = read_stack(home)
-    if stack and stack.temporal_pid and reached:
+    if reached and stack and is_running(home, stack):
         return Check("stack", "ok", f"{home}: {stack.temporal_address}")
-    port = address.rpartition(":")[2]
-    others = [each for each in running_stacks() if each.home != home]
-    there = [each for each in others if each.stack.temporal_address.rpartition(":")[2] == port]
-    if not others or (reached and not there):
+    if reached or not any(each.home != home for each in running_stacks()):
         return None
-    words = ", ".join(f"{each.home} at {each.stack.temporal_address}" for each in there or others)
-    fix = f"{WORKER.command('--dev')} in this folder, or HOLDFAST_HOME={(there or others)[0].home}"
-    return Check("stack", "missing", f"{home} has no running stack; there is {words}", fix)
+    return Check("stack", "missing", *without_stack(home, address))
 
 
 def port_check(config: dict[str, Any], *, reached: bool, gateway: int) -> Check | None:
@@ -87,7 +81,11 @@ def port_check(config: dict[str, Any], *, reached: bool, gateway: int) -> Check 
     wanted = {gateway: "the gateway"}
     if not reached and host in LOOPBACK and port.isdigit():
         wanted |= {int(port): "Temporal", _UI_PORT: "the Web UI"}
-    taken = [f"port {port}, for {use}, is taken by {_holder(port)}" for port, use in wanted.items() if _is_taken(port)]
+    taken = [
+        f"port {port}, for {use}, is taken by {_holder(port)}"
+        for port, use in wanted.items()
+        if is_taken(f"127.0.0.1:{port}")
+    ]
     if not taken:
         return None
     fix = f"`{WORKER.command('--dev')}` takes other ports by itself; for the gateway, set HOLDFAST_GATEWAY_PORT"
@@ -161,13 +159,6 @@ def _is_same(offer: Offer, named: str, project: Project) -> bool:
 
 def _restart(project: Project) -> str:
     return f"stop that worker, and start {WORKER.command('--dev')} in {project.root}; or use that worker's agents"
-
-
-def _is_taken(port: int) -> bool:
-    with suppress(OSError, OverflowError):
-        socket.create_connection(("127.0.0.1", port), timeout=0.5).close()
-        return True
-    return False
 
 
 def _holder(port: int) -> str:

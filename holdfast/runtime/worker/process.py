@@ -17,7 +17,7 @@ from temporalio.worker import Worker
 
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
-from holdfast.runtime.client.connect import ensure_search_attributes
+from holdfast.runtime.client.connect import ensure_search_attributes, own_stack
 from holdfast.runtime.composition.components import Components, load_catalog
 from holdfast.runtime.composition.process import say
 from holdfast.runtime.config.own_secrets import own_secrets
@@ -94,6 +94,10 @@ async def run_worker(
             say=say,
         )
         parts.require_database()
+        if own := own_stack(parts.config):
+            own.check(address := parts.config["target_host"])
+            ends.append(asyncio.create_task(own.until_replaced(address)))
+            cleanup.callback(ends[-1].cancel)
         required_seals(parts.settings, parts.config)
         secrets |= own_secrets(parts.settings, environ)  # the embedded stack's fleet key, too
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)

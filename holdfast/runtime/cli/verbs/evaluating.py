@@ -74,12 +74,17 @@ async def evaluate(
 
 
 def _settings(session: Session, policy: Path | None) -> "Settings":
-    """The settings, with the catalog of the project: this verb runs the project, as a worker does."""
-    from holdfast.runtime.config.settings import Settings
+    """The settings. The catalog is imported, so an option or the environment has to name it, as for every verb."""
+    from holdfast.errors import SettingsError
+    from holdfast.runtime.config.project import TOML
 
-    project = session.project
-    settings = Settings.from_env({**project.environ, **project.code}, root=project.root, files=project.files)
-    return settings.model_copy(update={"policy": policy}) if policy else settings
+    named = {name: text for name, text in session.project.code.items() if not session.project.environ.get(name)}
+    if catalog := named.get("HOLDFAST_CATALOG"):
+        raise SettingsError(
+            f"only files of {session.project.root} name the catalog {catalog} (such as {TOML}), and `eval` runs its "
+            f"code. If you trust that folder, name it yourself: --catalog {catalog}"
+        )
+    return session.settings.model_copy(update={"policy": policy}) if policy else session.settings
 
 
 async def _endpoint(session: Session, settings: "Settings", llm: str | None, cleanup: AsyncExitStack) -> "Endpoint":

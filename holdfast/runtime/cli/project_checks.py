@@ -111,10 +111,10 @@ def catalog_check(settings: Settings, project: Project, offered: Sequence[Offer]
     """Which agents the worker offers, and whether that is the catalog that is named here."""
     named = project.code.get("HOLDFAST_CATALOG", "")
     if differing := [each for each in offered if named and not _is_same(each, named, project)]:
-        detail = f"{named} is named here, but the worker on the queue {_words(differing[0])}; the worker's counts"
+        detail = f"{named} is named here, but the worker on the queue {differing[0]}; the worker's counts"
         return Check("catalog", "missing", detail, _restart(project))
     if offered and not is_imported(project):
-        return Check("catalog", "ok", f"the worker {_words(offered[0])}")
+        return Check("catalog", "ok", f"the worker {offered[0]}")
     if not is_imported(project):
         return Check("catalog", "open", f"{named}; only a worker imports what the project's files name")
     try:
@@ -122,15 +122,26 @@ def catalog_check(settings: Settings, project: Project, offered: Sequence[Offer]
     except HoldfastError as error:
         return Check("catalog", "missing", str(error), "set HOLDFAST_CATALOG to package.module:attribute")
     if offered and named and set(offered[0].agents) != set(catalog.agents):
-        detail = f"{named} has the agents {', '.join(catalog.agents)}, but the worker {_words(offered[0])}"
+        detail = f"{named} has the agents {', '.join(catalog.agents)}, but the worker {offered[0]}"
         return Check("catalog", "missing", detail, _restart(project))
     if offered and not named:
-        return Check("catalog", "ok", f"the worker {_words(offered[0])}")
+        return Check("catalog", "ok", f"the worker {offered[0]}")
     agents, tools = ", ".join(catalog.agents), count(len(catalog.tools), "tool")
     stores = {"threads": catalog.threads, "artifacts": catalog.artifacts, "memories": catalog.memories}
     own = ", ".join(name for name, store in stores.items() if store is not None)
     kept = f"; stores of its own: {own}" if own else ""
     return Check("catalog", "ok", f"{settings.catalog}: agents {agents}; {tools}{kept}")
+
+
+def queue_check(offered: Sequence[Offer]) -> Check | None:
+    """Whether the workers on the queue have the same agents; None if they have, as far as they say what they have."""
+    others = [each for each in offered[1:] if each.differs(offered[0])]
+    if not others:
+        return None
+    detail = f"any of these may take a run: one {offered[0]}; another one {others[0]}"
+    return Check(
+        "queue", "missing", detail, "give each catalog a queue of its own (HOLDFAST_TASK_QUEUE), or stop the old ones"
+    )
 
 
 def is_imported(project: Project) -> bool:
@@ -144,10 +155,6 @@ def not_imported(project: Project, offered: Sequence[Offer]) -> str:
     if not is_imported(project):
         return named
     return "" if named or not offered else offered[0].catalog
-
-
-def _words(offer: Offer) -> str:
-    return f"offers {', '.join(offer.agents)} from {offer.catalog}, and was started in {offer.folder}"
 
 
 def _is_same(offer: Offer, named: str, project: Project) -> bool:

@@ -83,10 +83,12 @@ def without_stack(home: Path, address: str) -> tuple[str, str]:
         address: The address of its Temporal server, or the default one.
     """
     others = [each for each in running_stacks() if each.home != home.resolve()]
-    shown = [each for each in others if _port(each.stack.temporal_address) == _port(address)] or others
-    what = ", ".join(f"{each.home} at {each.stack.temporal_address}" for each in shown)
+    shown = [each for each in others if _port(each.stack.temporal_address) == _port(address)]
     if not shown and is_taken(address):
         what = f"another program at {address}"
+    else:
+        shown = shown or others
+        what = ", ".join(f"{each.home} at {each.stack.temporal_address}" for each in shown)
     instead = f", or set HOLDFAST_HOME={shown[0].home}" if shown else ""
     return (
         f"{home} has no running stack" + (f"; there is {what}" if what else ""),

@@ -15,8 +15,10 @@ from typing import Any
 
 from temporalio.worker import Worker
 
+from holdfast.agents.agent import shared
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
+from holdfast.base.digests import digest
 from holdfast.runtime.client.connect import ensure_search_attributes, own_stack
 from holdfast.runtime.composition.components import Components, load_catalog
 from holdfast.runtime.composition.process import say
@@ -141,7 +143,14 @@ async def _stopped() -> bool:
 
 def _offer(settings: Settings, catalog: Catalog) -> Offer:
     llm = "scripted" if settings.scripted else settings.llm
-    return Offer(catalog=settings.catalog, agents=tuple(catalog.agents), llm=llm, folder=str(Path.cwd()))
+    hashes = {name: shared(catalog.spec(name, default_llm=llm)).hash for name in catalog.agents}
+    return Offer(
+        catalog=settings.catalog,
+        agents=tuple(catalog.agents),
+        llm=llm,
+        folder=str(Path.cwd()),
+        digest=digest(["offer/1", hashes]),
+    )
 
 
 def _say_ready(settings: Settings, catalog: Catalog) -> None:

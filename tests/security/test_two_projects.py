@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 import holdfast
 from holdfast import Policy
-from holdfast.errors import ServerUnreachable
+from holdfast.errors import ServerUnreachable, SettingsError
 from holdfast.runtime.client.connect import connect, connect_config, own_stack
 from holdfast.runtime.client.own_stack import OwnStack
 from holdfast.runtime.client.threads import Threads
@@ -27,10 +27,12 @@ from holdfast.runtime.composition.components import Components
 from holdfast.runtime.config.running_stacks import is_running
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import Stack, read_stack, record_fault, write_stack
+from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.devstack.temporal_server import TemporalServer
 from holdfast.runtime.devstack.web_ui import hidden_address
 from holdfast.runtime.encryption.fleet_keys import ensure_key, with_stack_key
+from holdfast.runtime.gateway.serving import listen
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, status_of
 from tests.security.people import clerk
@@ -218,6 +220,33 @@ def test_a_named_server_is_the_users_choice(stack: Stack, tmp_path: Path) -> Non
     assert own_stack(config) is None
 
 
+def test_a_second_gateway_at_one_port_does_not_start() -> None:
+    """The error names the address and the settings; callers of the first one are not shared with a second one."""
+    with listen("127.0.0.1", 0) as first, pytest.raises(SettingsError, match="HOLDFAST_GATEWAY_PORT"):
+        listen("127.0.0.1", first.getsockname()[1])
+
+
+def test_another_users_server_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody can start a program with our database on its command line: the process has to be this user's."""
+    program = tmp_path / "temporal"
+    program.symlink_to(Path(sys.executable).resolve())
+    home = tmp_path / "a"
+    home.mkdir(mode=0o700)
+    argv = [str(program), "-I", "-c", "input()", "--db-filename", str(home / "temporal.db"), "--port", "29995"]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE)
+    try:
+        ours = record(home, "127.0.0.1:29995", temporal_pid=process.pid)
+        assert is_running(home, ours)
+        assert not is_running(home, ours.model_copy(update={"temporal_address": "127.0.0.1:29994"}))
+        assert processes.find("temporal", str(home / "temporal.db")) is not None
+        monkeypatch.setattr(os, "geteuid", lambda: 54_321)
+        assert not is_running(home, ours)
+        assert processes.find("temporal", str(home / "temporal.db")) is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
 @contextmanager
 def temporal(home: Path, ports: Ports) -> Iterator[Stack]:
     """Run the Temporal server of a state folder, with its record; it is killed at the end."""
@@ -252,12 +281,14 @@ async def test_a_stack_that_is_replaced_under_a_client_gets_nothing_more(tmp_pat
         watching = asyncio.create_task(own.until_replaced(first.temporal_address))
     with temporal(homes[1], ports) as second:
         assert second.temporal_address == first.temporal_address
-        with pytest.raises(RPCError, match="has no running stack there, and nothing was sent"):
+        with pytest.raises(RPCError, match="another program has its port; nothing was sent"):
             await client.start_workflow("Anything", id="from-a", task_queue="q", rpc_timeout=None)
         with pytest.raises(ServerUnreachable, match="has no running stack"):
             await Threads(client).state("from-a")
         with pytest.raises(ServerUnreachable, match=rf"there is {homes[1]}"):
             await asyncio.wait_for(watching, PATIENCE)
+        with pytest.raises(RPCError, match="another program has its port"):
+            await client.get_workflow_handle("from-a").result()
         theirs = await Client.connect(second.temporal_address)
         assert [each.id async for each in theirs.list_workflows()] == []
     with temporal(homes[0], ports):

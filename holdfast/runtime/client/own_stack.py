@@ -2,7 +2,8 @@
 
 1. Before it connects, and before each request, the stack's Temporal server has to run (`running_stacks.is_running`).
    What reached another server could be read there, and would count there.
-2. While the stack is being restarted, a request waits, as it does for a server that is unavailable.
+2. While the stack is being restarted, a request waits, as it does for a server that is unavailable; not if another
+   program has its port.
 3. A failed request is repeated here and not by Temporal's client, which would repeat it wherever the port leads.
 
 A worker's polls do not come this way: `until_replaced` ends the worker.
@@ -11,6 +12,7 @@ A worker's polls do not come this way: `until_replaced` ends the worker.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -23,7 +25,8 @@ from holdfast.runtime.config.running_stacks import is_running, is_taken, running
 from holdfast.runtime.config.stack_file import Stack, read_stack
 
 PAUSES: Final = (0.1, 0.2, 0.3, 0.5, 0.8, 1.3, 2.0, 2.0, 2.0)
-"""Seconds between the attempts of a request: as many, and as long in all, as those of Temporal's client."""
+"""Seconds between the attempts of a request: as long in all as those of Temporal's client. One that waits for what
+happens in a run repeats the last."""
 
 CHECK_SECONDS: Final = 0.25
 """How often a worker looks whether another program has the port: a Temporal server takes longer to start."""
@@ -135,22 +138,30 @@ class _Checked(ServiceClient):
         metadata: Mapping[str, str | bytes],
         timeout: timedelta | None,
     ) -> Any:
-        pauses = iter(PAUSES if retry else ())
+        waits = getattr(req, "wait_new_event", False) or rpc == "poll_workflow_execution_update"
+        pauses = chain(PAUSES if retry else (), repeat(PAUSES[-1]) if retry and waits else ())
         while True:
             try:
                 self._require_stack()
                 return await self._connected._rpc_call(
                     rpc, req, resp_type, service=service, retry=False, metadata=metadata, timeout=timeout
                 )
+            except _Replaced:
+                raise
             except RPCError as error:
                 if error.status not in _REPEATED or (pause := next(pauses, None)) is None:
                     raise
             await asyncio.sleep(pause)
 
     def _require_stack(self) -> None:
-        if not self._stack.runs_at(self.config.target_host):
-            what = f"{self._stack.home} has no running stack there, and nothing was sent"
-            raise RPCError(what, RPCStatusCode.UNAVAILABLE, b"")
+        if not self._stack.runs_at(address := self.config.target_host):
+            kind, what = (_Replaced, ", and another program has its port") if is_taken(address) else (RPCError, "")
+            said = f"{self._stack.home} has no running stack there{what}; nothing was sent"
+            raise kind(said, RPCStatusCode.UNAVAILABLE, b"")
+
+
+class _Replaced(RPCError):
+    """Another server has the port: waiting does not help."""
 
 
 def _port(address: str) -> str:

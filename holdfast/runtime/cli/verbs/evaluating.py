@@ -21,7 +21,7 @@ verbs = Verbs()
 
 
 @verbs.verb(
-    "eval runs/ --llm recorded",
+    "eval runs/ --llm recorded --catalog mycompany.agents:catalog",
     "eval runs/ --llm gpt-5-mini",
     "eval runs/refunds.toml --policy stricter.yaml --llm recorded",
     "eval runs/ --llm gpt-5-mini --json | jq '.runs[] | select(.holds | not)'",
@@ -48,8 +48,8 @@ async def evaluate(
 ) -> int:
     """Play recorded runs again with today's agents, and compare; no tool runs.
 
-    Tool results and people's decisions come from the recordings. Exit code 1 if something does not hold that is
-    expected of a run. It needs no server and no worker: it starts its own.
+    Tool results and people's decisions come from the recordings. --catalog or HOLDFAST_CATALOG names the agents. Exit
+    code 1 if something does not hold that is expected of a run. It needs no server and no worker: it starts its own.
     """
     from holdfast.runtime.composition.components import load_catalog
     from holdfast.runtime.evaluating.evaluating import evaluate_set

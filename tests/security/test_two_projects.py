@@ -19,8 +19,9 @@ from temporalio.service import RPCError
 
 import holdfast
 from holdfast import Policy
-from holdfast.errors import ServerUnreachable, SettingsError
-from holdfast.runtime.client.connect import connect, connect_config, own_stack
+from holdfast.errors import AnswerForged, ServerUnreachable, SettingsError
+from holdfast.runtime.client.connect import connect, connect_config, own_stack, stack_config
+from holdfast.runtime.client.decisions import decide
 from holdfast.runtime.client.own_stack import OwnStack
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.components import Components
@@ -33,6 +34,7 @@ from holdfast.runtime.devstack.temporal_server import TemporalServer
 from holdfast.runtime.devstack.web_ui import hidden_address
 from holdfast.runtime.encryption.fleet_keys import ensure_key, with_stack_key
 from holdfast.runtime.gateway.serving import listen
+from holdfast.seals.seals import SealKeyUnknown, Seals
 from holdfast.testing import call, say, steps
 from tests.rig import StartRig, status_of
 from tests.security.people import clerk
@@ -131,6 +133,24 @@ async def test_no_verb_reads_or_steers_another_projects_run(rig: StartRig, stack
         kinds = {EventType.Name(event.event_type) async for event in run.fetch_history_events()}
         assert not [kind for kind in kinds if "SIGNAL" in kind or "UPDATE_" in kind or "CANCEL" in kind]
         assert not [each async for each in r.client.list_workflows(f"WorkflowId = 'a-{run.id}'")]
+
+
+@pytest.mark.parametrize(("key", "error"), [("dev", AnswerForged), ("other", SealKeyUnknown)])
+async def test_a_run_of_another_fleet_gets_no_decision(
+    rig: StartRig, stack: Stack, key: str, error: type[Exception]
+) -> None:
+    """At a server that both use, too: a worker that cannot seal its answers with our key is sent nothing."""
+    async with rig(clerk(Policy()), steps([call("pay", cents=5), say("Done.")])) as r:
+        run = await r.start("pay")
+        await status_of(run, "waiting_approval")
+        client = await connect(stack_config(stack), seals=Seals({key: os.urandom(32)}))
+        payload = {"decision": "approve", "request": "1", "by": "ann"}
+        with pytest.raises(error):
+            await decide(Threads(client, answer_within=PATIENCE), run.id, payload)
+        assert (await status_of(run, "waiting_approval"))["pending"]
+        kinds = {EventType.Name(event.event_type) async for event in run.fetch_history_events()}
+        assert not [kind for kind in kinds if "SIGNAL" in kind or "UPDATE_" in kind]
+        assert (await decide(Threads(r.client), run.id, payload)).outcome == "accepted"
 
 
 @pytest.mark.parametrize("program", ["worker.py", "gateway.py"])

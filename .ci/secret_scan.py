@@ -79,10 +79,13 @@ def is_random(text: str) -> bool:
 
 
 def tracked(folder: Path) -> list[Path]:
-    """The files of a checkout that git tracks."""
+    """The files of a checkout that git tracks; without git, all that an archive of it would have."""
     command = ["git", "ls-files", "-z"]
-    listed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    return [folder / name for name in listed.stdout.split("\0") if name]
+    listed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if listed.returncode == 0:
+        return [folder / name for name in listed.stdout.split("\0") if name]
+    made = (".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".holdfast", "__pycache__")
+    return [file for file in folder.rglob("*") if not any(part.startswith(made) for part in file.parts)]
 
 
 def allowed() -> set[tuple[str, str]]:

@@ -148,6 +148,7 @@ def test_holdfast_toml_says_nothing_about_trust(tmp_path: Path, key: str) -> Non
         ("OPENAI_BASE_URL=https://evil/v1", "OPENAI_ADMIN_KEY"),
         ("DATABASE_URL=postgresql://evil/db", "PGPASSWORD"),
         ("DATABASE_URL=postgresql://evil/db", "PGSERVICE"),
+        ("HOLDFAST_WEBHOOKS=https://evil/hook", "HOLDFAST_WEBHOOK_SECRET"),
     ],
 )
 def test_no_secret_of_the_environment_goes_to_an_address_of_a_file(tmp_path: Path, address: str, secret: str) -> None:

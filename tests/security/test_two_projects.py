@@ -209,6 +209,16 @@ def test_a_key_for_another_server_does_not_go_to_the_stack(tmp_path: Path) -> No
     }
 
 
+def test_a_folder_that_never_had_a_stack_takes_none(stack: Stack, tmp_path: Path) -> None:
+    """Without a record, the default address is meant: any server there but the stack of another folder."""
+    own = OwnStack(tmp_path / "none")
+    with pytest.raises(ServerUnreachable, match=f"there is {Path(stack.fleet_keys).parent}"):
+        own.check(stack.temporal_address)
+    with listener() as (address, got):
+        own.check(address)
+    assert not got
+
+
 def test_a_copied_folder_has_not_the_stack_of_its_original(stack: Stack, tmp_path: Path) -> None:
     """The record, the fleet key and the databases are copied with a project: the record counts in one folder only."""
     original = Path(stack.fleet_keys).parent

@@ -77,6 +77,15 @@ def test_an_untracked_file_does_not_count(tmp_path: Path) -> None:
     assert scan(folder).returncode == 0
 
 
+def test_an_archive_without_git_is_scanned_whole(tmp_path: Path) -> None:
+    """What was unpacked has no list of tracked files; packages and caches beside it do not count."""
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/package.txt").write_text(PLANTED["api key"])
+    assert scan(tmp_path).returncode == 0
+    (tmp_path / "settings.txt").write_text(PLANTED["api key"])
+    assert scan(tmp_path).returncode == 1
+
+
 def test_an_exception_is_for_one_file_and_one_value() -> None:
     """Each has a reason; one that names no tracked file is left over."""
     lines = (ROOT / ".ci/secrets-allowed.txt").read_text(encoding="utf-8").splitlines()[1:]

@@ -63,8 +63,12 @@ _SENT_TO: Final = {
         *("TEMPORAL_API_KEY", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE", "HOLDFAST_FLEET_KEYS"),
         *("TEMPORAL_TLS_CLIENT_KEY_PATH", "TEMPORAL_TLS_CLIENT_KEY_DATA"),
     ),
+    "HOLDFAST_WEBHOOKS": ("HOLDFAST_WEBHOOK_SECRET",),
 }
 """Addresses, and the secrets (or files of secrets) that are sent there, or that sign what is sent there."""
+
+_SERVERS: Final = ("OPENAI_BASE_URL", "DATABASE_URL", "TEMPORAL_ADDRESS", "HOLDFAST_HOME")
+"""What says where a command goes."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Project:
     @property
     def redirects(self) -> list[str]:
         """A line for each file that decides which servers or which state folder are used."""
-        found = {path: sorted({*names} & {*_SENT_TO, "HOLDFAST_HOME"}) for path, names in self.files.items()}
+        found = {path: sorted({*names} & {*_SERVERS}) for path, names in self.files.items()}
         return [f"{path} sets {', '.join(names)}" for path, names in found.items() if names]
 
 

@@ -3,11 +3,27 @@
 `holdfast.testing` has the test tools, `holdfast.errors` the whole tree of errors. Everything else may move.
 """
 
-from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import sys
 
-from holdfast.version import __version__ as __version__
+
+def _is_run_as_module() -> bool:
+    """Whether Python was started as `python -m holdfast…`, and is looking for that module."""
+    following = [*sys.orig_argv[2:], ""]
+    for word, after in zip(sys.orig_argv[1:], following, strict=True):
+        flags, found, rest = word.partition("m")
+        if found and flags.startswith("-") and not {*"-cWX"} & {*flags[1:]}:
+            return sys.argv[:1] == ["-m"] and (rest or after).partition(".")[0] == __name__
+    return False
+
+
+if _is_run_as_module() and not sys.flags.safe_path:
+    del sys.path[0]  # the current directory, before any import: a folder's files must not take the place of modules
+
+from functools import cache  # noqa: E402
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from holdfast.version import __version__ as __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent, Limits, Memory

@@ -31,6 +31,7 @@ from holdfast.runtime.cli.project_checks import (
     not_imported,
     offers,
     port_check,
+    queue_check,
     settings_check,
 )
 from holdfast.runtime.cli.text import count, visible
@@ -65,6 +66,7 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
         await asyncio.to_thread(anchors_check, settings),
         llm_check(settings, project, offered) or _llm(settings),
         catalog_check(settings, project, offered),
+        queue_check(offered),
         await asyncio.to_thread(_commands),
         *profile,
     ]

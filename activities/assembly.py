@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import openai
+import structlog
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
@@ -24,6 +25,7 @@ from holdfast.activities.notify import Notifier
 from holdfast.activities.orders import Chains, CheckedOrders
 from holdfast.activities.record import Record
 from holdfast.activities.transcript_cache import TranscriptCache
+from holdfast.agents.advice import advice_on
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
 from holdfast.llm.chat_completions import ChatCompletions
@@ -38,6 +40,8 @@ from holdfast.runtime.worker.redaction import Redacting
 from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import NO_RESOURCES
 from holdfast.tools.secrets import Secrets
+
+log = structlog.get_logger(__name__)
 
 
 def build_worker(
@@ -98,6 +102,8 @@ def build_worker(
         assert pool is not None
         ledger = Ledger(pool, database_url)
     artifacts = stores.artifacts
+    for advice in advice_on(catalog):
+        log.warning("catalog_doubtful", advice=advice)
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
     adapter = ChatCompletions()

@@ -24,6 +24,7 @@ from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.hardening_checks import hardening
 from holdfast.runtime.cli.project_checks import (
+    advice_checks,
     catalog_check,
     home_check,
     llm_check,
@@ -63,6 +64,7 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
         await asyncio.to_thread(anchors_check, settings),
         llm_check(settings, project, offered) or _llm(settings),
         catalog_check(settings, project, offered),
+        *await asyncio.to_thread(advice_checks, settings, foreign),
         await asyncio.to_thread(_commands),
         *profile,
     ]

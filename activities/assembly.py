@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import openai
-import structlog
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
@@ -24,6 +23,8 @@ from holdfast.activities.middleware import Around
 from holdfast.activities.notify import Notifier
 from holdfast.activities.orders import Chains, CheckedOrders
 from holdfast.activities.record import Record
+from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.tool_heartbeats import WithoutToolHeartbeats
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.advice import advice_on
 from holdfast.agents.catalog import Catalog
@@ -41,7 +42,7 @@ from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import NO_RESOURCES
 from holdfast.tools.secrets import Secrets
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 
 def build_worker(
@@ -148,6 +149,6 @@ def build_worker(
         client,
         workflows=workflows,
         activities=activities,
-        interceptors=[Redacting(secrets), CheckedOrders(chains), handover, *interceptors],
+        interceptors=[Redacting(secrets), CheckedOrders(chains), handover, WithoutToolHeartbeats(), *interceptors],
         **options,
     )

@@ -66,12 +66,15 @@ async def call_function(
         await threads.ready(tool)
 
     async def call() -> Any:
-        if not is_async:
-            value = await threads.run(partial(_called, function, arguments), tool=tool, limit=timeout)
-            if type(value) in _WHOLE:
-                return value
-        with loop_watch().watching(Watched(key, tool, function)):
-            return await _complete(await function(**arguments) if is_async else value)
+        watched = Watched(key, tool, function)
+        if is_async:
+            with loop_watch().watching(watched):
+                return await _complete(await function(**arguments))
+        value = await threads.run(partial(_called, function, arguments), tool=tool, limit=timeout)
+        if type(value) in _WHOLE:
+            return value
+        with loop_watch().watching(watched):  # what is awaited of it runs on the loop
+            return await _complete(value)
 
     limit = asyncio.timeout(timeout)
     try:
@@ -99,6 +102,8 @@ async def _complete(value: Any) -> Any:
         value = await (asyncio.wrap_future(value) if isinstance(value, Future) else value)
     else:
         raise TypeError(f"it returned more than {NESTED} awaitables within one another")
+    if inspect.isroutine(value) or isinstance(value, partial):
+        raise TypeError(f"it returned a function, and did not call it: {getattr(value, '__name__', 'a partial')}")
     if isinstance(value, AsyncIterable):
         return await _read_async(value)
     if isinstance(value, Iterator):

@@ -176,7 +176,7 @@ def _candidates(at: Outline, place: Place, title: str) -> Iterator[str]:
     if last is not None and parent is None:
         yield _inserted(at, last.end, f"- [ ] {title}", spaced=True)
     if last is None and parent is not None:
-        yield _inserted(at, parent.end, f"{' ' * len(parent.prefix.expandtabs(4))}- [ ] {title}")
+        yield _inserted(at, parent.end, f"{' ' * len(parent.prefix.removeprefix(BOM).expandtabs(4))}- [ ] {title}")
     if last is None and place.heading is not None:
         yield _inserted(at, place.heading.end, f"- [ ] {title}", spaced=True)
     if parent is None and place.heading is None:

@@ -197,7 +197,8 @@ def _items(value: Iterable[Any]) -> list[Any]:
 
 def _has_no_text(value: Any) -> bool:
     """Whether a value's text would be Python's own, which names its type alone."""
-    return type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__
+    defined = {name for kind in type(value).__mro__[:-1] for name in vars(kind)}
+    return not defined & {"__str__", "__repr__"}
 
 
 def _key(key: Any) -> Any:

@@ -90,7 +90,6 @@ def _schema(where: str, arguments: type[BaseModel], optional: type[BaseModel]) -
     except (PydanticUserError, PydanticJsonSchemaWarning) as error:
         reason = str(error).partition("\n")[0]
         raise ToolSignatureError(f"{where}: the type has no JSON schema: {reason}") from None
-    schema = _with_items(schema)
     schema.pop("title", None)
     properties = schema.setdefault("properties", {})
     _check_plain(where, arguments, schema)
@@ -101,7 +100,8 @@ def _schema(where: str, arguments: type[BaseModel], optional: type[BaseModel]) -
     for parameter in properties.keys() & defaults.keys():
         if "default" in properties[parameter]:  # otherwise a factory makes it for each call
             properties[parameter]["default"] = defaults[parameter]
-    return schema
+    written: dict[str, Any] = _with_items(schema)
+    return written
 
 
 def _with_items(schema: Any) -> Any:

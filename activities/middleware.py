@@ -29,7 +29,7 @@ from holdfast.agents.middleware import (
 )
 from holdfast.llm.messages import AnyMessage, AssistantMessage
 from holdfast.run.contracts import LLM_REJECTED
-from holdfast.tools.results import error_text, result_content
+from holdfast.tools.results import StandIn, error_text, result_content
 
 OWN_SECONDS = 10.0
 """How long all middleware of a call may take, before the call and again after it."""
@@ -291,6 +291,7 @@ def _withheld(result: ToolResult, error: BaseException) -> ToolResult:
 
 def _kind(error: BaseException) -> str:
     """Name an error, and where it was raised, without its message."""
+    error = error.__cause__ or error if isinstance(error, StandIn) else error
     frames = traceback.extract_tb(error.__traceback__)
     at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{at}"

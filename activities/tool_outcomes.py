@@ -89,7 +89,7 @@ class Outcomes:
     async def redacted(self, content: Content) -> Content:
         """Return the content without secrets, for the middleware to see."""
         if isinstance(content, str):
-            return await in_thread_if_long(self.secrets.redact, content, size=len(content))
+            return await self._redact(content)
         return tuple(
             block.model_copy(update={"text": self.secrets.redact(block.text)})
             if isinstance(block, TextBlock)
@@ -137,8 +137,12 @@ class Outcomes:
 
     async def _text(self, text: str) -> Clipped:
         # Redact before clipping: half a secret would not be found.
-        redacted = recordable_text(await in_thread_if_long(self.secrets.redact, text, size=len(text)))
+        redacted = recordable_text(await self._redact(text))
         return await self._stored(lambda: clip_to(self.artifacts, redacted, self.limit, thread=self.thread))
+
+    async def _redact(self, text: str) -> str:
+        # Not in the threads of tools: an effect has happened, and must not wait for those that hang.
+        return await asyncio.to_thread(self.secrets.redact, text) if len(text) > _LONG else self.secrets.redact(text)
 
     async def _stored(self, store: Callable[[], Awaitable[T]]) -> T:
         """Store an artifact. The effect has happened, so retry while the store is unavailable."""

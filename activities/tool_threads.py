@@ -81,7 +81,7 @@ class ToolThreads:
             async with asyncio.timeout(LONGEST_WAIT):
                 await turn
         except BaseException as error:
-            if turn.done():
+            if turn.done() and not turn.cancelled():
                 self._wake()  # it was this call's turn, and now is another's
             if not isinstance(error, TimeoutError):
                 raise

@@ -69,7 +69,8 @@ async def call_function(
         watched = Watched(key, tool, function)
         if is_async:
             with loop_watch().watching(watched):
-                return await _complete(await function(**arguments))
+                value = await function(**arguments)
+                return value if type(value) in _WHOLE else await _complete(value)
         value = await threads.run(partial(_called, function, arguments), tool=tool, limit=timeout)
         if type(value) in _WHOLE:
             return value
@@ -155,9 +156,11 @@ async def in_own_task(function: Callable[[], Awaitable[T]]) -> T:
         except BaseException as error:  # in a task's own result, SystemExit would end the event loop
             raised.append(error)
 
-    task = asyncio.get_running_loop().create_task(run())
+    loop = asyncio.get_running_loop()
+    task, ended = loop.create_task(run()), loop.create_future()
+    task.add_done_callback(lambda _: ended.done() or ended.set_result(None))
     try:
-        await asyncio.wait([task])
+        await ended  # not the task itself, whose cancellation would look like the caller's
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait([task], timeout=STOPPING)

@@ -91,7 +91,7 @@ class RunReader(Reader):
             self.raise_if_refused()
 
 
-class TookTooLong(CallRefused):
+class TookTooLong(Exception):
     """Middleware has exceeded its own time limit."""
 
 
@@ -244,7 +244,7 @@ class Around:
             if core.error is None:
                 raise_if_stopped(error)
             if core.error is None or core.stopped:
-                refused = isinstance(error, CallRefused) and not isinstance(error, TookTooLong)
+                refused = isinstance(error, CallRefused)
                 kind = LLM_REJECTED if refused else type(error).__name__
                 made = core.result is not None
                 words = _refusal(error, quotes=not made)
@@ -278,7 +278,7 @@ def _refusal(error: BaseException, *, quotes: bool = True) -> str:
         error: What it raised.
         quotes: Whether an error's own message may be shown: once the call was made, it may quote the result.
     """
-    if isinstance(error, CallRefused):
+    if isinstance(error, CallRefused | TookTooLong):
         return str(error)
     return f"middleware raised {error_text(error) if quotes else _kind(error)}"
 

@@ -157,10 +157,10 @@ async def in_own_task(function: Callable[[], Awaitable[T]]) -> T:
             raised.append(error)
 
     loop = asyncio.get_running_loop()
-    task, ended = loop.create_task(run()), loop.create_future()
-    task.add_done_callback(lambda _: ended.done() or ended.set_result(None))
+    task, ended = loop.create_task(run()), asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
     try:
-        await ended  # not the task itself, whose cancellation would look like the caller's
+        await ended.wait()  # not the task itself, whose cancellation would look like the caller's
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait([task], timeout=STOPPING)

@@ -5,7 +5,6 @@ import contextlib
 import json
 from collections.abc import Callable
 
-import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -17,6 +16,7 @@ from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record import Record, require_own_id
 from holdfast.activities.recorded_threads import read_thread
 from holdfast.activities.run_histories import events_of_run, events_since
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.errors import HistoryUnreadable, RecordUnreadable, ThreadForgotten
 from holdfast.log.event_log import event_line, has_ended
 from holdfast.log.events import AgentEvent, RunForked, RunImported, RunStarted
@@ -28,7 +28,7 @@ from holdfast.run.contracts import RECORD_UNREADABLE, START_REFUSED, THREAD_EXIS
 from holdfast.run.snapshot import snapshot_of
 from holdfast.transcript.transcript import Transcript
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 _BROUGHT = (
     "nothing here shows that sub-agent {thread} ran here; if its log came with a file, its run ended elsewhere: "

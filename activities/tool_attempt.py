@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-import structlog
-
 from holdfast.activities.blocked_loop import loop_watch
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_functions import TimedOut, call_function, raise_if_stopped
 from holdfast.activities.tool_outcomes import Ended, returned
+from holdfast.activities.tool_threads import NoThread
 from holdfast.tools.cannot import Cannot
 from holdfast.tools.decorator import Absent, Found, Tool, ToolContext, Unknown, bind
 from holdfast.tools.effects import Effect, second_attempt
 from holdfast.tools.failures import kind_of
 from holdfast.tools.results import error_text
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Attempt:
             content = f"{tool.spec.name} took longer than {tool.spec.timeout:g} s and was abandoned{still}"
             status: Literal["failed", "unknown"] = "failed" if tool.spec.effect is Effect.READ else "unknown"
             return Ended(status, content, duration_ms=duration_ms(), cause="timeout")
+        except NoThread as error:  # the function was not called
+            return Ended("failed", str(error))
         except BaseException as error:  # also sys.exit: it would end the worker, and each one that retries the call
             raise_if_stopped(error)
             # Not exc_info: the log's own traceback asks the error for its message, which may raise anything.

@@ -24,6 +24,7 @@ from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.hardening_checks import hardening
 from holdfast.runtime.cli.project_checks import (
+    advice_checks,
     catalog_check,
     home_check,
     llm_check,
@@ -67,6 +68,7 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
         llm_check(settings, project, offered) or _llm(settings),
         catalog_check(settings, project, offered),
         queue_check(offered),
+        *await asyncio.to_thread(advice_checks, settings, foreign),
         await asyncio.to_thread(_commands),
         *profile,
     ]

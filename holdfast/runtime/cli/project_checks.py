@@ -5,10 +5,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.agents.advice import description_advice, rule_advice
 from holdfast.agents.catalog import Catalog
 from holdfast.errors import HoldfastError
 from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.text import count
+from holdfast.runtime.composition.components import load_catalog
 from holdfast.runtime.config.loading import load
 from holdfast.runtime.config.project import NAMING_A_SERVER, TOML, Project
 from holdfast.runtime.config.running_stacks import is_running, is_taken, running_stacks, without_stack
@@ -149,6 +151,18 @@ def queue_check(offered: Sequence[Offer]) -> Check | None:
     return Check(
         "queue", "missing", detail, "give each catalog a queue of its own (HOLDFAST_TASK_QUEUE), or stop the old ones"
     )
+
+
+def advice_checks(settings: Settings, not_imported: str) -> list[Check]:
+    """What in the catalog is probably a mistake; nothing if the catalog is not imported here."""
+    if not_imported:
+        return []
+    try:
+        catalog = load_catalog(settings)
+    except HoldfastError:
+        return []  # other lines say so
+    rules = [Check("rule", "weak", each, "correct or remove it: it decides nothing") for each in rule_advice(catalog)]
+    return rules + [Check("description", "open", each) for each in description_advice(catalog)]
 
 
 def is_imported(project: Project) -> bool:

@@ -43,7 +43,7 @@ class Session:
         self.workflows = workflows
         self.farewell = ""
         """What to print on Ctrl-C, once it depends on what the verb has done."""
-        self._environ = environ
+        self.environ = environ
         self._as_json = as_json
         self._debug = debug
         self._cleanup = AsyncExitStack()
@@ -63,7 +63,7 @@ class Session:
         """
         from holdfast.runtime.config.project import read_project
 
-        return read_project(self._environ, folder=Path.cwd(), default_root=base_folder(), runs_code=False)
+        return read_project(self.environ, folder=Path.cwd(), default_root=base_folder(), runs_code=False)
 
     @cached_property
     def settings(self) -> "Settings":

@@ -42,7 +42,7 @@ from holdfast.runtime.worker.resources import open_resources
 from holdfast.tools.secrets import Secrets
 
 THREADS = 64
-"""Sync tools that one worker runs at the same time."""
+"""Threads for the worker's own work."""
 
 Build = Callable[[Components, Catalog, Secrets, Mapping[Any, Any], str | None], Awaitable[Worker]]
 """Builds the worker from its parts, its catalog, what must not be recorded, the catalog's resources, and its identity
@@ -67,8 +67,9 @@ async def run_worker(
     # The SDK warns for every local activity that ends just as its time is over.
     warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
     ends = [asyncio.create_task(_stopped())]
-    # Sync tools run in threads; the default number of them (cores + 4) would make calls wait for each other.
-    executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
+    # Stores work in threads; the default number of them (cores + 4) would make calls wait for each other. Sync tools
+    # have their own (`activities/tool_threads.py`).
+    executor = ThreadPoolExecutor(THREADS, thread_name_prefix="worker")
     asyncio.get_running_loop().set_default_executor(executor)
     catalog = load_catalog(settings)
     secrets = own_secrets(settings, environ) | read_secrets(catalog.secret_users, environ)

@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 from pydantic import Field
 
-from holdfast.base.models import Frozen
+from holdfast.base.models import Definition
 from holdfast.runtime.config.state_folder import state_folder
 from holdfast.runtime.workspace.seccomp import is_supported, seccomp_filter
 
@@ -55,7 +55,7 @@ class NotConfined(Exception):
     """The command cannot be confined as requested; it did not run."""
 
 
-class Confinement(Frozen):
+class Confinement(Definition):
     """The limits of a confined command. The tool limits its time. docs/how-to/work-with-files.md lists what is not."""
 
     cpu_seconds: int = Field(default=600, ge=1)

@@ -1,5 +1,5 @@
 # The worker image: the locked runtime packages, the application and git, run by an ordinary user.
-ARG PYTHON_IMAGE=python:3.12-slim-trixie
+ARG PYTHON_IMAGE=python:3.12-slim-trixie@sha256:f77ac9e44ae96ef2c90b8053ea08c31f8be030f824196b0ae4db6d462c84e51f
 
 FROM ${PYTHON_IMAGE} AS packages
 COPY requirements/runtime.lock /tmp/runtime.lock

@@ -23,7 +23,10 @@ from holdfast.activities.middleware import Around
 from holdfast.activities.notify import Notifier
 from holdfast.activities.orders import Chains, CheckedOrders
 from holdfast.activities.record import Record
+from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.tool_heartbeats import WithoutToolHeartbeats
 from holdfast.activities.transcript_cache import TranscriptCache
+from holdfast.agents.advice import advice_on
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
 from holdfast.llm.chat_completions import ChatCompletions
@@ -36,8 +39,11 @@ from holdfast.runtime.worker.construction import new_worker
 from holdfast.runtime.worker.handover import HandOver
 from holdfast.runtime.worker.redaction import Redacting
 from holdfast.stores import ArtifactStore
+from holdfast.temporal.converter import seals_in
 from holdfast.tools.decorator import NO_RESOURCES
 from holdfast.tools.secrets import Secrets
+
+log = SafeLogger(__name__)
 
 
 def build_worker(
@@ -96,8 +102,10 @@ def build_worker(
     assert stores.artifacts is not None
     if ledger is None:
         assert pool is not None
-        ledger = Ledger(pool, database_url)
+        ledger = Ledger(pool, database_url, seals_in(client.data_converter))
     artifacts = stores.artifacts
+    for advice in advice_on(catalog):
+        log.warning("catalog_doubtful", advice=advice)
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
     adapter = ChatCompletions()
@@ -142,6 +150,6 @@ def build_worker(
         client,
         workflows=workflows,
         activities=activities,
-        interceptors=[Redacting(secrets), CheckedOrders(chains), handover, *interceptors],
+        interceptors=[Redacting(secrets), CheckedOrders(chains), handover, WithoutToolHeartbeats(), *interceptors],
         **options,
     )

@@ -24,8 +24,9 @@ from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import structlog
 from temporalio import activity
+
+from holdfast.activities.safe_logs import SafeLogger
 
 BLOCKED_AFTER = 2.0
 """Seconds without a turn of the loop after which it counts as blocked."""
@@ -45,7 +46,7 @@ REMEMBERED = 1_000
 
 ADVICE = "make the function sync (`def`, which runs in a thread), or await what takes time"
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx2
 import openai
-import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -23,6 +22,7 @@ from holdfast.activities.llm_replies import MAX_REPLY_BYTES, NotAReply, read_rep
 from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
 from holdfast.activities.outages import Attempt, earlier_failures, heartbeat_details, recording_failure
 from holdfast.activities.retry_after import retry_after
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.middleware import LLMCall, LLMResult
@@ -39,7 +39,7 @@ from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import Tool
 from holdfast.tools.secrets import Secrets
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 REPLY_CHARS = 100_000
 """Longer reply text is stored as an artifact, and clipped in the log."""

@@ -130,8 +130,8 @@ class Tools:
         if tool.spec.effect is Effect.READ:
             return ToolOutcome(status="failed", content=why, cause=cause)
         async with self._claim(request) as entry:
-            if entry.outcome is not None and not request.undo:
-                return entry.outcome.model_copy(update={"adopted": True})
+            if not request.undo and (recorded := await self._recorded(tool, request, entry)):
+                return recorded
             return await self._unknown(tool, request, entry, Ended("unknown", why, cause=cause))
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
@@ -139,8 +139,8 @@ class Tools:
         why = self._secrets.redact(why)
         if tool.spec.effect is not Effect.READ:
             async with self._claim(request) as entry:
-                if entry.outcome is not None:
-                    return entry.outcome.model_copy(update={"adopted": True})
+                if recorded := await self._recorded(tool, request, entry):
+                    return recorded
                 if entry.started_before:
                     reason = f"an earlier attempt of {tool.spec.name} was interrupted, and on this worker {why}"
                     return await self._unknown(tool, request, entry, Ended("unknown", reason))
@@ -155,13 +155,15 @@ class Tools:
         async with self._claim(request, start=start) as entry:
             if undoes:
                 return await call.undo(entry)
-            if entry.outcome is not None:
-                return entry.outcome.model_copy(update={"adopted": True})
-            outcome = await (call.settle(entry) if request.settle else call.run_once(entry))
+            recorded = await self._recorded(call.attempt.tool, request, entry)
+            if recorded and not request.epoch:
+                return recorded
+            # What is recorded may be of an earlier epoch; this one has the outcome, too.
+            outcome = recorded or await (call.settle(entry) if request.settle else call.run_once(entry))
             if outcome.status in ("unknown", "cancelled"):
                 return outcome
-            recorded = await entry.finish(outcome)
-            return outcome if recorded == outcome else recorded.model_copy(update={"adopted": True})
+            first = await entry.finish(outcome)
+            return outcome if first == outcome else first.model_copy(update={"adopted": True})
 
     @asynccontextmanager
     async def _claim(self, request: ToolRequest, *, start: bool = False) -> AsyncIterator[ClaimedEffect]:
@@ -170,6 +172,12 @@ class Tools:
         attempt = CallAttempt(f"{info.workflow_run_id}/{info.activity_id}", info.attempt)
         async with self._ledger.claim(effect, thread=calling_thread(), start=start, attempt=attempt) as entry:
             yield entry
+
+    async def _recorded(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect) -> ToolOutcome | None:
+        """The outcome that an attempt has recorded; unknown, if nothing shows that a worker recorded it."""
+        if entry.doubt:
+            return await self._unknown(tool, request, entry, Ended("unknown", entry.doubt))
+        return entry.outcome.model_copy(update={"adopted": True}) if entry.outcome else None
 
     async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, ended: Ended) -> ToolOutcome:
         """The outcome of an effect that a person is asked about."""

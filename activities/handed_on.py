@@ -6,14 +6,14 @@ Anybody who reaches Temporal can send a heartbeat, so details without a valid se
 from contextlib import suppress
 from typing import Any
 
-import structlog
 from temporalio import activity
 
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.seals.orders import Answer, Order, answers
 from holdfast.seals.seals import SealKeyUnknown
 from holdfast.temporal.sealed_details import AnswerT, from_details, to_details
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 
 def handed_on(kind: type[AnswerT], order: Order) -> AnswerT | None:

@@ -17,7 +17,7 @@ from holdfast.agents.catalog import Catalog
 from holdfast.agents.skills import add_workspace_skills
 from holdfast.errors import CatalogError, RecordUnreadable, ThreadForgotten
 from holdfast.llm.tokens import BYTES_PER_TOKEN, tokens_of
-from holdfast.log.events import RunStarted
+from holdfast.log.events import AgentLoaded, RunStarted
 from holdfast.log.upcasters import decode_event
 from holdfast.memory.recalled import RecalledTier
 from holdfast.memory.semantic import GLOBAL, MemoryStore, standing_text
@@ -37,8 +37,9 @@ from holdfast.run.snapshot import RunSnapshot
 from holdfast.runtime.llm.prices import token_price
 from holdfast.runtime.memory.git import GitFailed
 from holdfast.runtime.memory.recall import WorkspaceMemory
-from holdfast.runtime.memory.worktree import folder_name, make_forked_folder
-from holdfast.stores import ArtifactStore, ThreadStore
+from holdfast.runtime.memory.worktree import make_forked_folder
+from holdfast.runtime.workspace.folders import digested_name, earlier_folder, folder_name
+from holdfast.stores import ArtifactStore, ThreadStore, origin_of
 
 
 def resolve_agent(catalog: Catalog, name: str | None, *, default_llm: str) -> AgentSpec:
@@ -117,6 +118,9 @@ class Agents:
         if request.plain and not self._plain_starts:
             message = "this start has no seal, and HOLDFAST_PLAIN_STARTS is false; start with a fleet key"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
+        if origin := origin_of(calling_thread()):  # `archive` would refuse it, after its effects
+            message = f"this id is reserved for what resets leave behind of {origin}; start under another id"
+            raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
         spec = resolve_agent(self._catalog, request.agent, default_llm=self._default_llm)
         if request.llm:
             spec = spec.model_copy(update={"llm": request.llm})
@@ -124,7 +128,7 @@ class Agents:
             if request.fresh:
                 await self._require_new_thread()
             moved = await self._moved(request.position)
-            workspace = await asyncio.to_thread(self._workspace, request.workspace, request.forked)
+            workspace = await self._workspace(request.workspace, request.forked)
             spec = await self._with_procedures(spec, workspace)
             recalled = await self._recalled(spec, request.user, workspace)
             past = await self._ledger.past_effects(calling_thread(), after=request.after)
@@ -201,21 +205,41 @@ class Agents:
             text = standing_text(items)
         return RecalledTier(tier="standing", text=text, left_out=len(whole) - len(text)) if text else None
 
-    def _workspace(self, asked_for: str | None, forked: ForkedFolder | None) -> Path:
-        if asked_for is None and forked:
-            self._workspaces.mkdir(parents=True, exist_ok=True)
-            folder = self._workspaces / folder_name(calling_thread())
-            try:
-                return make_forked_folder(Path(forked.workspace), folder, at=forked.at)
-            except GitFailed as error:
-                message = f"the fork gets no folder at that time of {forked.workspace!r}: {error}"
-                raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True) from None
-        if asked_for is None:
-            # A thread id may contain characters that a folder name may not.
-            name = "".join(c if c.isalnum() or c in "-_." else "_" for c in calling_thread())
-            own = self._workspaces / (name.lstrip(".") or "_")
-            own.mkdir(parents=True, exist_ok=True)
-            return own.resolve()
-        path = Path(asked_for).expanduser()
-        require_folder(path, asked_for=asked_for)
-        return path.resolve()
+    async def _workspace(self, asked_for: str | None, forked: ForkedFolder | None) -> Path:
+        if asked_for is not None:
+            return await asyncio.to_thread(_existing_folder, asked_for)
+        if forked:
+            return await asyncio.to_thread(self._forked_folder, forked)
+        thread = calling_thread()
+        earlier = await asyncio.to_thread(earlier_folder, self._workspaces, thread)
+        if earlier and await self._recorded_workspace(thread) == str(earlier):
+            return earlier
+        return await asyncio.to_thread(_made_folder, self._workspaces / folder_name(thread))
+
+    def _forked_folder(self, forked: ForkedFolder) -> Path:
+        self._workspaces.mkdir(parents=True, exist_ok=True)
+        folder = self._workspaces / digested_name(calling_thread())
+        try:
+            return make_forked_folder(Path(forked.workspace), folder, at=forked.at)
+        except GitFailed as error:
+            message = f"the fork gets no folder at that time of {forked.workspace!r}: {error}"
+            raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True) from None
+
+    async def _recorded_workspace(self, thread: str) -> str | None:
+        """Where a thread worked before it was reset, as its record says."""
+        try:
+            lines = await self._threads.read(thread, 0)
+        except ThreadForgotten:
+            return None
+        return next((event.workspace for line in lines if isinstance(event := decode_event(line), AgentLoaded)), None)
+
+
+def _existing_folder(asked_for: str) -> Path:
+    path = Path(asked_for).expanduser()
+    require_folder(path, asked_for=asked_for)
+    return path.resolve()
+
+
+def _made_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()

@@ -5,7 +5,6 @@ import contextlib
 import json
 from collections.abc import Callable
 
-import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -17,6 +16,7 @@ from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record import Record, require_own_id
 from holdfast.activities.recorded_threads import read_thread
 from holdfast.activities.run_histories import events_of_run, events_since
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.errors import HistoryUnreadable, RecordUnreadable, ThreadForgotten
 from holdfast.log.event_log import event_line, has_ended
 from holdfast.log.events import AgentEvent, RunForked, RunImported, RunStarted
@@ -28,7 +28,7 @@ from holdfast.run.contracts import RECORD_UNREADABLE, START_REFUSED, THREAD_EXIS
 from holdfast.run.snapshot import snapshot_of
 from holdfast.transcript.transcript import Transcript
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 _BROUGHT = (
     "nothing here shows that sub-agent {thread} ran here; if its log came with a file, its run ended elsewhere: "
@@ -128,11 +128,12 @@ class Threads:
             FeaturesUnknown: The log says that it takes a newer release: Temporal tries again, on any worker.
         """
         position = 0
-        while lines := await self._store.read(thread, position):
-            for line in lines:
-                with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
-                    features.require_features(int(json.loads(line).get("features", 0)))
-            position += len(lines)
+        with contextlib.suppress(RecordUnreadable):  # a damaged record, which no release can read
+            while lines := await self._store.read(thread, position):
+                for line in lines:
+                    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+                        features.require_features(int(json.loads(line).get("features", 0)))
+                position += len(lines)
 
     async def _catch_up(self, thread: str, run_id: str, events: list[AgentEvent]) -> list[AgentEvent]:
         """Record the last events of a run that was closed from outside, read from Temporal's history."""

@@ -2,7 +2,6 @@
 
 import json
 
-import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -10,6 +9,7 @@ from temporalio.service import RPCError
 from holdfast.activities.calling_run import calling_thread, converter_of
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record import Record, require_own_id
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import GENESIS
 from holdfast.budget.tree import TreeCost
@@ -28,7 +28,7 @@ from holdfast.temporal.loop_history import lines_in
 ANSWER_WITHIN = 10.0
 """Seconds that Temporal may take to answer; then Temporal retries the activity."""
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 
 class LoopRecord:

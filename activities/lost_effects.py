@@ -183,7 +183,15 @@ async def asked(unknown: Ended, entry: ClaimedEffect, spec: ToolSpec) -> Ended:
     if not left.seconds or not isinstance(unknown.content, str):
         return unknown
     until = f"a request of it may still arrive until {_time(left.seconds)}, so look again after that"
-    return replace(unknown, content=f"{unknown.content.rstrip('.')}; {until}", settles_in=left.seconds)
+    content = f"{unknown.content.rstrip('.')}; {until}"
+    match second_attempt(spec.effect):
+        case "run":  # also before that: the other system knows the key
+            return replace(unknown, content=content)
+        case "check":
+            then = "the check is asked again then, and if it does not find the effect, the call runs"
+        case "ask":
+            then = "the call runs then, and nobody looks again"
+    return replace(unknown, content=f"{content}. An earlier `absent` is held: {then}", settles_in=left.seconds)
 
 
 def _in_doubt(name: str, content: str) -> str:

@@ -1,18 +1,20 @@
 """Runs calls through the middleware of the catalog, which may raise anything, hang, or never make the call."""
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Generic, TypeVar
 
-import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.activities.calling_run import CallingRun
-from holdfast.activities.tool_functions import raise_if_stopped
+from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.tool_functions import in_own_task, raise_if_stopped
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.middleware import (
     CallRefused,
@@ -27,7 +29,7 @@ from holdfast.agents.middleware import (
 )
 from holdfast.llm.messages import AnyMessage, AssistantMessage
 from holdfast.run.contracts import LLM_REJECTED
-from holdfast.tools.results import error_text, result_content
+from holdfast.tools.results import StandIn, error_text, result_content
 
 OWN_SECONDS = 10.0
 """How long all middleware of a call may take, before the call and again after it."""
@@ -38,7 +40,7 @@ makes the call again as an ordinary activity."""
 
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 
 class RunReader(Reader):
@@ -89,6 +91,10 @@ class RunReader(Reader):
             self.raise_if_refused()
 
 
+class TookTooLong(Exception):
+    """Middleware has exceeded its own time limit."""
+
+
 @dataclass
 class Core(Generic[T]):
     """The call inside of all middleware, made once at the most."""
@@ -125,14 +131,23 @@ class Core(Generic[T]):
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[None]:
-        """Limit the time of the block, without that of the call itself, and end with the call."""
-        async with asyncio.timeout(OWN_SECONDS) as self._limit:
-            try:
-                yield
-            finally:
-                self._over = True
-                if self.called:
-                    await self._finished()
+        """Limit the time of the block, without that of the call itself, and end with the call.
+
+        Raises:
+            TookTooLong: The time is over.
+        """
+        try:
+            async with asyncio.timeout(OWN_SECONDS) as self._limit:
+                try:
+                    yield
+                finally:
+                    self._over = True
+                    if self.called:
+                        await self._finished()
+        except TimeoutError:
+            if self._limit and self._limit.expired():
+                raise TookTooLong(f"middleware took longer than {OWN_SECONDS:g} s") from None
+            raise
 
     async def _finished(self) -> None:
         """Wait for a call that middleware has left to a task; stop it with the attempt."""
@@ -167,6 +182,9 @@ class Around:
     async def tool(self, call: ToolCall, make: Callable[[], Awaitable[ToolResult]]) -> tuple[ToolResult, bool]:
         """Make a tool call, and return its result and whether the call was made.
 
+        If middleware refuses or fails once the call was made, the result is withheld: it may be what the middleware
+        exists to remove. How the call ended is kept.
+
         Raises:
             BaseException: What the call itself raises.
         """
@@ -174,19 +192,24 @@ class Around:
         proceed: ProceedTool = core
         for layer in reversed(self.layers):
             proceed = partial(layer.around_tool, call, proceed)
-        try:
+
+        async def surrounded() -> ToolResult:
             async with core.limited():
                 result = await proceed()
             if not isinstance(result, ToolResult):
                 raise TypeError(f"it returned {type(result).__name__}, not ToolResult")
-            if result is not core.result:
-                result = replace(result, content=result_content(result.content))
+            return result if result is core.result else replace(result, content=result_content(result.content))
+
+        try:
+            result = await in_own_task(surrounded)
         except BaseException as error:
             if core.error is None:
                 raise_if_stopped(error)
-            if core.result is not None:
-                log.warning("middleware_failed", tool=call.tool, key=call.key, reason=error_text(error))
-            result = core.result or ToolResult(_refusal(error), "failed")
+            if core.result is None:
+                result = ToolResult(_refusal(error), "failed")
+            else:
+                result = _withheld(core.result, error)
+                log.warning("middleware_failed", tool=call.tool, key=call.key, reason=_kind(error))
         if core.stopped:
             return ToolResult("middleware has cancelled the call", "unknown"), True
         if core.error is not None:
@@ -207,18 +230,26 @@ class Around:
         proceed: ProceedLLM = _WithHeaders(core, headers)
         for layer in reversed(self.layers):
             proceed = _WithHeaders(partial(layer.around_llm, call, proceed), headers)
-        try:
+
+        async def surrounded() -> LLMResult:
             async with core.limited():
                 result = await proceed()
             if not isinstance(result, LLMResult) or not isinstance(result.message, AssistantMessage | None):
                 raise TypeError(f"it returned {type(result).__name__}, not LLMResult with an AssistantMessage")
+            return result
+
+        try:
+            result = await in_own_task(surrounded)
         except BaseException as error:
             if core.error is None:
                 raise_if_stopped(error)
             if core.error is None or core.stopped:
                 refused = isinstance(error, CallRefused)
                 kind = LLM_REJECTED if refused else type(error).__name__
-                raise ApplicationError(_refusal(error), type=kind, non_retryable=refused) from error
+                made = core.result is not None
+                words = _refusal(error, quotes=not made)
+                # Temporal records the cause, whose message may quote the reply.
+                raise ApplicationError(words, type=kind, non_retryable=refused) from None if made else error
             raise core.error from None
         if core.error is not None:
             raise core.error
@@ -240,5 +271,27 @@ class _WithHeaders:
         return await self.proceed()
 
 
-def _refusal(error: BaseException) -> str:
-    return str(error) if isinstance(error, CallRefused) else f"middleware raised {error_text(error)}"
+def _refusal(error: BaseException, *, quotes: bool = True) -> str:
+    """Say that middleware has refused or failed.
+
+    Args:
+        error: What it raised.
+        quotes: Whether an error's own message may be shown: once the call was made, it may quote the result.
+    """
+    if isinstance(error, CallRefused | TookTooLong):
+        return str(error)
+    return f"middleware raised {error_text(error) if quotes else _kind(error)}"
+
+
+def _withheld(result: ToolResult, error: BaseException) -> ToolResult:
+    """The result of a call that was made, without its content."""
+    words = f"the call was made and ended as {result.status}; its result is withheld: {_refusal(error, quotes=False)}"
+    return ToolResult(words, result.status)
+
+
+def _kind(error: BaseException) -> str:
+    """Name an error, and where it was raised, without its message."""
+    error = error.__cause__ or error if isinstance(error, StandIn) else error
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{at}"

@@ -16,13 +16,13 @@ from typing import Self
 from urllib.parse import quote
 
 import httpx2
-import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.notify_formats import Links, encode_notice
 from holdfast.activities.retry_after import retry_after
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.run.contracts import Notice, Notified
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.webhooks import Receiver, read_receivers
@@ -33,7 +33,7 @@ RECEIVER_SECONDS = 8.0
 TRANSIENT = (408, 429)
 """Client errors after which a retry makes sense."""
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 
 class Notifier:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.statements import parsed
+from holdfast.base.text import one_line, visible
 from holdfast.run.contracts import Notice
 from holdfast.run.details import HARMLESS
 from holdfast.runtime.config.webhooks import Receiver
@@ -108,7 +109,7 @@ def _commands(thread: str, request: ApprovalRequest, *, complete: bool = True) -
 def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons: bool) -> JSON:
     headline = HEADLINES[notice.occasion]
     what = f"{headline}: {notice.request.tool}" if notice.request else f"{headline}: {notice.status}"
-    where = f"*Thread* `{_escaped(thread)}`" + (f"   *Agent* `{_escaped(notice.agent)}`" if notice.agent else "")
+    where = f"*Thread* {_inline(thread)}" + (f"   *Agent* {_inline(notice.agent)}" if notice.agent else "")
     blocks = [_header(what), _section(where)]
     if request := notice.request:
         described, complete = _request(request)
@@ -131,6 +132,7 @@ def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
     as_json = json.dumps(arguments, ensure_ascii=False, indent=1).replace(FENCE, r"\u0060" * 3)
     shown = arguments if isinstance(arguments, str) else as_json
     who = ", ".join(request.who) or "any approver"
+    why = _short(one_line(request.why, 2_000))
     needed = f" ({request.terms.quorum} of them)" if request.terms.quorum > 1 else ""
     until = f"{request.expires_at:%Y-%m-%d %H:%M} UTC" if request.expires_at else "never"
     code, complete = _code(shown, ARGUMENT_CHARS)
@@ -138,12 +140,10 @@ def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
         _section(f"*Not all arguments are shown.* Read them all before you approve. Full digest: `{request.digest}`")
     ]
     return [
-        _section(f"*Tool* `{_escaped(request.tool)}`   *Request* `{_escaped(request.id)}`"),
+        _section(f"*Tool* {_inline(request.tool)}   *Request* {_inline(request.id)}"),
         _section(code),
         *([] if complete else cut),
-        _section(
-            f"*Why* {_escaped(_short(request.why))}\n*Who decides* {_escaped(_short(who))}{needed}\n*Expires* {until}"
-        ),
+        _section(f"*Why* {_escaped(why)}\n*Who decides* {_escaped(_short(who))}{needed}\n*Expires* {until}"),
     ], complete
 
 
@@ -174,11 +174,12 @@ def _buttons(thread: str, request: ApprovalRequest, *, complete: bool) -> list[J
 
 
 def _header(text: str) -> JSON:
-    return {"type": "header", "text": {"type": "plain_text", "text": text[:150]}}
+    return {"type": "header", "text": {"type": "plain_text", "text": visible(text)[:150]}}
 
 
 def _section(text: str) -> JSON:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": text[:BLOCK_CHARS]}}
+    # Verbatim: Slack makes no links of addresses that others wrote; links of ours are marked up.
+    return {"type": "section", "text": {"type": "mrkdwn", "verbatim": True, "text": text[:BLOCK_CHARS]}}
 
 
 def _short(text: str, limit: int = 500) -> str:
@@ -196,5 +197,10 @@ def _code(text: str, limit: int) -> tuple[str, bool]:
 
 
 def _escaped(text: str) -> str:
-    """Escape text for Slack: otherwise arguments could mention people or make links."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Escape text for Slack: otherwise arguments could mention people, make links or reorder a line."""
+    return visible(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _inline(text: str) -> str:
+    """Inline code, which no text of others ends."""
+    return f"`{_escaped(text).replace('`', chr(39))}`"

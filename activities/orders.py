@@ -6,7 +6,6 @@ from collections import OrderedDict
 from datetime import timedelta
 from typing import Any
 
-import structlog
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
@@ -14,11 +13,12 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.run.contracts import LOOP_WORKFLOW, NOT_SEALED, WORKFLOW, ToolRequest
 from holdfast.seals.orders import Answer, Order, belongs
 from holdfast.tools.effects import effect_key
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 DESCRIBE_TIMEOUT = timedelta(seconds=10)
 """How long Temporal may take to describe a run; after that, Temporal retries the activity."""

@@ -3,7 +3,6 @@
 import asyncio
 import json
 
-import structlog
 from temporalio import activity
 from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
@@ -13,6 +12,7 @@ from holdfast.activities.forked_lines import chains, forked_lines, share_artifac
 from holdfast.activities.moved_threads import MovedThreads
 from holdfast.activities.orders import Chains
 from holdfast.activities.run_histories import events_of_run, events_since
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.base.digests import GENESIS
 from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable
 from holdfast.log.event_log import digest_after, event_json, event_line
@@ -25,7 +25,7 @@ from holdfast.log.upcasters import decode_stored
 from holdfast.run.contracts import RECORD_CONFLICT, RECORD_UNREADABLE
 from holdfast.stores import ArtifactStore, SetsAside, ThreadStore, origin_of
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 
 class Record:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import structlog
-
 from holdfast.activities.blocked_loop import loop_watch
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_functions import TimedOut, call_function, raise_if_stopped
 from holdfast.activities.tool_outcomes import Ended, returned
+from holdfast.activities.tool_threads import NoThread
 from holdfast.run.ledger import ClaimedEffect
 from holdfast.tools.cannot import Cannot
 from holdfast.tools.decorator import Absent, Found, Labelled, Tool, ToolContext, Unknown, bind
@@ -22,7 +22,7 @@ from holdfast.tools.failures import kind_of
 from holdfast.tools.not_done import says_not_done
 from holdfast.tools.results import error_text
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ class Attempt:
             if reads:
                 return Ended("failed", content, cause="timeout")
             return Ended("unknown", content, cause="timeout", doubt="stopped" if stopped else "running")
+        except NoThread as error:  # the function was not called
+            return Ended("failed", str(error))
         except BaseException as error:  # also sys.exit: it would end the worker, and each one that retries the call
             raise_if_stopped(error)
             # Not exc_info: the log's own traceback asks the error for its message, which may raise anything.

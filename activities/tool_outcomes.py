@@ -7,9 +7,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 
-import structlog
-
 from holdfast.activities.clipping import Clipped, clip_to
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_functions import in_thread, raise_if_stopped
 from holdfast.llm.blocks import Content, HeardBlocks, TextBlock
 from holdfast.log.events import ToolStatus
@@ -20,7 +19,7 @@ from holdfast.tools.cannot import Scope
 from holdfast.tools.decorator import Labelled
 from holdfast.tools.effects import Effect
 from holdfast.tools.failures import FailureKind
-from holdfast.tools.results import error_text, result_content
+from holdfast.tools.results import NotAwaited, error_text, recordable_text, result_content
 from holdfast.tools.secrets import Secrets
 from holdfast.tools.spec import ToolSpec
 from holdfast.trust import Trust
@@ -36,7 +35,7 @@ CONVERSION_SECONDS = 20.0
 
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 
 async def in_thread_if_long(function: Callable[[Any], T], value: Any, *, size: int | None = None) -> T:
@@ -98,7 +97,7 @@ class Outcomes:
     async def redacted(self, content: Content) -> Content:
         """Return the content without secrets, for the middleware to see."""
         if isinstance(content, str):
-            return await in_thread_if_long(self.secrets.redact, content, size=len(content))
+            return await self._redact(content)
         return tuple(
             block.model_copy(update={"text": self.secrets.redact(block.text)})
             if isinstance(block, TextBlock)
@@ -146,8 +145,12 @@ class Outcomes:
 
     async def _text(self, text: str) -> Clipped:
         # Redact before clipping: half a secret would not be found.
-        redacted = await in_thread_if_long(self.secrets.redact, text, size=len(text))
+        redacted = recordable_text(await self._redact(text))
         return await self._stored(lambda: clip_to(self.artifacts, redacted, self.limit, thread=self.thread))
+
+    async def _redact(self, text: str) -> str:
+        # Not in the threads of tools: an effect has happened, and must not wait for those that hang.
+        return await asyncio.to_thread(self.secrets.redact, text) if len(text) > _LONG else self.secrets.redact(text)
 
     async def _stored(self, store: Callable[[], Awaitable[T]]) -> T:
         """Store an artifact. The effect has happened, so retry while the store is unavailable."""
@@ -183,6 +186,8 @@ async def returned(spec: ToolSpec, value: Any) -> Ended:
         quoting: Trust | None = "web" if isinstance(value, Labelled) else None  # the error may quote the result
         if spec.effect is Effect.READ:
             return Ended("failed", f"{spec.name} returned, but {why}", quoting)
+        if isinstance(error, NotAwaited):
+            return Ended("unknown", f"{spec.name} returned, but may not have begun: {why}", quoting)
         return Ended("ok", f"{spec.name} returned, so it took effect; {why}", quoting)
     return Ended("ok", content, trust)
 

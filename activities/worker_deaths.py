@@ -14,7 +14,6 @@ takes over (`WORKER_DIED`).
 import asyncio
 from datetime import timedelta
 
-import structlog
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import TimeoutType
@@ -25,11 +24,12 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.attempt_failures import with_failure
 from holdfast.activities.handed_on import handed_on, to_hand_on
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.run.contracts import EarlierAttempts, ToolRequest
 from holdfast.runtime.takeover.takeover import WORKER_DIED
 from holdfast.tools.failures import AttemptFailure
 
-log = structlog.get_logger(__name__)
+log = SafeLogger(__name__)
 
 DESCRIBE_TIMEOUT = timedelta(seconds=10)
 KNOWN_RUNS = 10_000

@@ -3,10 +3,27 @@
 `holdfast.testing` has the test tools, `holdfast.errors` the whole tree of errors. Everything else may move.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import sys
 
-from holdfast.version import __version__ as __version__
+
+def _is_run_as_module() -> bool:
+    """Whether Python was started as `python -m holdfast…`, and is looking for that module."""
+    following = [*sys.orig_argv[2:], ""]
+    for word, after in zip(sys.orig_argv[1:], following, strict=True):
+        flags, found, rest = word.partition("m")
+        if found and flags.startswith("-") and not {*"-cWX"} & {*flags[1:]}:
+            return sys.argv[:1] == ["-m"] and (rest or after).partition(".")[0] == __name__
+    return False
+
+
+if _is_run_as_module() and not sys.flags.safe_path:
+    del sys.path[0]  # the current directory, before any import: a folder's files must not take the place of modules
+
+from functools import cache  # noqa: E402
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from holdfast.version import __version__ as __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from holdfast.agents.agent import Agent, Limits, Memory
@@ -30,6 +47,7 @@ if TYPE_CHECKING:
         Gateway,
         Policy,
         Rule,
+        Signer,
         Terms,
         allow,
         ask,
@@ -159,6 +177,7 @@ __all__ = [
     "ServerUnreachable",
     "SetsAside",
     "SettingsError",
+    "Signer",
     "Skill",
     "SkillInvalid",
     "StackError",
@@ -201,7 +220,7 @@ _MODULES = {
     "holdfast.agents.middleware": "CallRefused LLMCall LLMResult Middleware ProceedLLM ProceedTool ToolCall ToolResult",
     "holdfast.agents.providers": "Provider resource",
     "holdfast.agents.skills": "Skill SkillInvalid",
-    "holdfast.authority.policy": "Approver Escalation Extensions Gateway Policy Rule Terms allow ask deny",
+    "holdfast.authority.policy": "Approver Escalation Extensions Gateway Policy Rule Signer Terms allow ask deny",
     "holdfast.base.digests": "address_of",
     "holdfast.base.paths": "WorkspacePath",
     "holdfast.budget.budget": "Amounts Budget",
@@ -238,11 +257,18 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
+@cache
+def _warn_once() -> None:
+    """Look for the other distribution of this name when a user's program imports the first public name."""
+    import_module("holdfast.runtime.namesake").warn_of_namesake()
+
+
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for one that is found here
 
     def __getattr__(name: str) -> Any:
         """Import a public name on first use: workflows and the CLI need few of them and start faster."""
         if name in _HOME:
+            _warn_once()
             return getattr(import_module(_HOME[name]), name)
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 

@@ -137,3 +137,7 @@ class EffectRow:
     tool: str
     outcome: str | None
     """A `ToolOutcome` as JSON; None until the outcome of the effect is recorded."""
+    call_digest: str = ""
+    """Digest of tool and arguments; empty where it is not known."""
+    mac: str | None = None
+    """The MAC of the outcome (`holdfast.seals.outcomes`); None for none."""

@@ -69,8 +69,8 @@ async def add_thread(pool: AsyncConnectionPool, thread: str, **options: Any) -> 
     await PostgresArtifacts(pool).put(f"content of {thread}".encode(), thread=thread)
     async with pool.connection() as connection:
         await connection.execute(
-            "INSERT INTO holdfast.effects (key, epoch, thread, tool, finished_at, outcome, call) "
-            "VALUES (%s, 0, %s, 'pay', now(), %s, 'pay(the secret)')",
+            "INSERT INTO holdfast.effects (key, epoch, thread, tool, finished_at, outcome, call, mac) "
+            "VALUES (%s, 0, %s, 'pay', now(), %s, 'pay(the secret)', 'a-key:00')",
             [f"key of {thread}", thread, '{"status":"ok","content":"the secret"}'],
         )
         for scope in (f"thread:{thread}", "global"):

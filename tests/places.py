@@ -64,10 +64,10 @@ class Site:
         """Return a name for a new file."""
         return self.folder / f"{uuid4().hex[:8]}.holdfast"
 
-    async def move(self, thread: str, path: Path | None = None) -> Path:
+    async def move(self, thread: str, path: Path | None = None, **options: Any) -> Path:
         """Move a thread away; return its file."""
         path = path or self.path()
-        await move_thread(self.threads, thread, path, by="carol", evidence=self.evidence, private=CAROL)
+        await move_thread(self.threads, thread, path, by="carol", evidence=self.evidence, private=CAROL, **options)
         return path
 
     async def bring(self, path: Path, **options: Any) -> Imported:

@@ -17,6 +17,7 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowU
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
+from holdfast.activities.tool_functions import attempt_of
 from holdfast.agents.catalog import Catalog
 from holdfast.llm.blocks import Content
 from holdfast.log.event_log import first_altered
@@ -150,10 +151,10 @@ def approve(workspace: Path) -> None:
 
 async def die() -> None:
     """End the attempt that calls this as SIGKILL ends it: nothing after it is recorded."""
-    attempt = asyncio.current_task()
+    attempt = attempt_of.get()
     assert attempt is not None
     attempt.cancel()
-    await asyncio.sleep(0)
+    await asyncio.sleep(60)
 
 
 async def lose_attempt(

@@ -100,7 +100,7 @@ class AgentRunWorkflow(RunInterface):
             except asyncio.CancelledError as error:
                 cancelled = error
                 await workflow.wait_condition(lambda: True)  # what ended in the same workflow task comes first
-                self._pass_on(AgentRun.cancel)
+                self._pass_on(partial(AgentRun.cancel, reason=workflow.cancellation_reason() or ""))
         end = self._run.end
         assert end is not None
         if end.next:

@@ -9,12 +9,13 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
-from holdfast.base.text import one_line
+from holdfast.base.text import plain
 from holdfast.budget.budget import Budget
 from holdfast.loop.state import Iteration, LoopInput, RunEnd
 from holdfast.run import contracts
 from holdfast.run.contracts import RunInput, RunResult
 from holdfast.run.features import LOOP_BUDGETS
+from holdfast.run.task_summary import memo
 from holdfast.seals.seals import is_unsealed
 
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
@@ -71,7 +72,8 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, budget
         # An existing thread of that name has its own log, which this run must not continue.
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
         result_type=RunResult,
-        static_summary=one_line(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
+        memo=memo(iteration.task or "write the plan"),
+        static_summary=plain(f"iteration {iteration.number}: {iteration.task or 'write the plan'}", 180),
         cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
     )

@@ -50,4 +50,4 @@ def with_builtin_tools(
         if any(map(has, catalog.agents.values())):  # to build a tool takes milliseconds
             for each in tools():
                 offering = offering.offering(each, to=has)
-    return offering.offering(read_artifact_tool(artifacts))  # last: for every agent that has a tool by now
+    return offering.offering(read_artifact_tool(artifacts, threads))  # last: for every agent that has a tool by now

@@ -11,7 +11,7 @@ from holdfast.authority.policy import Policy
 from holdfast.authority.refinements import REFINE_TOOL
 from holdfast.base.canonical import canonical
 from holdfast.base.digests import digest
-from holdfast.base.models import Frozen
+from holdfast.base.models import Definition, Frozen
 from holdfast.budget.budget import Budget
 from holdfast.llm.blocks import ToolCall
 from holdfast.tools.spec import FINAL_RESULT, ToolSpec
@@ -19,7 +19,7 @@ from holdfast.tools.subagents import SUBAGENT_TOOLS
 from holdfast.tools.triggers import polled_call
 
 
-class Limits(Frozen):
+class Limits(Definition):
     """Limits of one agent run. A run that reaches one is blocked, not lost; `retry` grants the same amount again."""
 
     max_steps: int = Field(default=100, ge=1)
@@ -74,7 +74,7 @@ PROGRESS_TOKENS = 2_000
 """The budget for the workspace's files where `Memory(progress=True)` sets none."""
 
 
-class Memory(Frozen):
+class Memory(Definition):
     """Budgets for the memory in an agent's prompt beyond the thread, in estimated tokens for each tier; 0 for none."""
 
     skills: int = Field(default=2_000, ge=0)
@@ -111,7 +111,7 @@ class SkillSpec(Frozen):
     """Path → address of the artifact; includes `SKILL.md`."""
 
 
-class Agent(Frozen):
+class Agent(Definition):
     """An agent as a user defines it: instructions, names of tools and skills, policy and limits."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")

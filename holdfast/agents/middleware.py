@@ -159,7 +159,10 @@ class Middleware:
         read has the result that is returned, for a call with an effect it is the reason of its failure.
 
         Raises:
-            CallRefused: The call has failed, with the message, if it was not made yet.
-            Exception: Any other does the same; once the call was made, it is logged, and the call's result counts.
+            CallRefused: The call has failed, with the message.
+            Exception: Any other does the same, with the error.
+
+        Once the call was made, either withholds its result: the LLM and the log have how the call ended, and why its
+        content is missing.
         """
         return await proceed()

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from holdfast.agents.agent import SkillSpec
+from holdfast.agents.front_matter import with_plain_text
 from holdfast.base.digests import address_of
 from holdfast.errors import HoldfastError
 
@@ -82,7 +83,7 @@ def skill_from_files(files: Mapping[str, bytes], *, where: str) -> Skill:
     check_size(len(files), sum(map(len, files.values())), where=where)
     file = f"{where}/{SKILL_FILE}"
     try:
-        text = files[SKILL_FILE].decode("utf-8-sig").replace("\r\n", "\n")
+        text = files[SKILL_FILE].decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise SkillInvalid(f"{file} is not UTF-8 text; save it as such") from None
     name, description = read_front_matter(text, file=file)
@@ -125,8 +126,10 @@ def read_front_matter(text: str, *, file: str) -> tuple[str, str]:
     """
     fences = _FENCE.finditer(text)
     first, last = next(fences, None), next(fences, None)
-    if first is None or first.start() != 0 or last is None:
+    if first is None or first.start() != 0:
         raise SkillInvalid(f"{file} has no front matter: begin it with a line ---, name: …, description: …, a line ---")
+    if last is None:
+        raise SkillInvalid(f"{file} has no front matter that ends: put a line --- after name and description")
     fields = _fields(text[first.end() : last.start()], file)
     name, description = _text(fields, "name", file), " ".join(_text(fields, "description", file).split())
     if len(name) > NAME_CHARS or not _NAME.fullmatch(name):
@@ -193,8 +196,7 @@ def _fields(front_matter: str, file: str) -> dict[Any, Any]:
     if len(front_matter) > FRONT_MATTER_CHARS:
         raise SkillInvalid(f"{file}: its front matter is over {FRONT_MATTER_CHARS:,} characters long; keep it short")
     try:
-        _check_harmless(front_matter, file)
-        fields = yaml.safe_load(front_matter)
+        fields = _loaded(with_plain_text(front_matter), file)
     except SkillInvalid:
         raise
     except Exception as error:  # PyYAML raises errors of other types for some numbers, dates and nesting
@@ -203,6 +205,19 @@ def _fields(front_matter: str, file: str) -> dict[Any, Any]:
     if not isinstance(fields, dict):
         raise SkillInvalid(f"{file}: its front matter has no fields; add the lines name: … and description: …")
     return fields
+
+
+def _loaded(front_matter: str, file: str) -> Any:
+    """Read YAML; text that only looks like YAML, such as `"One" or two`, is read as text where nothing else is left."""
+    try:
+        _check_harmless(front_matter, file)
+        return yaml.safe_load(front_matter)
+    except yaml.YAMLError:
+        literal = with_plain_text(front_matter, always=True)
+        if literal == front_matter:
+            raise
+        _check_harmless(literal, file)
+        return yaml.safe_load(literal)
 
 
 def _check_harmless(front_matter: str, file: str) -> None:

@@ -36,7 +36,7 @@ from holdfast.run.evolve import evolve
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.run.repeats import told
 from holdfast.run.state import RunState
-from holdfast.tools.effects import Effect, PastEffect
+from holdfast.tools.effects import Effect, PastEffect, effect_key
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Begun:
     """A person changed the arguments."""
     effect: PastEffect
     """The effect, as the ledger identifies it."""
+    features: int
+    """The feature level of the run that began it."""
     finished: ToolCallFinished | None = None
     """What its tool returned; None if it returned nothing, or people said what became of it."""
 
@@ -172,6 +174,7 @@ class Audit:
         if isinstance(event, RunStarted | RunForked):
             self.policies.update(policy.hash for policy in event.policies)
         if isinstance(event, RunReset):
+            self._check_past(event)
             self.past.update({effect.key: effect for effect in event.effects})
         if isinstance(event, RunForked):  # what came before is the original's, and so are its effects
             self._thread, self.effects, self.past, self._under_way = event.thread, {}, {}, {}
@@ -211,6 +214,19 @@ class Audit:
             whose = by if event.proof == "signed" else "any gateway"
             raise Wrong(f"it was signed with {event.key}, which is no key of {whose} among the given keys")
 
+    def _check_past(self, event: RunReset) -> None:
+        """Check that a reset names effects of this thread alone: by its key, another thread's would count as had here.
+
+        Raises:
+            Wrong: One of them is not.
+        """
+        for each in event.effects:
+            own = effect_key(
+                thread=self._thread, first_run_id=each.first_run_id, number=each.number, call_digest=each.call_digest
+            )
+            if each.key != own:
+                raise Wrong(f"effect {each.key} of {each.tool} is not of this thread: its call {each.number} has {own}")
+
     def _begun(self, event: ToolCallStarted) -> None:
         call = self.state.calls.get(event.number)
         tool = self.state.spec.tool(call.call.name) if self.state.spec else None
@@ -225,7 +241,8 @@ class Audit:
                 epoch=call.epoch,
                 call=describe_call(call.call),
             )
-            begun = Begun(event.number, call.call.name, event.position, bool(call.edited_by), effect)
+            edited, level = bool(call.edited_by), self.state.features
+            begun = Begun(event.number, call.call.name, event.position, edited, effect, level)
             self.effects[event.key, call.epoch] = begun
             self._under_way[event.number] = event.key, call.epoch
 

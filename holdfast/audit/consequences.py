@@ -142,7 +142,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
                 raise Wrong(refused)
             yield [event]
         case MoveRequested():
-            yield on_move(state, {"by": event.by, "reason": event.reason})[2]
+            yield on_move(state, {"by": event.by, "reason": event.reason, "to": event.to})[2]
         case RunStarted():
             _check_start(before, event)
             if before.forked and not isinstance(next(iter(events[1:]), None), UserMessageReceived):
@@ -320,8 +320,10 @@ def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFini
         yield [refused] if (refused := refuse_poll(state, wait, at=event.at)) else []
     if reopened := on_reopen(state):
         yield [*reopened, RunStarted]
-    if not isinstance(event, RunFinished) or event.outcome == "cancelled":
+    if not isinstance(event, RunFinished):
         yield on_cancel(state)
+    elif event.outcome == "cancelled":
+        yield on_cancel(state, event.result.partition(": ")[2])
     if isinstance(event, RunFinished) and not state.outcome:
         if event.outcome == "failed" and (state.spec is None or on_loaded(state)):
             yield [event]

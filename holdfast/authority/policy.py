@@ -11,12 +11,13 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from holdfast.authority.conditions import ConditionFailed, check_condition, holds
+from holdfast.authority.patterns import check_pattern
 from holdfast.authority.signatures import check_key
 from holdfast.base.digests import digest
-from holdfast.base.models import Frozen
+from holdfast.base.models import DEFINING, Definition, Frozen
 from holdfast.base.names import person_name
 from holdfast.base.paths import paths_in
 from holdfast.budget.budget import Amounts
@@ -36,7 +37,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$"), Befo
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 
 
-class Approver(Frozen):
+class Approver(Definition):
     """A person who may decide on requests."""
 
     name: Name
@@ -45,14 +46,24 @@ class Approver(Frozen):
     """Public keys (`starter.py keygen`), for example one per device; each is sufficient."""
 
 
-class Gateway(Frozen):
+class Gateway(Definition):
     """A service that authenticates people by other means and vouches for their decisions (`gateway.py`)."""
 
     name: Name
     keys: tuple[Key, ...] = Field(min_length=1)
 
 
-class Escalation(Frozen):
+class Signer(Definition):
+    """Somebody who vouches for portable files as a whole, with all that nobody has signed in them.
+
+    Not an approver's key: that one signs what its owner has been shown.
+    """
+
+    name: Name
+    keys: tuple[Key, ...] = Field(min_length=1)
+
+
+class Escalation(Definition):
     """Additional people to ask if a request is still open after some time."""
 
     after: Seconds
@@ -60,7 +71,7 @@ class Escalation(Frozen):
     by: tuple[Name, ...] = Field(min_length=1)
 
 
-class Terms(Frozen):
+class Terms(Definition):
     """How a request is decided: by whom, by how many, and by when. Times are in seconds since it was opened."""
 
     by: tuple[Name, ...] = ()
@@ -95,7 +106,7 @@ class Terms(Frozen):
         return (*self.by, *(name for step in self.escalate[:level] for name in step.by)) if self.by else ()
 
 
-class Rule(Frozen):
+class Rule(Definition):
     """One line of a policy."""
 
     verdict: VerdictKind
@@ -114,6 +125,13 @@ class Rule(Frozen):
     """Why the rule exists; shown to approvers, and to the LLM if the call is denied."""
     terms: Terms | None = None
     """For `ask`: how the request is decided; None for the policy's own terms."""
+
+    @field_validator("tool", "agent")
+    @classmethod
+    def _can_match(cls, pattern: str, info: ValidationInfo) -> str:
+        if info.context == DEFINING:
+            check_pattern(pattern, "tool" if info.field_name == "tool" else "agent")
+        return pattern
 
     @model_validator(mode="after")
     def _meaningful(self) -> Self:
@@ -135,7 +153,7 @@ class Rule(Frozen):
         return f"{self.verdict} {self.tool}{effect}{agent}{depth}" + (f" if {self.when}" if self.when else "")
 
 
-class Extensions(Frozen):
+class Extensions(Definition):
     """Who may extend the budgets of runs, and by how much."""
 
     by: tuple[Name, ...] = ()
@@ -145,13 +163,15 @@ class Extensions(Frozen):
     """The most that one extension may give; what it does not name may not be given. None for no such limit."""
 
 
-class Policy(Frozen):
+class Policy(Definition):
     """Ordered rules, the people who decide, and how they prove their identity."""
 
     rules: tuple[Rule, ...] = ()
     approvers: tuple[Approver, ...] = ()
     """Who may decide; empty for anybody."""
     gateways: tuple[Gateway, ...] = ()
+    signers: tuple[Signer, ...] = ()
+    """Who may sign portable files that are imported or verified (`--keys`). They judge no call."""
     signatures: Literal["optional", "required"] = "optional"
     """`required`: a decision counts only if the approver or a gateway has signed it."""
     terms: Terms = Terms()
@@ -187,8 +207,13 @@ class Policy(Frozen):
 
     @cached_property
     def hash(self) -> str:
-        """Digest of the policy: policies with the same hash are equal."""
-        return digest(["policy/1", self.model_dump(mode="json", exclude_defaults=True)])
+        """Digest of the policy: policies with the same hash judge alike, and trust the same people."""
+        return digest(["policy/1", self.model_dump(mode="json", exclude_defaults=True, exclude={"signers"})])
+
+    @property
+    def file_keys(self) -> frozenset[str]:
+        """The keys of those who vouch for portable files."""
+        return frozenset(key for signer in self.signers for key in signer.keys)
 
     @property
     def proves_requesters(self) -> bool:

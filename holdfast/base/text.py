@@ -7,11 +7,16 @@ QUOTED_CHARS = 2_000
 
 # On a screen where people approve tool calls, no text of a model or a tool may act on the terminal, reorder a line or
 # carry what is invisible: control characters, bidirectional controls and default-ignorable code points of Unicode.
-_INVISIBLE = re.compile(
+INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+"""Control characters but tab and line feed, bidirectional controls, and default-ignorable code points."""
+
+_ADDRESS = re.compile(r"\S*(?:://|@|\bwww\.|\bmailto:|\bxmpp:)\S*", re.IGNORECASE)
+"""A word that a Markdown renderer may turn into a link without being asked to."""
+
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>#!|~&]|^(?:\s*(?:[-+=]|\d+[.)]))", re.MULTILINE)
 
 
@@ -31,17 +36,17 @@ def visible(text: str) -> str:
 
 def written_out(text: str) -> str:
     """Write out every invisible character but line feeds and tabs: carriage returns, too."""
-    return _INVISIBLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    return INVISIBLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def invisible(text: str) -> int:
     """Return how many characters `written_out` writes out."""
-    return len(_INVISIBLE.findall(text))
+    return len(INVISIBLE.findall(text))
 
 
 def visible_json(text: str) -> str:
     """Write out the invisible characters of a JSON text as JSON escapes them: the value stays the same."""
-    return _INVISIBLE.sub(_json_escape, text)
+    return INVISIBLE.sub(_json_escape, text)
 
 
 def quoted(text: str, limit: int = QUOTED_CHARS) -> str:
@@ -65,8 +70,19 @@ def plain(text: str, limit: int = 300) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape what Markdown and HTML would interpret."""
-    return _MARKDOWN.sub(lambda found: found.group()[:-1] + "\\" + found.group()[-1], text)
+    """Escape what Markdown and HTML would interpret; words that look like addresses become code, which is never a link.
+
+    A backslash would not do: renderers find addresses in the text that is left after escapes are resolved.
+    """
+    pieces, at = [], 0
+    for found in _ADDRESS.finditer(text):
+        pieces += [_MARKDOWN.sub(_backslashed, text[at : found.start()]), f"`{found.group().replace('`', chr(39))}`"]
+        at = found.end()
+    return "".join([*pieces, _MARKDOWN.sub(_backslashed, text[at:])])
+
+
+def _backslashed(found: re.Match[str]) -> str:
+    return found.group()[:-1] + "\\" + found.group()[-1]
 
 
 def _json_escape(found: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from holdfast.base.durations import read_seconds
-from holdfast.base.models import Frozen
+from holdfast.base.models import Definition
 
 LimitName = Literal["steps", "tokens", "usd", "seconds"]
 LIMITS: tuple[LimitName, ...] = ("steps", "tokens", "usd", "seconds")
@@ -46,7 +46,7 @@ def _usd(value: Any) -> Any:
     return Decimal(format(exact.normalize(), "f"))  # after the bounds: written out, 1E+999999 would fill the memory
 
 
-class Amounts(Frozen):
+class Amounts(Definition):
     """Amounts of what a budget can limit, at least one of them."""
 
     steps: int | None = Field(default=None, ge=1, le=_MAXIMA["steps"], strict=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from holdfast.base.canonical import canonical
-from holdfast.base.models import Frozen
+from holdfast.base.models import Definition, Frozen
 from holdfast.llm.blocks import Content, ProviderPart, RefusalBlock, ReplyContent, TextBlock, ToolCall, blocks_of
 
 
@@ -20,7 +20,7 @@ class UserMessage(Frozen):
     content: Content
 
 
-class AssistantMessage(Frozen):
+class AssistantMessage(Definition):
     """What the LLM replied: blocks of text, reasoning, tool calls and others, in the order in which they came."""
 
     role: Literal["assistant"] = "assistant"
@@ -62,7 +62,7 @@ Message = Annotated[AnyMessage, Field(discriminator="role")]
 _MESSAGE: TypeAdapter[AnyMessage] = TypeAdapter(Message)
 
 
-class Usage(Frozen):
+class Usage(Definition):
     """Token counts, as the provider reported them; where it reported none, as `call_llm` estimated them."""
 
     prompt_tokens: int = 0

@@ -13,7 +13,7 @@ TEXT = 2_000
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line and paragraph separators, bidirectional controls, and surrogates."""
-_HEADING = re.compile(r"^(#{1,6})[ \t]+([^\r\n]*)\r?(?:\n|\Z)", re.MULTILINE)
+_HEADING = re.compile(r"(?:^|(?<=\A\ufeff))(#{1,6})[ \t]+([^\r\n]*)\r?(?:\n|\Z)", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)", re.MULTILINE)
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import reduce
 from typing import Protocol, TypeVar
 
-from holdfast.base.models import Frozen
+from holdfast.base.models import Definition, Frozen
 from holdfast.errors import HoldfastError
 from holdfast.trust import Trust, least
 
@@ -37,7 +37,7 @@ class ItemNotFound(HoldfastError):
     """No item in the given scopes has this id."""
 
 
-class NewMemory(Frozen):
+class NewMemory(Definition):
     """An item to be remembered."""
 
     scope: str

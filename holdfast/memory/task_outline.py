@@ -13,6 +13,8 @@ from holdfast.memory.errors import TasksInvalid
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 """Lines by Markdown's line ends; `str.splitlines` splits at more."""
 _BOX = re.compile(r"\[([ xX])\]([ \t]+)(?=\S)")
+BOM = "\ufeff"
+"""The byte order mark, which editors on Windows put before the first line."""
 _DEEPEST = 100
 """Maximum nesting of blocks: beyond it, the parser drops the rest of the text."""
 _MARK = re.compile(r"\((started|completed|blocked):[ \t]*(.*)\)", re.IGNORECASE)
@@ -148,7 +150,7 @@ def outline(text: str) -> Outline:
     """
     lines, found, sections = lines_of(text), list[Found](), list[Section]()
     starts, above, quotes = set[int](), list[int | None](), 0
-    tokens = _parser().parse(text)
+    tokens = _parser().parse(text.removeprefix(BOM))  # the lines keep it
     for at, token in enumerate(tokens):
         if token.level >= _DEEPEST - 1:
             line = token.map[0] + 1 if token.map else len(lines)

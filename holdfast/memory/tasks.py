@@ -12,7 +12,7 @@ from datetime import datetime
 
 from holdfast.memory.errors import PlaceNotFound, TaskNotAdded, TaskNotFound
 from holdfast.memory.markdown import TITLE, flat, line_break, stamp
-from holdfast.memory.task_outline import Found, Mark, Outline, Place, Status, Task, lines_of, outline, plain
+from holdfast.memory.task_outline import BOM, Found, Mark, Outline, Place, Status, Task, lines_of, outline, plain
 from holdfast.memory.task_sections import section_kind, section_of
 
 __all__ = ["Task", "add", "block", "complete", "next_task", "parse_tasks", "reopen", "start"]
@@ -167,7 +167,7 @@ def _new_title(title: str) -> str:
 def _candidates(at: Outline, place: Place, title: str) -> Iterator[str]:
     """Yield candidate texts with one more line, the likeliest first."""
     last, parent = place.siblings[-1] if place.siblings else None, place.parent
-    if last is not None and (marker := _MARKER.fullmatch(last.prefix)):
+    if last is not None and (marker := _MARKER.fullmatch(last.prefix.removeprefix(BOM))):
         before, bullet, space = marker.groups()
         indent = before if not before.strip() else " " * len(before.expandtabs(4))
         if bullet[:-1]:
@@ -176,7 +176,7 @@ def _candidates(at: Outline, place: Place, title: str) -> Iterator[str]:
     if last is not None and parent is None:
         yield _inserted(at, last.end, f"- [ ] {title}", spaced=True)
     if last is None and parent is not None:
-        yield _inserted(at, parent.end, f"{' ' * len(parent.prefix.expandtabs(4))}- [ ] {title}")
+        yield _inserted(at, parent.end, f"{' ' * len(parent.prefix.removeprefix(BOM).expandtabs(4))}- [ ] {title}")
     if last is None and place.heading is not None:
         yield _inserted(at, place.heading.end, f"- [ ] {title}", spaced=True)
     if parent is None and place.heading is None:

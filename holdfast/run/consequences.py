@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from holdfast.agents.agent import AgentSpec
 from holdfast.authority.policy import Terms, Verdict
 from holdfast.base.names import person_name
+from holdfast.base.text import one_line
 from holdfast.llm.blocks import Content, ToolCall, text_of, with_heading
 from holdfast.llm.content import too_long, unfit
 from holdfast.llm.outages import Outage
@@ -44,7 +45,7 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.decisions import on_due
 from holdfast.run.ending import on_complete, on_learning_time, refuse_other_tool
-from holdfast.run.features import RESULT_NAMES_ARTIFACTS, SETTLING, UNSAFE_ONCE_A_REPLY
+from holdfast.run.features import CANCEL_REASON, RESULT_NAMES_ARTIFACTS, SETTLING, UNSAFE_ONCE_A_REPLY
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.polling import call_problem
 from holdfast.run.repeats import delay_of
@@ -64,6 +65,8 @@ _TWIN = (
     "Not called: this reply has the very same call already, as call {twin}, and how often such a call has happened "
     "cannot be found out later. If it is to happen twice, call it again when you have the first result."
 )
+CANCEL_REASON_CHARS = 500
+"""Characters of the reason for a cancellation that the log keeps."""
 CONTENT_FILTERED = "ContentFiltered"
 """The cause of a run that is blocked because the provider's content filter keeps back the LLM's replies."""
 
@@ -363,12 +366,18 @@ def on_lost_call(effect: Effect, cause: str, message: str, *, cancelled: bool) -
     return ToolOutcome(status="unknown", content=f"the call ended without an answer ({cause}: {message})")
 
 
-def on_cancel(state: RunState) -> Events:
-    """Return the events that cancel a run: every open call ends, then the run; none if it has ended already."""
+def on_cancel(state: RunState, reason: str = "") -> Events:
+    """Return the events that cancel a run: every open call ends, then the run; none if it has ended already.
+
+    Args:
+        state: The run's state.
+        reason: What the request to cancel says; a claim, because anybody who reaches Temporal can cancel.
+    """
     if state.outcome:
         return []
     ended = _ended(state, "The run was cancelled.", in_doubt=("outcome_unknown", "orphaned"))
-    return [*ended, RunFinished(outcome="cancelled", result="cancelled")]
+    said = one_line(reason[:CANCEL_REASON_CHARS], CANCEL_REASON_CHARS) if state.features >= CANCEL_REASON else ""
+    return [*ended, RunFinished(outcome="cancelled", result=f"cancelled: {said}" if said else "cancelled")]
 
 
 def _failed(cause: str, message: str) -> RunFinished:

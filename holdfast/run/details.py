@@ -107,7 +107,9 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     """
     agent = state.spec.name if state.spec else "loading…"
     refined = f" · task refined ({len(state.refinements)})" if state.refinements else ""
-    place = f"agent `{code(agent)}` · step {state.steps.count}{refined} · {phase_of(state)}"
+    # The headline says the rest: a run that waits for approval is not asleep, and one that ended was not killed.
+    phase = f" · {phase_of(state)}" if state.status == "running" else ""
+    place = f"agent `{code(agent)}` · step {state.steps.count}{refined}{phase}"
     lines = [f"**{_headline(state)}** · {place}", "", *budget_details(state.account)]
     if state.pause:
         lines += paused_details(state.pause)

@@ -168,7 +168,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
         case RunForked():
             return fork_run(state, event)
         case MoveRequested():
-            return replace(state, moving=Move(by=event.by, reason=event.reason))
+            return replace(state, moving=Move(by=event.by, reason=event.reason, to=event.to))
         case RunImported():
             return import_run(state, event)
         case RunBlocked():
@@ -188,7 +188,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             idle = state.idle.begin(event.at) if restarts else state.idle
             return replace(state, pause=None, idle=idle)
         case RunFinished(outcome="moved"):
-            return replace(state, outcome="moved", moving=None)  # all that is open is open in another place
+            return replace(state, outcome="moved")  # all that is open is open in another place
         case RunFinished():
             return replace(
                 state,

@@ -47,6 +47,7 @@ def import_run(state: RunState, event: RunImported) -> RunState:
         calls=replace(state.calls, current=tuple(_settled(state, call) for call in state.calls.current)),
         authority=authority,
         context=replace(state.context, trust=trust_brought(state, event.point)),
+        moving=None,
         outcome=None if moved else state.outcome,
     )
 

@@ -37,8 +37,9 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, and imports; until when a request of a call with an unknown outcome may still arrive; no "
-    "second call of an `unsafe` tool that is the same as one before it in the reply",
+    "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger; until when a request "
+    "of a call with an unknown outcome may still arrive; no second call of an `unsafe` tool that is the same as one "
+    "before it in the reply",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -110,6 +111,9 @@ MOVES = 1
 BUDGETS = 1
 """A run may have a budget, of which it keeps an account; the signal and update `extend`."""
 
+OUTCOMES_HAVE_MACS = 1
+"""Workers put a MAC of the fleet on each outcome in the effect ledger, and adopt none without one."""
+
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""
 
@@ -119,6 +123,9 @@ SETTLING = 1
 UNSAFE_ONCE_A_REPLY = 1
 """A call of an `unsafe` tool that the policy allows does not run where the reply has the same call before it; where
 people are asked, they read that."""
+
+CANCEL_REASON = 1
+"""The result of a cancelled run says why it was cancelled."""
 
 
 def require_features(level: int) -> None:

@@ -44,6 +44,11 @@ class ClaimedEffect(Protocol):
         ...
 
     @property
+    def doubt(self) -> str:
+        """Why an outcome that is recorded does not count, so that people have to be asked; empty for no doubt."""
+        ...
+
+    @property
     def fresh(self) -> bool:
         """Whether the claim was confirmed so recently that no other attempt can hold it."""
         ...

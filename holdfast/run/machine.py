@@ -109,8 +109,9 @@ class AgentRun:
             on_thread=self._on_thread,
             on_moved=self._end_as_moved,
         )
-        self._stopping = False
-        """Whether the run was asked to cancel. Not part of the state, because no new Temporal run continues it."""
+        self._stopping: str | None = None
+        """Why the run was asked to cancel; None where it was not. Not part of the state, because no new Temporal run
+        continues it."""
         self._was_moved = False
         """Whether this run has moved its thread away, before it was reset: it takes in nothing any more."""
         if refused := refusal(begin, first_run_id=first_run_id, started_at=started_at):
@@ -244,7 +245,7 @@ class AgentRun:
             self.end = End(failure=fatal)
         self._proceed()
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = "") -> None:
         """Take in the request to cancel: tools under way are stopped and waited for, everything else is given up."""
         if not self._recorder.loaded:
             self.end = End(failure=Failure("CancelledError", "cancelled before the thread was loaded", cancelled=True))
@@ -252,7 +253,7 @@ class AgentRun:
         self._rollover.leaving = False  # a new Temporal run would not get the request
         if self.end and self.end.next:
             self.end = None
-        self._stopping = True
+        self._stopping = reason
         self._calls.cancel()
         self._proceed()
 
@@ -410,10 +411,10 @@ class AgentRun:
         calls.give_up_polls(but=[wait.number for wait in self.state.dormancy.waits if not moving])
         if moving:
             calls.give_up_llm()
-        if self._stopping and not self.state.outcome:
+        if self._stopping is not None and not self.state.outcome:
             if calls.under_way(ToolRequest) or self._subagents.end_all():
                 return False
-            self._record(*on_cancel(self.state))
+            self._record(*on_cancel(self.state, self._stopping))
         rollover.stop_waiting()
         if self._lookback.under_way and (not rollover.due or calls.under_way(ToolRequest)):
             return False

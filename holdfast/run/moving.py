@@ -4,8 +4,10 @@ functions.
 1. From the request on, nothing starts. An LLM call under way is given up, and made there; tools under way end first.
 2. What is open stays in the log as it is: requests, waits, messages, a pause, a block. It is open there, and not here.
 3. Anybody who may pause a run may move it, by their own claim: that keeps nothing from being decided.
+4. Whoever moves it may name the one place that can import it, so that it does not run in two.
 """
 
+import re
 from typing import Any, Literal
 
 from holdfast.log.events import AgentEvent, MoveRequested, RunFinished, SignalRejected
@@ -17,13 +19,16 @@ from holdfast.tools.subagents import SUBAGENT_TOOLS
 MoveOutcome = Literal["accepted", "duplicate", "busy", "not_movable", "too_late"]
 """The outcome of a request to move a run."""
 
+_PLACE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+"""The id of a place: that of a Temporal namespace."""
+
 
 def on_move(state: RunState, payload: Any) -> tuple[MoveOutcome, str, list[AgentEvent]]:
     """Return the outcome of a request to move the run, why, and the events that follow.
 
     Args:
         state: The state before.
-        payload: `{"by": "alice", "reason": "…"}`.
+        payload: `{"by": "alice", "reason": "…", "to": "<id of a place>"}`.
     """
     if state.outcome:
         refused: tuple[MoveOutcome, str] = "too_late", f"the run is {state.outcome}"
@@ -31,13 +36,21 @@ def on_move(state: RunState, payload: Any) -> tuple[MoveOutcome, str, list[Agent
         refused = "duplicate", f"the run is being moved, as {state.moving.by} asked"
     elif state.spec is None:
         refused = "busy", "the agent is being loaded: move the run in a moment"
+    elif (to := _destination(payload)) is None:
+        refused = "not_movable", "`to` is not the id of a place: `holdfast import --place` prints it there"
     elif why := immovable(state):
         refused = "not_movable", why
     else:
         by, reason = claimed(payload)
-        return "accepted", _consequence(state), [MoveRequested(by=by, reason=reason)]
+        return "accepted", _consequence(state), [MoveRequested(by=by, reason=reason, to=to)]
     outcome, why = refused
     return outcome, why, bounded([SignalRejected(signal="move", explanation=why, outcome=outcome)], payload)
+
+
+def _destination(payload: Any) -> str | None:
+    """Return the id of the place that a request names; empty for none, None for text that is no such id."""
+    to = (payload.get("to") if isinstance(payload, dict) else "") or ""
+    return to if to == "" or (isinstance(to, str) and _PLACE.fullmatch(to)) else None
 
 
 def immovable(state: RunState) -> str:
@@ -54,8 +67,9 @@ def immovable(state: RunState) -> str:
 def on_moved(state: RunState) -> RunFinished:
     """Return the event that ends a run which is moved, when nothing is under way any more."""
     assert state.moving is not None
+    to = f" to the place {state.moving.to}" if state.moving.to else ""
     because = f": {state.moving.reason}" if state.moving.reason else ""
-    return RunFinished(outcome="moved", result=f"Moved by {state.moving.by}{because}")
+    return RunFinished(outcome="moved", result=f"Moved by {state.moving.by}{to}{because}")
 
 
 def _consequence(state: RunState) -> str:

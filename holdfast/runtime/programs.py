@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.runtime.namesake import DISTRIBUTION
+
 PACKAGE = Path(__file__).parents[1]
 """The folder of the package `holdfast`. In a checkout, it has links to the programs, which are beside it."""
 COMMAND = "holdfast"
@@ -47,7 +49,7 @@ GATEWAY = Program("gateway.py", "gateway")
 
 def setup_command(extra: str) -> str:
     """What installs the packages of an extra."""
-    return "make setup" if _runs_files() else f"pip install 'holdfast[{extra}]'"
+    return "make setup" if _runs_files() else f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def base_folder() -> Path:

@@ -124,6 +124,12 @@ class LeanPayloadConverter(CompositePayloadConverter):
         return value.model_copy(update={"malformed": ""})
 
 
+def seals_in(converter: DataConverter) -> Seals:
+    """Return the seals of a data converter of ours; none of any other."""
+    made = converter.payload_converter_class
+    return made.seals if issubclass(made, LeanPayloadConverter) else Seals()
+
+
 def _require_features(payload: Payload) -> None:
     """Refuse a sealed input that a newer release wrote, and that this one cannot read.
 

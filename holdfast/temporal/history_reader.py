@@ -146,8 +146,10 @@ class _Reader:
         for event in task.seen:
             if event.event_type in ENDS:
                 self._end(run, event)
-        if any(event.HasField("workflow_execution_cancel_requested_event_attributes") for event in task.seen):
-            self._pass_on(run, AgentRun.cancel)
+        for event in task.seen:
+            if event.HasField("workflow_execution_cancel_requested_event_attributes"):
+                reason = event.workflow_execution_cancel_requested_event_attributes.cause
+                self._pass_on(run, partial(AgentRun.cancel, reason=reason))
         self._fail_unsent(run)
         run.conclude()
         for event in task.made:

@@ -11,9 +11,7 @@ becomes a tool with `tool(effect="read")(service.method)`.
 """
 
 import inspect
-import json
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,22 +20,20 @@ from types import MappingProxyType
 from typing import Any, Generic, Literal, overload
 
 import docstring_parser
-from pydantic import BaseModel, ConfigDict, Field, create_model
-from pydantic.errors import PydanticUserError
-from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
+from pydantic import BaseModel, Field
 from pydantic_core import PydanticUndefined
 from typing_extensions import TypeVar
 
 from holdfast.errors import ToolSignatureError
-from holdfast.tools.arguments import Arguments, ArgumentsInvalid, read_arguments
+from holdfast.tools.arguments import Arguments, read_arguments
 from holdfast.tools.companions import check_companion
 from holdfast.tools.effects import Effect
 from holdfast.tools.not_done import Exceptions
 from holdfast.tools.places import placed
 from holdfast.tools.resources import resources_of
+from holdfast.tools.schemas import Fields, arguments_of
 from holdfast.tools.secrets import NO_SECRETS, Secrets, is_secret_name
-from holdfast.tools.signatures import hints_of, parameters_of, plain
+from holdfast.tools.signatures import annotated_text, hints_of, parameters_of, plain
 from holdfast.tools.spec import LONGEST_SETTLING, ToolSpec
 from holdfast.trust import NO_ORIGIN, Origin, Trust
 
@@ -244,14 +240,12 @@ def tool(
             raise ToolSignatureError(f"tool {tool_name!r}: a name has up to 64 letters, digits, '_' or '-'")
         kind = _effect(tool_name, effect, check)
         _check_doubts(tool_name, kind, settles_within, not_done_on)
-        docstring = docstring_parser.parse(inspect.getdoc(plain(function)) or "")
-        description = "\n\n".join(part for part in (docstring.short_description, docstring.long_description) if part)
-        described = {p.arg_name: p.description or "" for p in docstring.params}
+        description, described = _docstring(plain(function))
         fields = _fields(tool_name, function, described)
         for role, companion in (("check", check), ("undo", undo)):
             names = [str(given.alias) for _, given in fields.values()]
             check_companion(tool_name, role, companion, parameters=names, context=ToolContext)
-        arguments, schema = _arguments(tool_name, fields)
+        arguments, schema = arguments_of(tool_name, fields)
         spec = ToolSpec(
             name=tool_name,
             description=description,
@@ -323,12 +317,23 @@ def _check_callable(function: Callable[..., Any]) -> None:
         )
 
 
-_Fields = dict[str, tuple[Any, FieldInfo]]
-"""Type and details of each parameter, by field name. Fields are `p0`, `p1`, … with the real names as aliases, so that
-no parameter collides with pydantic's own names."""
+_SECTION = re.compile(r"(?:Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Attributes):[ \t]*(?:\n|\Z)")
+"""The beginning of a docstring that has no summary."""
 
 
-def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str]) -> _Fields:
+def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Return a function's description, and those of its parameters by name."""
+    text = inspect.getdoc(function) or ""
+    if bare := _SECTION.match(text):
+        # The parser would take the section for the summary; and without a line of its own, it would lose its indent.
+        text = "\n".join([function.__name__, "", inspect.cleandoc(f"\n{function.__doc__}")])
+    docstring = docstring_parser.parse(text)
+    parts = (None if bare else docstring.short_description, docstring.long_description)
+    params = {p.arg_name: p.description or "" for p in docstring.params}
+    return "\n\n".join(part for part in parts if part), params
+
+
+def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str]) -> Fields:
     """Read a function's parameters."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolSignatureError(f"tool {name!r} is a generator; a tool returns one result")
@@ -338,7 +343,7 @@ def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str
         raise ToolSignatureError(f"tool {name!r}: {error}; its annotations must resolve where it is defined") from None
     except ToolSignatureError as error:
         raise ToolSignatureError(f"tool {name!r}, {error}") from None
-    fields: _Fields = {}
+    fields: Fields = {}
     for parameter in parameters_of(function):
         where = f"tool {name!r}, parameter {parameter.name!r}"
         if parameter.name == "self" and "self" not in hints:
@@ -353,78 +358,8 @@ def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str
             continue
         default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
         # Only if there is one: an explicit None would override the description of an Annotated type.
-        described = {"description": text} if (text := descriptions.get(parameter.name)) else {}
+        text = descriptions.get(parameter.name) or annotated_text(hints[parameter.name])
+        described = {"description": text} if text else {}
         field: Any = Field(default, alias=parameter.name, **described)  # type: ignore[call-overload]
         fields[f"p{len(fields)}"] = (hints[parameter.name], field)
     return fields
-
-
-def _arguments(name: str, fields: _Fields) -> tuple[type[BaseModel], dict[str, Any]]:
-    """Make the pydantic model of a function's parameters, and their JSON schema."""
-    try:
-        return _model_and_schema(f"tool {name!r}", name, fields)
-    except ToolSignatureError:
-        for each, given in fields.items():  # alone, so that the error has the parameter's name
-            _model_and_schema(f"tool {name!r}, parameter {given[1].alias!r}", name, {each: given})
-        raise
-
-
-def _model_and_schema(where: str, name: str, fields: _Fields) -> tuple[type[BaseModel], dict[str, Any]]:
-    try:
-        model: type[BaseModel] = create_model(name, __config__=_LENIENT, **fields)  # type: ignore[call-overload]
-        optional = {each: fields[each] for each, field in model.model_fields.items() if not field.is_required()}
-        defaults: type[BaseModel] = create_model(name, __config__=_LENIENT, **optional)  # type: ignore[call-overload]
-    except (PydanticUserError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ToolSignatureError(f"{where}: the type cannot be read from JSON: {reason}") from None
-    return model, _schema(where, model, defaults)
-
-
-# Defaults are validated like arguments: `1` for a float becomes 1.0, which is what the policy judges.
-_LENIENT = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False, ser_json_inf_nan="constants")
-
-
-def _check_plain(where: str, arguments: type[BaseModel], schema: Any) -> None:
-    """Reject types whose values do not survive being written as JSON."""
-    if _holds(schema, "writeOnly", True):
-        raise ToolSignatureError(
-            f"{where}: the type is a secret (SecretStr), but the LLM writes it and approvers read it; "
-            "declare the secret with @tool(secrets=…) and read it with context.secret(…)"
-        )
-    if _holds(arguments.__pydantic_core_schema__, "type", "generator"):
-        raise ToolSignatureError(f"{where}: the type can be iterated only once (Iterable, Generator); use a list")
-
-
-def _holds(value: Any, key: str, wanted: Any) -> bool:
-    """Whether any object in a schema has this entry."""
-    if isinstance(value, dict):
-        return value.get(key) == wanted or any(_holds(each, key, wanted) for each in value.values())
-    return isinstance(value, list | tuple) and any(_holds(each, key, wanted) for each in value)
-
-
-class _Untitled(GenerateJsonSchema):
-    """Omits the titles that pydantic derives from field names: to an LLM they are wasted tokens."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-
-def _schema(where: str, arguments: type[BaseModel], optional: type[BaseModel]) -> dict[str, Any]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", PydanticJsonSchemaWarning)
-            schema = arguments.model_json_schema(schema_generator=_Untitled)
-    except (PydanticUserError, PydanticJsonSchemaWarning) as error:
-        reason = str(error).partition("\n")[0]
-        raise ToolSignatureError(f"{where}: the type has no JSON schema: {reason}") from None
-    schema.pop("title", None)
-    properties = schema.setdefault("properties", {})
-    _check_plain(where, arguments, schema)
-    try:
-        defaults = json.loads(read_arguments(optional, "").text)
-    except ArgumentsInvalid as error:
-        raise ToolSignatureError(f"{where}: the default does not fit the type: {error}") from None
-    for parameter in properties.keys() & defaults.keys():
-        if "default" in properties[parameter]:  # otherwise a factory makes it for each call
-            properties[parameter]["default"] = defaults[parameter]
-    return schema

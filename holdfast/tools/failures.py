@@ -47,7 +47,13 @@ class FailedAttempts(Frozen):
 
 
 def kind_of(error: BaseException) -> FailureKind:
-    """Return what an error stands for. Clients define errors of their own, so names count as well as types."""
+    """Return what an error stands for, or the errors of a group.
+
+    Clients define errors of their own, so names count as well as types.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        kinds = [kind_of(each) for each in error.exceptions]
+        return next((kind for kind in kinds if kind != "error"), "error")
     names = {each.__name__ for each in type(error).__mro__}
     if any("Timeout" in name for name in names):
         return "timeout"

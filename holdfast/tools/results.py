@@ -3,25 +3,63 @@
 1. Values that JSON has are written as `json.dumps` writes them; the result is the same on every worker.
 2. Dataclasses and pydantic models are objects, enums their values, tuples and sets lists (a set is sorted), dates and
    times ISO 8601, bytes text (UTF-8) or a `data:` URL, NaN and infinity `null`, as pydantic writes them.
-3. Everything else is its `str()`, without memory addresses: `<app.Ticket object>`.
+3. Rows of databases and of tables are objects, arrays lists, numbers of other libraries numbers. They are recognised by
+   what they can do (`holdfast.tools.foreign_values`), so none of these libraries is imported.
+4. What gives its items one by one is a list of them, up to `MOST_ITEMS`.
+5. Everything else is its `str()`, without memory addresses: `<app.Ticket object>`. What is still to be awaited is no
+   value: it is refused.
 """
 
 import json
 import math
 import re
 from base64 import b64encode
-from collections import deque
-from collections.abc import ItemsView, KeysView, Mapping, ValuesView
+from collections import UserString, deque
+from collections.abc import (
+    AsyncIterable,
+    Awaitable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    Set,
+    ValuesView,
+)
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel
 
 from holdfast.llm.blocks import AudioBlock, Content, FileBlock, ImageBlock, TextBlock
+from holdfast.tools.foreign_values import NO_VALUE, native
 
 _MEDIA = ImageBlock | FileBlock | AudioBlock
+
+MOST_ITEMS = 10_000
+"""The most items that are read of what gives them one by one: it may never end."""
+
+NOT_READ = f"… there are more than {MOST_ITEMS:,}; the rest was not read"
+"""Stands for the other items."""
+
+MOST_ERRORS = 10
+"""The most errors of a group, and notes of an error, that are shown."""
+
+ERROR_CHARS = 2_000
+"""A longer message of an error in a group, or note, is left out: cut, it could hold half a secret."""
+
+
+class NotAwaited(TypeError):
+    """A value holds something that is still to be awaited, so what it stands for may never have happened."""
+
+
+class StandIn(RuntimeError):
+    """Stands for its cause, which would end the task that it is raised in, such as CancelledError."""
+
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """Where Python's own `repr` says that an object lies: different on each worker, and of no use to an LLM."""
@@ -55,12 +93,41 @@ def result_text(value: Any) -> str:
         text = value.model_dump_json()
     else:
         text = _json(value)
+    return recordable_text(text)
+
+
+def recordable_text(text: str) -> str:
+    """Return a text that can be written as UTF-8, as logs and requests are: a lone surrogate becomes `?`."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error's type and message; the message may fail to be made, and may hold lone surrogates."""
-    return result_text(f"{type(error).__name__}: {_message(error)}")
+    """Return an error's type and message, its notes, and the errors of a group.
+
+    A message may fail to be made, and may hold lone surrogates.
+    """
+    text = _described(error)
+    if isinstance(error, BaseExceptionGroup):
+        inner = [_described(each) for each in errors_in(error)]
+        shown = [each for each in inner if len(each) <= ERROR_CHARS][:MOST_ERRORS]
+        more = len(inner) - len(shown)
+        text += f": {'; '.join([*shown, *([f'and {more:,} more'] if more else [])])}"
+    return result_text(text)
+
+
+def errors_in(error: BaseException) -> list[BaseException]:
+    """Return the errors of a group, at any depth; an error that is no group by itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [inner for each in error.exceptions for inner in errors_in(each)]
+
+
+def _described(error: BaseException) -> str:
+    notes = getattr(error, "__notes__", None)
+    given = [each for each in notes if isinstance(each, str)] if isinstance(notes, list) else []
+    shown = [each for each in given if len(each) <= ERROR_CHARS][:MOST_ERRORS]
+    named = error.__cause__ if isinstance(error, StandIn) else error
+    return "\n".join([f"{type(named).__name__}: {_message(error)}", *shown])
 
 
 def _message(error: BaseException) -> str:
@@ -94,6 +161,8 @@ def _plain(value: Any) -> Any:
             return _sorted([_plain(each) for each in value])
         case list() | tuple() | deque() | KeysView() | ValuesView() | ItemsView():
             return [_plain(each) for each in value]
+        case UserString():
+            return str(value)
         case datetime() | date() | time():
             return value.isoformat()
         case bytes() | bytearray() | memoryview():
@@ -103,7 +172,33 @@ def _plain(value: Any) -> Any:
         case _ if is_dataclass(value) and not isinstance(value, type):
             return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
         case _:
-            return _ADDRESS.sub("", str(value))
+            return _other(value)
+
+
+def _other(value: Any) -> Any:
+    """Return what Python's own types and protocols do not cover: by its protocol, or else as text."""
+    if isinstance(value, Awaitable | AsyncIterable):
+        raise NotAwaited(f"it holds {type(value).__name__}, which is still to be awaited; return what it gives")
+    if hasattr(type(value), "__fspath__"):
+        return _plain(value.__fspath__())
+    if (plain := native(value)) is not NO_VALUE:
+        return _plain(plain)
+    if isinstance(value, Set):
+        return _sorted(_items(value))
+    if isinstance(value, Iterator | Sequence) or (isinstance(value, Iterable) and _has_no_text(value)):
+        return _items(value)
+    return _ADDRESS.sub("", str(value))
+
+
+def _items(value: Iterable[Any]) -> list[Any]:
+    items = [_plain(each) for each in islice(value, MOST_ITEMS + 1)]
+    return items if len(items) <= MOST_ITEMS else [*items[:MOST_ITEMS], NOT_READ]
+
+
+def _has_no_text(value: Any) -> bool:
+    """Whether a value's text would be Python's own, which names its type alone."""
+    defined = {name for kind in type(value).__mro__[:-1] for name in vars(kind)}
+    return not defined & {"__str__", "__repr__"}
 
 
 def _key(key: Any) -> Any:

@@ -3,7 +3,8 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,6 +21,23 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         NameError: One does not resolve where the function is defined.
     """
     return get_type_hints(plain(function), include_extras=True)
+
+
+def annotated_text(hint: Any) -> str:
+    """Return the text that describes an annotated type, `Annotated[int, "the first summand"]`; empty if none does.
+
+    A union, such as that with None, may have it in one of its types. `Doc("…")` counts like a bare text, and pydantic's
+    `Field(description=…)` takes precedence over both.
+    """
+    if get_origin(hint) in (Union, UnionType):
+        return next((text for each in get_args(hint) if (text := annotated_text(each))), "")
+    if get_origin(hint) is not Annotated:
+        return ""
+    inner, *marks = get_args(hint)
+    if any(getattr(mark, "description", None) for mark in marks):
+        return ""
+    texts = [mark if isinstance(mark, str) else getattr(mark, "documentation", "") for mark in marks]
+    return next((text for text in texts if isinstance(text, str) and text), "") or annotated_text(inner)
 
 
 def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:

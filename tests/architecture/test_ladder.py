@@ -41,7 +41,8 @@ PURE = {
 
 RUNTIME = {
     "extras": "",
-    "programs": "",
+    "namesake": "",
+    "programs": "namesake",
     "commands": "",
     "config": "programs",
     "telemetry": "",
@@ -57,7 +58,7 @@ RUNTIME = {
     "hardening": "devstack",
     "reading": "encryption programs",
     "client": "config encryption programs reading",
-    "composition": "anchors client config encryption hardening llm programs reading stores telemetry",
+    "composition": "anchors client config encryption hardening llm namesake programs reading stores telemetry",
     "keeping": "client composition encryption programs reading stores",
     "worker": (
         "client composition config devstack encryption hardening keeping programs reading stores takeover telemetry"
@@ -68,8 +69,8 @@ RUNTIME = {
     "evaluating": "api client devstack in_memory llm portable reading worker",
     "gateway": "anchors api audit client composition config encryption portable programs reading",
     "cli": (
-        "anchors audit client commands composition config encryption evaluating keeping llm memory portable programs "
-        "reading takeover telemetry workspace"
+        "anchors audit client commands composition config encryption evaluating keeping llm memory namesake portable "
+        "programs reading takeover telemetry workspace"
     ),
 }
 """Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""

@@ -1,7 +1,7 @@
 """The tutorials, carried out as they are printed: their files, and their commands in their order.
 
-A command that starts the worker runs until `pkill` or the end of the page, as it does in a first terminal. `pkill` is
-played by the test, which kills its own worker and no other. `pip install` is left out.
+A command that starts the worker runs until `kill -KILL $!` or the end of the page, as it does in a first terminal. The
+test carries out both itself. `pip install` is left out.
 """
 
 import os
@@ -52,7 +52,7 @@ class Terminals:
         """Carry out a command."""
         if " worker --dev" in line:
             self._start(line)
-        elif line.startswith("pkill"):
+        elif line == "kill -KILL $!":
             self.kill(signal.SIGKILL)
         elif not line.startswith("pip install"):
             self.printed += self.output(line)
@@ -69,7 +69,7 @@ class Terminals:
 
     def _start(self, line: str) -> None:
         log = self._path / "worker.log"
-        words = shlex.split(line)
+        words = shlex.split(line.removesuffix("&"))
         with log.open("wb") as output:
             self._worker = subprocess.Popen(
                 ["env", *words],

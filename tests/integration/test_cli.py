@@ -942,7 +942,66 @@ def test_show_reports_an_outage(shell: Shell) -> None:
         assert time.monotonic() < deadline
     assert "503: overloaded" in shown.out
     assert "outage" in {row["thread"] for row in shell("list", "--status", "running", "--json").lines}
-    assert shell("cancel", "outage").code == 0
+    with shell.start("start", "outage", "--thread", "outage", "--wait") as waiting:
+        assert waiting.stderr is not None
+        assert any("the LLM does not answer: 503: overloaded" in line for line in waiting.stderr)
+        assert shell("cancel", "outage").code == 0
+        assert waiting.wait(PATIENCE) == 1
+
+
+def test_the_same_start_happens_once(shell: Shell) -> None:
+    """A job that repeats its command starts nothing again, open or closed; another task continues a closed thread."""
+    words = ("start", "two", "--thread", "nightly")
+    first = shell(*words, "--json")
+    again = shell(*words, "--json")
+    assert (first.code, again.code, again.json["run_id"]) == (0, 0, first.json["run_id"])
+    assert "nothing was started again" in again.err
+    assert shell(*words, "--wait").code == 6  # it waits for the approvals of the run that there is
+    assert shell("start", "tell 9", "--thread", "nightly").code == 2  # another task, and a run is open
+    shell.all(("deny", "nightly", "1"), ("deny", "nightly", "2"))
+    ended = shell.until("completed", "nightly")
+    for _ in range(2):
+        assert shell(*words, "--wait").code == 0
+    assert shell.until("completed", "nightly")["events"] == ended["events"]
+    assert shell("start", "tell 9", "--thread", "nightly", "--wait").code == 0
+    more = shell.until("completed", "nightly")
+    assert more["events"] > ended["events"]
+    for task in ("two", "tell 9"):  # the first start of the thread, and its latest
+        assert shell("start", task, "--thread", "nightly", "--wait").code == 0
+    assert shell.until("completed", "nightly")["events"] == more["events"]
+
+
+def test_cancel_says_why(shell: Shell) -> None:
+    """The reason is in the run's result."""
+    assert shell("start", "two", "--thread", "withdrawn").code == 0
+    shell.until("waiting_approval", "withdrawn")
+    assert shell("cancel", "withdrawn", "--reason", "the order was withdrawn").code == 0
+    assert shell.until("cancelled", "withdrawn")["result"] == "cancelled: the order was withdrawn"
+
+
+def test_errors_for_programs_are_json(nowhere: Shell) -> None:
+    """With `--json`, an error of any kind is one JSON object on stderr, and stdout is empty."""
+    for words, kind, code in (
+        (("show", "x", "--json"), "ServerUnreachable", 4),
+        (("show", "--json"), "UsageError", 2),
+        (("start", "", "--json"), "TaskInvalid", 2),
+        (("refine", "x", "--json"), "UsageError", 2),
+        (("bogus", "--json"), "UsageError", 2),
+    ):
+        ran = nowhere(*words)
+        error = json.loads(ran.err.splitlines()[-1])
+        assert (ran.code, ran.out, error["error"], error["exit_code"]) == (code, "", kind, code)
+        assert error["message"]
+
+
+def test_what_a_terminal_cannot_show_is_written_out(nowhere: Shell, tmp_path: Path) -> None:
+    """Where the output is not UTF-8, what it cannot encode is escaped, and the rest of the answer is there."""
+    file = tmp_path / "p.yaml"
+    file.write_text("rules:\n  - deny: pay\n    reason: R\u00fcckfrage \u2013 nie \U0001f648\n", encoding="utf-8")
+    process = nowhere.start("policy", "explain", str(file), "--tool", "pay", PYTHONIOENCODING="ascii")
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "deny pay" in out, err) == (0, True, "")
+    assert "R\\xfcckfrage \\u2013 nie \\U0001f648" in out
 
 
 def test_start_refuses_an_invalid_start(shell: Shell) -> None:
@@ -1007,12 +1066,12 @@ def test_bad_settings_are_2_and_name_the_variable(nowhere: Shell) -> None:
 def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     """`--help` lists every verb, and each verb's own help shows how to use it."""
     overview = nowhere("--help")
-    verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Commands:")[2], re.MULTILINE)
+    verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Run agents:")[2], re.MULTILINE)
     expected = (
-        "init start say refine retry pause resume compact cancel fork restart diff extend wake publish approve deny "
-        "respond reconcile delegate-authority revoke lift keygen show list log transcript artifact prompt pending "
-        "watch verify export move import eval loop remember recall forget trust backup restore forget-thread replay "
-        "prune migrate doctor skip schedule policy"
+        "init start say refine retry pause resume compact cancel extend wake publish loop schedule approve deny "
+        "respond reconcile delegate-authority revoke lift keygen trust show list log transcript artifact prompt "
+        "pending watch verify export move import fork restart diff eval remember recall forget replay prune "
+        "migrate doctor skip backup restore forget-thread policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
     commands: list[tuple[str, ...]] = [(verb,) for verb in verbs if verb not in ("policy", "schedule")]
@@ -1391,6 +1450,28 @@ def test_doctor_finds_everything_and_shows_no_secret(shell: Shell, stack: Stack,
     assert "missing database" in refused.out
     assert "1 worker on task queue holdfast" in refused.out
     assert "hidden" not in healthy.out + healthy.err + refused.out + refused.err
+
+
+def test_a_move_names_the_one_place_that_imports_it(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """`import --place` and `doctor` show the id that `move --to` takes; in another place, the file is refused."""
+    database, file = {"DATABASE_URL": stack.database_url}, str(tmp_path / "away.holdfast")
+    key = str(tmp_path / "a.key")
+    public = shell("keygen", "--out", key, "--json").json["public"]
+    here = shell("import", "--place", "--json").json["place"]
+    assert f"place {here}" in shell("doctor", **database).out
+    assert [ran.code for ran in shell.all(("import",), ("import", "--place", file))] == [2, 2]
+    assert shell("start", "two", "--thread", "away").code == 0
+    shell.until("waiting_approval", "away")
+    nowhere = shell("move", "away", "-o", file, "--to", "production", **database)
+    assert (nowhere.code, "`to` is not the id of a place" in nowhere.err) == (5, True)
+    elsewhere = "01a21834-2a7f-76ef-a905-8f743de5f74d"
+    moved = shell("move", "away", "-o", file, "--key", key, "--to", elsewhere, **database)
+    assert (moved.code, "names no destination" in moved.err) == (0, False), moved.err
+    refused = shell("import", file, "--signer", public, **database)
+    assert (refused.code, f"moved to the place {elsewhere}, and this is {here}" in refused.err) == (5, True)
+    back = shell("import", file, "--signer", public, "--override-destination", "--json", **database)
+    assert (back.code, back.json["new"]) == (0, True)
+    shell("cancel", "away")
 
 
 def codes(shell: Shell, thread: str, times: int) -> set[int]:

@@ -279,7 +279,7 @@ catalog = Catalog(agents=[Agent(name="support", instructions="", policy=policy)]
 
 
 def test_the_command_line_evaluates_a_set(refunded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`eval` takes the catalog of the project, prints what holds, and ends with 1 where something does not."""
+    """`eval` takes the catalog that an option names, prints what holds, and ends with 1 where something does not."""
     folder = refunded.parent
     (folder / "agents_of_a_set.py").write_text(AGENTS)
     (folder / "holdfast.toml").write_text('catalog = "agents_of_a_set:catalog"\n')
@@ -295,7 +295,7 @@ def test_the_command_line_evaluates_a_set(refunded: Path, monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "agents_of_a_set", raising=False)
 
     def ran(*words: str) -> tuple[int, str, str]:
-        found = CliRunner().invoke(starter.app, ["eval", ".", *words])
+        found = CliRunner().invoke(starter.app, ["eval", ".", "--catalog", "agents_of_a_set:catalog", *words])
         return found.exit_code, found.stdout, found.stderr
 
     code, shown, noted = ran("--llm", "recorded")

@@ -87,9 +87,9 @@ async def test_a_forgotten_thread_has_digests_and_nothing_else(rig: StartRig, st
                 )
                 assert left.rowcount == 0
             effects = await connection.execute(
-                "SELECT outcome, call, call_digest FROM holdfast.effects WHERE thread = %s", [thread]
+                "SELECT outcome, call, call_digest, mac FROM holdfast.effects WHERE thread = %s", [thread]
             )
-            assert {*await effects.fetchall()} == {("{}", None, None)}
+            assert {*await effects.fetchall()} == {("{}", None, None, None)}
         found = await verify(threads, thread, evidence=evidence)
         assert (found.ok, found.events, found.unchecked[0].what) == (True, len(copy), "content")
         assert "ann removed it" in found.unchecked[0].why

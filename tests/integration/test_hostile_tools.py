@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from temporalio import activity
 
-from holdfast import Agent, Catalog, Effect, Found, Policy, allow, tool
+from holdfast import Agent, Cannot, Catalog, Effect, Found, Policy, allow, tool
 from holdfast.log.events import ReconcileRequested, ToolCallFinished
 from holdfast.testing import call, say, steps
 from holdfast.tools.decorator import Labelled, Tool
@@ -173,3 +174,52 @@ async def test_a_function_behind_a_plain_decorator_is_awaited(rig: StartRig) -> 
         return "seen"
 
     assert await outcomes(rig, tool(effect="read", name="look")(lambda: look())) == [("ok", "seen")]
+
+
+async def test_a_tool_may_send_heartbeats(rig: StartRig) -> None:
+    """An activity of another program that became a tool has its result, in a thread and on the loop."""
+
+    def act() -> str:
+        activity.heartbeat("half of it")
+        return "done"
+
+    async def act_async() -> str:
+        return act()
+
+    tools = [tool(effect="read", name=each.__name__)(each) for each in (act, act_async)]
+    assert await outcomes(rig, *tools) == [("ok", "done")] * 2
+
+
+async def test_half_a_character_is_replaced(rig: StartRig) -> None:
+    """Text that has no UTF-8 stops no call, wherever a tool gives it."""
+
+    def cannot() -> Cannot:
+        return Cannot("no file \udce9")
+
+    def fails() -> str:
+        raise ValueError("no file \udce9")
+
+    def lists() -> list[str]:
+        return ["\udce9"]
+
+    tools = [tool(effect="read", name=each.__name__)(each) for each in (cannot, fails, lists)]
+    assert await outcomes(rig, *tools) == [
+        ("cannot", "no file ?"),
+        ("failed", "ValueError: no file ?"),
+        ("ok", '["?"]'),
+    ]
+
+
+async def test_a_read_that_cancels_its_own_task_has_failed(rig: StartRig) -> None:
+    """It is not retried: the cancellation does not come from the worker."""
+    calls: list[int] = []
+
+    async def act() -> None:
+        calls.append(1)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(60)
+
+    ((status, content),) = await outcomes(rig, tool(effect="read")(act))
+    assert (status, content[:14], len(calls)) == ("failed", "CancelledError", 1)

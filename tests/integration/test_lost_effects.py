@@ -28,8 +28,10 @@ from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.run.contracts import EFFECT_SETTLING, ToolOutcome, ToolRequest
 from holdfast.run.ledger import CallAttempt
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
+from holdfast.runtime.stores.imported_effects import ImportedEffect, put_effects
 from holdfast.runtime.stores.ledger import CONFIRMED_SECONDS, Ledger
 from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.seals.outcomes import NO_SEALS
 from holdfast.tools.effects import PastEffect
 from holdfast.tools.secrets import NO_SECRETS
 from tests.rig import die
@@ -272,6 +274,7 @@ async def test_people_are_asked_at_once_and_told_until_when(made: Call, world: W
     assert outcome.status == "unknown"
     assert outcome.settles_in == pytest.approx(SETTLES, abs=60)
     assert "may still arrive until" in str(outcome.content)
+    assert str(outcome.content).endswith("An earlier `absent` is held: the call runs then, and nobody looks again")
     await made.settle()
     assert (await made.attempt(acting(world, die, "unsafe"))).settles_in is None
 
@@ -348,6 +351,19 @@ async def test_a_closed_or_moved_run_settles_too(made: Call, world: World) -> No
     await made.waits(sending(world), more=["settle"])
     world.arrived.append(made.key)
     assert (await made.attempt(sending(world), more=["settle"])).content == "found it"
+
+
+async def test_an_effect_that_comes_from_another_place_settles_anew(
+    made: Call, world: World, pool: AsyncConnectionPool
+) -> None:
+    """The thread was here before, and its last attempt may have been made there, since this server last looked."""
+    await lost(made, sending(world))
+    await made.waits(sending(world))
+    await made.settle()
+    await put_effects(pool, "t", [ImportedEffect(made.effect(), None)], seals=NO_SEALS)
+    await made.waits(sending(world), epoch=1)
+    await made.settle()
+    assert (await made.attempt(acting(world, lambda: "acted"), epoch=1)).content == "acted"
 
 
 async def test_a_claim_covers_the_epochs_before_it(made: Call, pool: AsyncConnectionPool, database_url: str) -> None:

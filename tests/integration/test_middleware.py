@@ -159,9 +159,9 @@ async def test_what_it_returns_is_recorded() -> None:
         assert (looked.status, "[gone]" in looked.text, "secret" in looked.text) == ("ok", True, False)
         assert finished.artifact
         assert b"[gone]" in sent
-        run.llm.script = steps([call("read_artifact", address=finished.artifact), say("Read.")])
-        await run.task("Read it.")
-        (read,) = await run.calls()
+        run.llm.script = steps([*script, call("read_artifact", address=finished.artifact), say("Read.")])
+        await run.say("Read it.")
+        *_, read = await run.calls()
         assert ("[gone]" in read.text, "secret" in read.text) == (True, False)
 
 
@@ -387,6 +387,30 @@ async def fails_after(call: ToolCall, proceed: ProceedTool) -> ToolResult:
     raise ValueError(f"after {(await proceed()).status}")
 
 
+WITHHELD = "the call was made and ended as ok; its result is withheld: "
+
+
+async def refuses_after(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Look at the result, and refuse it."""
+    await proceed()
+    raise CallRefused("a card number")
+
+
+async def quotes_after(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Fail with a message that quotes the result."""
+    raise ValueError(f"cannot parse {(await proceed()).content}")
+
+
+async def cancels_itself_after(call: ToolCall, proceed: ProceedTool) -> ToolResult:
+    """Cancel the own task, as a leaked cancel scope does."""
+    result = await proceed()
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(1)
+    return result
+
+
 async def fails_before(call: ToolCall, proceed: ProceedTool) -> ToolResult:
     """End the process."""
     raise SystemExit("before")
@@ -453,11 +477,14 @@ async def returns_nothing(call: ToolCall, proceed: ProceedTool) -> ToolResult:
     [
         (claims_success, "failed", "done", 0),
         (fails_before, "failed", "middleware raised SystemExit: before", 0),
-        (calls_twice, "ok", "acted", 1),
-        (fails_after, "ok", "acted", 1),
-        (hangs_after, "ok", "acted", 1),
-        (returns_nothing, "ok", "acted", 1),
-        (returns_rubbish, "ok", "acted", 1),
+        (calls_twice, "ok", f"{WITHHELD}middleware raised RuntimeError", 1),
+        (fails_after, "ok", f"{WITHHELD}middleware raised ValueError", 1),
+        (hangs_after, "ok", f"{WITHHELD}middleware took longer than 0.05 s", 1),
+        (refuses_after, "ok", f"{WITHHELD}a card number", 1),
+        (quotes_after, "ok", f"{WITHHELD}middleware raised ValueError", 1),
+        (cancels_itself_after, "ok", f"{WITHHELD}middleware raised CancelledError", 1),
+        (returns_nothing, "ok", f"{WITHHELD}middleware raised TypeError", 1),
+        (returns_rubbish, "ok", f"{WITHHELD}middleware raised ValueError", 1),
         (returns_surrogates, "ok", "half ", 1),
         (leaves_it_to_a_task, "ok", "later: ", 1),
         (calls_late, "failed", "soon", 0),
@@ -488,6 +515,7 @@ async def test_middleware_that_cheats(
     outcome = await attempt(act, Wrap(layer))
     assert outcome.status == status
     assert str(outcome.content).startswith(content)
+    assert content == "acted" or "acted" not in str(outcome.content)
     for late in LATE:
         with pytest.raises(RuntimeError, match="after it had returned"):
             await late

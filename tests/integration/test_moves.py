@@ -14,6 +14,7 @@ from holdfast import Agent, Budget, Catalog, Policy, ToolContext, allow, ask, to
 from holdfast.authority.policy import Approver
 from holdfast.errors import ExportFailed, ImportRefused, PositionInvalid, Refused
 from holdfast.portable.members import LOG, child_member
+from holdfast.run.contracts import ToolOutcome
 from holdfast.runtime.client.forks import fork
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.messages import say as say_to
@@ -21,6 +22,7 @@ from holdfast.runtime.client.trees import read_tree
 from holdfast.runtime.composition.stores import Stores
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.keeping.forget import forget_thread
+from holdfast.runtime.portable.destination import place_of
 from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.reader import opened
 from holdfast.runtime.reading.runs import MOVED, status_of
@@ -90,6 +92,53 @@ async def test_an_open_request_is_decided_where_the_thread_was_moved_to(stack: S
         assert types[:4] == ["move_requested", "run_finished", "run_imported", "agent_loaded"]
         assert (await b.verified("rel-1")).ok
         assert (await a.verified("rel-1")).ok
+
+
+async def test_a_file_that_names_its_destination_is_imported_there_alone(stack: Stack, tmp_path: Path) -> None:
+    """Not where it came from, nor from an export that was made later; another destination does not take its place."""
+    PAID.clear()
+    async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
+        run = await a.rig.start(thread="rel-to", workspace=None)
+        await a.status(run.id, "waiting_approval")
+        here, there = await place_of(a.rig.client), await place_of(b.rig.client)
+        assert here != there
+        path = await a.move("rel-to", to=there)
+        assert await a.move("rel-to", path, to=there) == path, "it can be repeated"
+        for other in (None, path):
+            with pytest.raises(ExportFailed, match=f"was moved to the place {there} before"):
+                await a.move("rel-to", other, to=here)
+        again = a.path()
+        await export_thread(a.threads, "rel-to", again, evidence=a.evidence, private=CAROL)
+        for file in (path, again):
+            with pytest.raises(ImportRefused, match=f"moved to the place {there}, and this is {here}"):
+                await a.bring(file)
+        assert (await b.bring(path)).new
+        await b.run("rel-to").signal("approve", {"request": "1", "by": "dana"})
+        await b.run("rel-to").result()
+        assert (await b.verified("rel-to")).ok
+        assert PAID == {"7": 1}
+
+
+async def test_a_planted_outcome_does_not_move_along(stack: Stack, tmp_path: Path) -> None:
+    """What the database's owner has written for an effect under way is in no file: there, too, a person is asked."""
+    PAID.clear()
+    LOST.add("rel-plant")
+    async with site(stack, catalog(), script, tmp_path / "a") as a, site(stack, catalog(), script, tmp_path / "b") as b:
+        run = await a.rig.start(thread="rel-plant", workspace=None)
+        await a.status(run.id, "waiting_approval")
+        await run.signal("approve", {"request": "1", "by": "dana"})
+
+        async def asked() -> list[str]:
+            return [each["kind"] for each in await run.query("pending_approvals")]
+
+        await eventually(asked, lambda kinds: kinds == ["reconcile"])
+        async with a.pool.connection() as connection:
+            plant = "UPDATE holdfast.effects SET outcome = %s, finished_at = now() WHERE thread = %s AND tool = 'pay'"
+            await connection.execute(plant, [ToolOutcome(status="ok", content="honestly").model_dump_json(), run.id])
+        await b.bring(await a.move("rel-plant"))
+        state = await b.status("rel-plant", "waiting_approval")
+        assert [each["kind"] for each in state["pending"]] == ["reconcile"]
+        assert [row.outcome for row in await b.rows("rel-plant") if row.tool == "pay"] == [None]
 
 
 async def test_a_thread_is_moved_back_to_where_it_came_from(stack: Stack, tmp_path: Path) -> None:

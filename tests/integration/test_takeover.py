@@ -9,12 +9,14 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowHandle
@@ -24,7 +26,7 @@ from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.takeover.liveness import is_gone, this_process
-from holdfast.runtime.takeover.registry import WorkerRegistry
+from holdfast.runtime.takeover.registry import Offer, WorkerRegistry
 from holdfast.runtime.takeover.takeover import WORKER_DIED, sweep, taking_over
 from holdfast.runtime.takeover.worker_identity import WorkerIdentity, parse_identity
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
@@ -168,6 +170,28 @@ async def test_without_a_registry_a_worker_still_works(client: Client, tmp_path:
     (tmp_path / "workers").write_text("in the way")
     async with taking_over(client, home=tmp_path, task_queue="q") as name:
         assert name == str(me())
+
+
+async def test_a_worker_with_other_agents_on_the_queue_is_named(client: Client, tmp_path: Path) -> None:
+    """It may have been there, or start later: the log says what it offers, and where it was started; once for each."""
+
+    def offer(catalog: str) -> Offer:
+        return Offer(catalog=catalog, agents=("clerk",), llm="scripted", folder="/srv/b", digest=catalog)
+
+    queue = f"test-{uuid4().hex[:8]}"
+    registry = WorkerRegistry(tmp_path, client.service_client.config.target_host, client.namespace, queue)
+    early, same, late = (replace(me(), place=digit * 16) for digit in "abc")  # of other places: not provably gone
+    registry.add(early, offer("theirs:catalog"))
+    with capture_logs() as logged:
+        async with taking_over(client, home=tmp_path, task_queue=queue, offer=offer("ours:catalog")):
+            registry.add(same, offer("ours:catalog"))
+            registry.add(late, offer("late:catalog"))
+            await eventually(lambda: asyncio.sleep(0, len(logged)), lambda count: count == 2)
+    assert {each["event"] for each in logged} == {"other_agents_on_queue"}
+    assert {each["worker"] for each in logged} == {
+        f"{early} offers clerk from theirs:catalog, and was started in /srv/b",
+        f"{late} offers clerk from late:catalog, and was started in /srv/b",
+    }
 
 
 async def test_queues_of_any_name_are_swept(client: Client) -> None:

@@ -412,6 +412,25 @@ async def test_an_altered_record_is_found(rig: StartRig, pool: AsyncConnectionPo
         assert await threads.state(thread) == failed
 
 
+@pytest.mark.parametrize("body", [b"", b"\xde\xad\xbe\xef", None], ids=["empty", "other bytes", "cut"])
+async def test_a_thread_with_a_damaged_record_fails_instead_of_trying_forever(
+    rig: StartRig, pool: AsyncConnectionPool, body: bytes | None
+) -> None:
+    """A block that cannot be read ends the run that continues the thread, and the result says what to do."""
+    async with rig(catalog(), script) as r:
+        threads, _ = both(r, pool)
+        await run_to_end(threads, thread := fresh())
+        where = "thread = (SELECT id FROM holdfast.threads WHERE thread = %s)"
+        async with pool.connection() as connection:
+            damaged = "substring(body for 40)" if body is None else "%s"
+            given = [thread] if body is None else [body, thread]
+            await connection.execute(f"UPDATE holdfast.events SET body = {damaged} WHERE {where}", given)
+        await threads.start("more", thread=thread)
+        failed = await threads.wait_until_loaded(thread, within=PATIENCE)
+        assert failed is not None
+        assert (failed["status"], "restore the record from a backup" in failed["result"]) == ("failed", True)
+
+
 async def test_parts_that_do_not_join_are_an_error(rig: StartRig, pool: AsyncConnectionPool) -> None:
     """If the record and Temporal hold different events, reading raises an error instead of mixing them."""
     async with rig(catalog(), script) as r:

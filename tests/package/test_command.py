@@ -40,7 +40,7 @@ def test_help_and_version_load_nothing_heavy(developed: Installation, tmp_path: 
 def test_every_verb_is_there_and_names_the_command(developed: Installation, tmp_path: Path) -> None:
     """`holdfast --help` has the verbs of `starter.py` and both programs; examples are for this command."""
     shown = developed.holdfast("--help", folder=tmp_path)
-    verbs = re.findall(r"^  ([a-z-]+)  ", shown.stdout.partition("Commands:")[2], re.MULTILINE)
+    verbs = re.findall(r"^  ([a-z-]+)  ", shown.stdout.partition("Run agents:")[2], re.MULTILINE)
     assert {"start", "approve", "watch", "doctor", "worker", "gateway", "policy"} < set(verbs)
     assert "  holdfast start" in shown.stdout
     for verb in ("worker", "gateway", "start", "policy"):
@@ -72,5 +72,5 @@ def test_errors_name_the_command(developed: Installation, tmp_path: Path, nowher
 def test_a_missing_extra_is_named(bare: Installation, tmp_path: Path, verb: str, extra: str) -> None:
     """Without the packages that it needs, a command says in one line which extra to install, and ends with 2."""
     ran = bare.holdfast(verb, folder=tmp_path)
-    said = f"holdfast: packages that this command needs are missing: pip install 'holdfast[{extra}]'\n"
+    said = f"holdfast: packages that this command needs are missing: pip install 'holdfast-agents[{extra}]'\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", said)

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -50,6 +51,16 @@ def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:
     assert {f"holdfast/{part}" for part in parts} < names
     assert {f"holdfast/runtime/stores/migrations/{file.name}" for file in ROOT.rglob("migrations/*.sql")} < names
     assert wheel.stat().st_size < 1_450_000
+
+
+def test_links_of_the_index_page_are_absolute(wheel: Path) -> None:
+    """The description that a package index shows has no relative link and no relative picture."""
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        description = archive.read(metadata).decode().partition("\n\n")[2]
+    targets = re.findall(r"\]\(([^)\s]+)", description)
+    assert len(targets) > 10
+    assert [target for target in targets if not target.startswith("https://")] == []
 
 
 def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from holdfast.activities.notify_formats import ARGUMENT_CHARS, Links, encode_notice
 from holdfast.authority.approvals import ApprovalRequest, RequestKind
@@ -19,7 +20,10 @@ from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply, Notice
 from holdfast.run.details import COLUMNS, SHOWN_CHARS, current_details, signal_json
+from holdfast.run.task_summary import memo, summary
 from holdfast.runtime.cli.live_view import View
+from holdfast.runtime.cli.output import Output, harmless
+from holdfast.runtime.cli.thread_screens import list_screen
 from holdfast.runtime.config.webhooks import Receiver
 from tests.unit.runs import loaded_thread
 
@@ -79,11 +83,58 @@ def test_the_web_ui_shows_no_markup_of_others() -> None:
     run = loaded_thread()
     state = replace(run.state, task=attack, result=attack, outcome="completed")
 
-    page = current_details(state)
+    page = re.sub(r"`[^`\n]+`", "", current_details(state))  # what is code forms nothing
 
     assert not invisible(page)
     for markup in ("\n# ", "> # ", "![", "<img", "\n```", "> - ", "> 1. ", "[a"):
         assert not re.search(rf"(?<!\\){re.escape(markup)}", page)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://evil.example/approve", "HTTP://evil.example", "www.evil.example", "pay@evil.example", "a:ftp://x"],
+)
+def test_addresses_of_others_are_no_links(address: str) -> None:
+    """A renderer that makes links of bare addresses finds none in what a task, a result or a reason says."""
+    run = loaded_thread()
+    state = replace(run.state, task=f"see {address}, `{address}` [x]({address})")
+
+    page = current_details(state)
+
+    assert page.count(address) == 3
+    assert address not in re.sub(r"`[^`\n]+`", "", page)
+
+
+def test_the_summary_of_a_run_is_no_markup() -> None:
+    """The Web UI reads summaries as Markdown: a task makes no link there; the memo, for lists, has it as it is."""
+    task = "See https://evil.example/x and [x](https://evil.example)\nmore"
+    assert summary(task) == "See `https://evil.example/x` and `[x](https://evil.example)`"
+    assert memo(task) == {"task": "See https://evil.example/x and [x](https://evil.example)"}
+
+
+def test_no_field_of_a_list_acts_on_the_terminal() -> None:
+    """Whoever reaches Temporal writes ids and search attributes; none clears the screen, reorders or adds a line."""
+    attack = "a\x1b[2J\u202eb\nc\x9b1m"
+    row = {
+        "thread": attack,
+        "status": attack,
+        "agent": attack,
+        "task": attack,
+        "step": 1,
+        "pending": 0,
+        "wakes_at": None,
+    }
+    screen = list_screen([{**row, "started_at": datetime.now(UTC).isoformat(), "usage": None, "llm": None}])
+
+    assert not invisible(screen.plain)
+    assert screen.plain.count("\n") == 1
+
+
+def test_what_a_screen_forgets_to_escape_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """The output itself writes out every character that could act on the terminal, and keeps the styles."""
+    Output(as_json=False).result({}, Text.assemble("a\x1b[2Jb", ("c\u202ed", "bold"), "e"))
+    assert capsys.readouterr().out == "a\\x1b[2Jbc\\u202ede\n"
+    assert [span.style for span in harmless(Text.assemble("a\x1b", ("c\u202ed", "bold"))).spans] == ["bold", "bold"]
 
 
 def test_the_json_to_send_counts_only_for_what_was_shown() -> None:

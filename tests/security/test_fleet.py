@@ -143,6 +143,21 @@ async def test_an_unsealed_start_with_a_task_runs_under_the_agents_own_policy(ri
         assert (await run.result())["result"] == "done"
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_no_run_begins_under_the_id_of_an_archived_branch(rig: StartRig, stack: Stack, sealed: bool) -> None:
+    """The record refuses such an id, so a run under it is refused before it can have an effect."""
+    stranger = await reach(stack)
+    async with rig(DESK, PAYING) as r:
+        thread = f"t-{uuid4().hex[:8]}~reset-1"
+        if sealed:
+            run = await r.start(thread=thread)
+        else:
+            run = await stranger.start_workflow(WORKFLOW, {"task": "go"}, id=thread, task_queue=r.task_queue)
+        refusal = await failure_of(run)
+        assert (refusal.type, "reserved" in refusal.message) == (START_REFUSED, True)
+        assert paid(r) == 0
+
+
 async def test_one_setting_refuses_unsealed_starts(rig: StartRig, stack: Stack) -> None:
     """With HOLDFAST_PLAIN_STARTS=false, a run needs a sealed start."""
     stranger = await reach(stack)

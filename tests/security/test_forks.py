@@ -22,7 +22,8 @@ from holdfast.run.features import FORKS
 from holdfast.run.forking import MOST_GIVEN
 from holdfast.run.snapshot import snapshot_of
 from holdfast.runtime.memory.git import GitFailed
-from holdfast.runtime.memory.worktree import folder_name, make_forked_folder
+from holdfast.runtime.memory.worktree import make_forked_folder
+from holdfast.runtime.workspace.folders import digested_name
 from holdfast.seals.starts import refusal
 from tests.unit.plays import SUBAGENT_TOOLS
 from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
@@ -299,7 +300,7 @@ def test_a_plain_start_gives_a_fork_nothing() -> None:
 
 def test_folders_of_forks_are_named_apart() -> None:
     """No two ids have one folder, and none leads out of the folder of workspaces or is a bad name for git."""
-    names = [folder_name(thread) for thread in HOSTILE]
+    names = [digested_name(thread) for thread in HOSTILE]
     assert len(set(names)) == len(HOSTILE)
     for name in names:
         assert name.isascii()
@@ -331,17 +332,17 @@ def test_a_hostile_repository_runs_nothing_and_leads_nowhere(tmp_path: Path) -> 
     hook.write_text(f"#!/bin/sh\ntouch {ran}\n")
     hook.chmod(0o755)
     now = datetime.now(UTC)
-    made = make_forked_folder(folder, tmp_path / folder_name("one"), at=now)
+    made = make_forked_folder(folder, tmp_path / digested_name("one"), at=now)
     assert (made / "a.txt").read_text() == "a"
     assert not ran.exists()
-    assert make_forked_folder(folder, tmp_path / folder_name("one"), at=now) == made  # an attempt that is repeated
+    assert make_forked_folder(folder, tmp_path / digested_name("one"), at=now) == made  # an attempt that is repeated
 
     (folder / "inner").unlink()
     (folder / "inner").mkdir()
     with pytest.raises(GitFailed, match="link to another place"):
-        make_forked_folder(folder / "inner", tmp_path / folder_name("two"), at=now)
+        make_forked_folder(folder / "inner", tmp_path / digested_name("two"), at=now)
     assert list(outside.iterdir()) == []
-    empty = make_forked_folder(folder, tmp_path / folder_name("three"), at=datetime(2019, 1, 1, tzinfo=UTC))
+    empty = make_forked_folder(folder, tmp_path / digested_name("three"), at=datetime(2019, 1, 1, tzinfo=UTC))
     assert list(empty.iterdir()) == []
 
 

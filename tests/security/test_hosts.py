@@ -13,6 +13,7 @@ import psutil
 import pytest
 from temporalio.client import Client
 
+from holdfast.runtime.config.running_stacks import option
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.temporal_server import HTTP_HOSTS
@@ -133,7 +134,7 @@ async def test_the_web_ui_changes_nothing_for_another_sites_page(stack: Stack, c
 def test_the_web_uis_own_port_is_hidden_from_pages(stack: Stack) -> None:
     """Temporal's own Web UI listens at a random one of 16 million addresses, which a page cannot guess."""
     argv = processes.command_line(psutil.Process(stack.temporal_pid))
-    ip, port = processes.option(argv, "--ui-ip"), int(processes.option(argv, "--ui-port") or 0)
+    ip, port = option(argv, "--ui-ip"), int(option(argv, "--ui-port") or 0)
 
     assert ip is not None
     assert ip.startswith("127.")

@@ -17,26 +17,30 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
 from holdfast import Policy, allow, ask
-from holdfast.authority.policy import Approver
+from holdfast.authority.policy import Approver, Gateway, Signer
 from holdfast.authority.signatures import public_key
 from holdfast.errors import HoldfastError, ImportRefused, Refused, ThreadExists, ThreadForgotten, ThreadIdInvalid
 from holdfast.lineage import Lineage
 from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import AgentEvent, AgentLoaded, RunImported, ToolCallFinished, ToolCallStarted
+from holdfast.log.events import AgentEvent, AgentLoaded, RunImported, RunReset, ToolCallFinished, ToolCallStarted
 from holdfast.portable.manifest import Imported
 from holdfast.portable.members import ARTIFACTS, LEDGER, LOG, child_member
 from holdfast.run import features
 from holdfast.run.contracts import WORKFLOW, RunInput, ToolOutcome
 from holdfast.run.machine import AgentRun
+from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.portable import content
+from holdfast.runtime.portable.destination import place_of
 from holdfast.runtime.portable.importing import Place, import_thread
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.forget import forget
 from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.seals.outcomes import OutcomeMACs, Recorded
 from holdfast.stores import EffectRow
+from holdfast.tools.effects import PastEffect, effect_key
 from tests.keeping import new_pool
 from tests.portable_files import ALICE, MALLORY, SIGNER, export, export_tree, log_of, parts_of, rebuilt
 from tests.unit.families import Tree, family
@@ -121,17 +125,21 @@ def file_of(
 
 
 async def test_a_file_needs_the_signature_of_somebody_who_is_named_here(here: Here) -> None:
-    """Unsigned, signed by another key, or with nobody named: the error names the key, and nothing changes."""
+    """Unsigned, by another key, with nobody named, or by one who may only decide: the error names the key."""
     thread = running().moved()
+    deciding = Policy(
+        approvers=(Approver(name="alice", keys=(SIGNER,)),), gateways=(Gateway(name="hooks", keys=(SIGNER,)),)
+    )
+    known = Policy(signers=(Signer(name="ops", keys=(SIGNER,)),), approvers=(Approver(name="alice"),))
     for private, options in (
         (None, {}),
         (MALLORY, {}),
         (ALICE, {"signer": None}),
-        (MALLORY, {"signer": None, "trusted": Policy(approvers=(Approver(name="alice", keys=(SIGNER,)),))}),
+        (ALICE, {"signer": None, "trusted": deciding}),
+        (MALLORY, {"signer": None, "trusted": known}),
     ):
         words = "is not signed" if private is None else public_key(private)
         await here.refuses(file_of(thread, private=private), ImportRefused, words, **options)
-    known = Policy(approvers=(Approver(name="alice", keys=(SIGNER,)),))
     assert (await here.bring(file_of(thread), signer=None, trusted=known)).signer == SIGNER
 
 
@@ -224,6 +232,72 @@ async def test_ledger_rows_cannot_suppress_an_effect(here: Here) -> None:
     await here.bring(file_of(under_way, private=None, rows=claimed), signer=None, unproven=True)
     (row,) = await effects_of(here.pool, under_way.name)
     assert (row.key, row.outcome) == (claimed[0].key, None), "its tool's check, or a person, says what happened"
+
+
+@pytest.mark.parametrize("private", [ALICE, None])
+async def test_a_reset_names_no_effect_of_another_thread(private: str | None, here: Here) -> None:
+    """An effect of this place, or one that is to come: its key does not follow from the file's own ids.
+
+    Else its row in the file's ledger would count as the outcome of another thread's approved payment.
+    """
+    victim = PastEffect(number=1, first_run_id="another-run", tool="pay", call_digest="d", key="")
+    ids: dict[str, Any] = {"first_run_id": victim.first_run_id, "number": 1, "call_digest": "d"}
+    key = effect_key(thread="another", **ids)
+    options: dict[str, Any] = {} if private else {"signer": None, "unproven": True}
+    for past in (victim.model_copy(update={"key": key}), victim.model_copy(update={"key": "k" * 40})):
+        thread = running()
+        thread.reset()
+        thread.load_effects(past)
+        position = next(event.position for event in thread.log if isinstance(event, RunReset))
+        rows = [
+            *rows_of(thread.log),
+            EffectRow(past.key, 0, "pay", ToolOutcome(status="ok", content="paid").model_dump_json()),
+        ]
+        file = file_of(thread.moved(), private=private, rows=sorted(rows, key=lambda row: row.key))
+        words = rf"event {position}, in {LOG}: run_reset: effect {past.key} of pay is not of this thread"
+        await here.refuses(file, ImportRefused, words, **options)
+
+    thread = running()
+    own = victim.model_copy(update={"key": effect_key(thread=thread.name, **ids)})
+    thread.reset()
+    thread.load_effects(own)
+    rows = [*rows_of(thread.log), EffectRow(own.key, 0, "pay", None)]
+    assert (await here.bring(file_of(thread.moved(), rows=sorted(rows, key=lambda row: row.key)))).new
+
+
+async def test_an_imported_outcome_counts_for_workers_here(here: Here) -> None:
+    """It gets a MAC of this fleet under the thread's own key; what only an unvouched ledger has gets none."""
+    thread = running().moved()
+    await here.bring(file_of(thread))
+    (row,) = await effects_of(here.pool, thread.name)
+    assert row.outcome is not None
+    recorded = Recorded(thread.name, row.key, row.epoch, row.tool, row.call_digest, row.outcome)
+    assert OutcomeMACs(seals_of(here.client)).verify(row.mac, recorded) == "valid"
+
+
+async def test_a_moved_thread_is_imported_where_it_was_moved_to(here: Here) -> None:
+    """In any other place, it is refused: it may run already where it was moved to. A person can override that."""
+    place = await place_of(here.client)
+    elsewhere = "01a21834-2a7f-76ef-a905-8f743de5f74d"
+    assert (await here.bring(file_of(running().moved(to=place)))).new
+    thread = running().moved(to=elsewhere)
+    with pytest.raises(ImportRefused, match=f"moved to the place {elsewhere}, and this is {place}"):
+        await here.bring(file_of(thread))
+    with pytest.raises(ImportRefused, match="moved to the place"):
+        await here.bring(file_of(thread, private=None), signer=None, unproven=True)
+    assert await PostgresThreads(here.pool).length(thread.name) == 0
+    assert (await here.bring(file_of(thread), fork=True, id=f"{thread.name}-fork")).new
+    assert (await here.bring(file_of(thread), override_destination=True)).new
+
+
+def test_a_destination_is_the_id_of_a_place() -> None:
+    """Any other text is refused, and the run goes on; a file in which it was altered does not verify."""
+    for text in ("production", "x" * 5_000_000, 7, ["01a21834-2a7f-76ef-a905-8f743de5f74d"]):
+        thread = running("to")
+        answer = thread.update("move", {"by": "carol", "to": text})
+        assert answer["outcome"] == "not_movable"
+        assert "`to` is not the id of a place" in answer["explanation"]
+        assert not thread.closed
 
 
 async def test_an_outcome_that_the_ledger_here_knows_otherwise_is_refused(here: Here) -> None:

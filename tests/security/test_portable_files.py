@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast import Agent, Catalog, Policy, Terms, ToolContext, allow, ask, tool
+from holdfast import Agent, Catalog, Policy, Signer, Terms, ToolContext, allow, ask, tool
 from holdfast.authority.signatures import public_key
 from holdfast.errors import ArtifactNotFound, ExportFailed, FileUnreadable, ThreadNotFound
 from holdfast.log.event_log import EventLog
@@ -190,6 +190,11 @@ async def test_a_real_run_is_exported_and_every_forgery_is_named(
         assert (found.ok, found.where) == (False, STATEMENT)
     by_approver = await judged(forged, rebuilt(parts, KEYS["alice"]), trusted=SIGNED)
     assert (by_approver.ok, by_approver.signers) == (True, (public_key(KEYS["alice"]),))
+    assert "signer" in {each.what for each in by_approver.unchecked}, "who decides vouches for no file"
+    named = SIGNED.model_copy(update={"signers": (Signer(name="ops", keys=(SIGNER,)),)})
+    assert (await judged(forged, rebuilt(parts, KEYS["alice"]), trusted=named)).where == STATEMENT
+    vouched = await judged(forged, rebuilt(parts, ALICE), trusted=named)
+    assert (vouched.ok, {each.what for each in vouched.unchecked} & {"signer", "policy"}) == (True, set())
     unsigned = await judged(forged, rebuilt(parts, None))
     assert (unsigned.ok, "signature" in {each.what for each in unsigned.unchecked}) == (True, True)
 

@@ -2,11 +2,16 @@
 
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.errors import SettingsError
 from holdfast.runtime.config.project import ENV, TOML, Project, read_project
@@ -45,12 +50,56 @@ def test_client_commands_run_no_code_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(TRAP)
     environ = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
     environ["TEMPORAL_ADDRESS"] = "127.0.0.1:1"
-    for words in (["list"], ["doctor"], ["start", "x"]):
+    (tmp_path / "runs").mkdir()
+    for words in (["list"], ["doctor"], ["start", "x"], ["eval", "runs", "--llm", "recorded"], ["replay", "--all"]):
         command = [sys.executable, str(ROOT / "starter.py"), *words]
         ran = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
         assert ran.returncode in (0, 1, 2, 4), ran
     assert not (tmp_path / "ran").exists()
     assert read(tmp_path, runs_code=False).code["HOLDFAST_CATALOG"] == "trap:catalog"
+
+
+def test_eval_runs_a_catalog_that_somebody_names(tmp_path: Path) -> None:
+    """One that only the folder's files name is not imported: the error has the option to copy."""
+    write(tmp_path, toml='catalog = "trap:catalog"\n')
+    (tmp_path / "trap.py").write_text(TRAP)
+    (tmp_path / "run.toml").write_text("[[run]]\nfile = 'x.holdfast'\n")
+    (tmp_path / "x.holdfast").touch()
+    environ = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
+
+    def evaluate(*words: str) -> str:
+        command = [sys.executable, str(ROOT / "starter.py"), "eval", "run.toml", "--llm", "recorded", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False).stderr
+
+    assert "--catalog trap:catalog" in evaluate()
+    assert not (tmp_path / "ran").exists()
+    assert "has no attribute 'catalog'" in evaluate("--catalog", "trap:catalog")
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("flags", [["-m", "holdfast"], ["-mholdfast"], ["-Wdefault", "-Bm", "holdfast"]])
+def test_python_m_takes_no_module_from_the_current_folder(tmp_path: Path, flags: list[str]) -> None:
+    """`python -m` puts that folder first: files there, of the names of modules that we import, do not run."""
+    for name in ("typing", "typer", "psutil", "rich", "temporalio", "pydantic", "openai", "ssl", "dotenv"):
+        (tmp_path / f"{name}.py").write_text(TRAP)
+    environ = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
+    environ |= {"PYTHONPATH": str(ROOT), "TEMPORAL_ADDRESS": "127.0.0.1:1"}
+    ran = subprocess.run(
+        [sys.executable, *flags, "list"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, (tmp_path / "ran").exists()) == (4, False), ran.stderr
+
+
+def test_a_program_that_imports_holdfast_keeps_its_folder(tmp_path: Path) -> None:
+    """`python -m mine` finds what is beside it: only our own programs leave the folder out."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/__init__.py").write_text("import holdfast\n")
+    (tmp_path / "mine/__main__.py").write_text("import beside\nprint(beside.VALUE)\n")
+    (tmp_path / "beside.py").write_text("VALUE = 'found'\n")
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "mine", "-m", "holdfast"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert ran.stdout == "found\n", ran.stderr
 
 
 def test_a_folder_adds_no_code_to_another_catalog(tmp_path: Path) -> None:
@@ -93,7 +142,13 @@ def test_holdfast_toml_says_nothing_about_trust(tmp_path: Path, key: str) -> Non
         ("TEMPORAL_ADDRESS=evil:7233", "TEMPORAL_API_KEY"),
         ("TEMPORAL_ADDRESS=evil:7233", "TEMPORAL_GRPC_META_AUTHORIZATION"),
         ("TEMPORAL_ADDRESS=evil:7233", "TEMPORAL_PROFILE"),
+        ("TEMPORAL_ADDRESS=evil:7233", "TEMPORAL_TLS_CLIENT_KEY_PATH"),
+        ("TEMPORAL_ADDRESS=evil:7233", "TEMPORAL_TLS_CLIENT_KEY_DATA"),
+        ("TEMPORAL_ADDRESS=evil:7233", "HOLDFAST_FLEET_KEYS"),
+        ("OPENAI_BASE_URL=https://evil/v1", "OPENAI_ADMIN_KEY"),
         ("DATABASE_URL=postgresql://evil/db", "PGPASSWORD"),
+        ("DATABASE_URL=postgresql://evil/db", "PGSERVICE"),
+        ("HOLDFAST_WEBHOOKS=https://evil/hook", "HOLDFAST_WEBHOOK_SECRET"),
     ],
 )
 def test_no_secret_of_the_environment_goes_to_an_address_of_a_file(tmp_path: Path, address: str, secret: str) -> None:
@@ -106,6 +161,134 @@ def test_no_secret_of_the_environment_goes_to_an_address_of_a_file(tmp_path: Pat
     name = address.partition("=")[0]
     found = read_project({**given, name: "mine"}, folder=tmp_path, default_root=tmp_path, runs_code=True)
     assert found.environ[name] == "mine"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(
+            "hostaddr=10.0.0.1",
+            "passfile=/home/ann/.pgpass",
+            "service=prod",
+            "servicefile=/x",
+            "options=-csearch_path=x",
+        ),
+        *(
+            "sslkey=/x",
+            "sslcert=/x",
+            "sslrootcert=/x",
+            "sslcrl=/x",
+            "sslpassword=x",
+            "sslmode=disable",
+            "sslmode=prefer",
+        ),
+        *("krbsrvname=x", "gsslib=x", "target_session_attrs=any", "load_balance_hosts=random", "require_auth=none"),
+        *("application_name=x#&hostaddr=10.0.0.1", "host=/tmp/evil", "host=a,b", "port=1,2", "%68ostaddr=10.0.0.1"),
+        *(
+            "keepalives=1&passfile=/x",
+            "sslmode=disable",
+            "sslmode=require&sslmode=disable",
+            "nonsense=1",
+            "host=%40abstract",
+        ),
+    ],
+)
+def test_a_folders_database_combines_nothing_with_what_is_the_users(tmp_path: Path, more: str) -> None:
+    """A host, an address or a file that libpq would use with this user's passwords is refused; the URL is not shown."""
+    write(tmp_path, env=f"DATABASE_URL=postgresql://app:hunter2@db.example/app?{more}\n")
+    with pytest.raises(SettingsError, match="DATABASE_URL") as caught:
+        read(tmp_path)
+    assert "hunter2" not in str(caught.value)
+    assert read(tmp_path, DATABASE_URL="postgresql://mine/db").environ["DATABASE_URL"] == "postgresql://mine/db"
+
+
+@pytest.mark.parametrize("host", ["a,b", "%2Ftmp%2Fevil", "%40abstract", "a:1,b:2"])
+def test_a_folders_database_is_one_host(tmp_path: Path, host: str) -> None:
+    """Neither a list of hosts nor the folder of a socket, in the place of the host, too."""
+    write(tmp_path, env=f"DATABASE_URL=postgresql://app@{host}/app\n")
+    with pytest.raises(SettingsError, match="one host and no folder of a socket"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://app:own@db.example:5433/app?sslmode=verify-full&sslrootcert=system&connect_timeout=3",
+        "postgres://app@db.example/app",
+        "postgresql:///app",
+    ],
+)
+def test_a_folders_database_has_its_own_password_alone(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libpq, as it is installed here, finds neither `~/.pgpass` nor a client certificate for a URL of a folder."""
+    (tmp_path / "home/.postgresql").mkdir(parents=True)
+    (tmp_path / "home/.pgpass").write_text("*:*:*:*:hunter2\n")
+    (tmp_path / "home/.pgpass").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    write(tmp_path, env=f"DATABASE_URL={url}\n")
+    found = conninfo_to_dict(read(tmp_path).environ["DATABASE_URL"])
+    assert not Path(str(found["passfile"])).exists()
+    assert not Path(str(found["sslcert"])).exists()
+    assert found["gssencmode"] == "disable"
+    assert {name: found[name] for name in conninfo_to_dict(url)} == conninfo_to_dict(url)
+
+
+def sent_to(port: int, url: str) -> bytes:
+    """What libpq sends to a server at a port that asks for the password."""
+    got = b""
+    with socket.create_server(("127.0.0.1", port)) as server:
+
+        def serve() -> None:
+            nonlocal got
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(8)  # SSLRequest
+                connection.sendall(b"N")
+                connection.recv(1_000)
+                connection.sendall(b"R" + struct.pack("!ii", 8, 3))  # AuthenticationCleartextPassword
+                got = connection.recv(1_000)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(url.format(port=server.getsockname()[1]), connect_timeout=30)
+        thread.join(60)
+    return got
+
+
+def test_the_password_file_stays_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that a folder names asks for the password, and gets none; it would get that of a URL without care."""
+    (tmp_path / "pgpass").write_text("*:*:*:*:hunter2\n")
+    (tmp_path / "pgpass").chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
+    url = "postgresql://app@127.0.0.1:{port}/app"
+    assert b"hunter2" in sent_to(0, url)
+    write(tmp_path, env=f"DATABASE_URL={url.format(port=1)}\n")
+    own = read(tmp_path).environ["DATABASE_URL"].replace(":1/", ":{port}/")
+    assert b"hunter2" not in sent_to(0, own)
+
+
+@pytest.mark.parametrize("name", ["TEMPORAL_TLS", "TEMPORAL_TLS_SERVER_CA_CERT_PATH", "TEMPORAL_TLS_SERVER_NAME"])
+def test_a_folder_does_not_weaken_the_connection_to_the_users_server(tmp_path: Path, name: str) -> None:
+    """What says how a server is trusted counts only beside the address, in the same file."""
+    write(tmp_path, env=f"{name}=false\n")
+    with pytest.raises(SettingsError, match=f"{name}, and not the TEMPORAL_ADDRESS"):
+        read(tmp_path, TEMPORAL_ADDRESS="mine:7233")
+    with pytest.raises(SettingsError, match=f"{name}, and not the TEMPORAL_ADDRESS"):
+        read(tmp_path)
+    write(tmp_path, env=f"TEMPORAL_ADDRESS=theirs:7233\n{name}=false\n")
+    assert read(tmp_path).environ[name] == "false"
+
+
+def test_proxies_and_certificates_of_a_folder_have_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are secrets for tools at most: the process's environment, which HTTP clients read, does not change."""
+    names = ("HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "PYTHONPATH", "PGHOSTADDR", "GIT_SSH_COMMAND")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    write(tmp_path, env="".join(f"{name}=evil\n" for name in names))
+    read(tmp_path)
+    assert not [name for name in names if name in os.environ]
 
 
 def test_a_file_of_temporals_is_not_read_beside_an_address_of_env(tmp_path: Path) -> None:
@@ -155,6 +338,9 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
         ("temporal_address", "evil.example:7233", "not on this machine"),
         ("database_url", "postgresql://evil.example/db", "not on this machine"),
         ("database_url", "postgresql:///db?host=/run/x&port=1&hostaddr=10.0.0.1", "not on this machine"),
+        ("database_url", "postgresql:///db?port=1&host=/run/x#&hostaddr=10.0.0.1", "not on this machine"),
+        ("database_url", "postgresql:///db?host=/run/x&port=1&host=evil.example", "not on this machine"),
+        ("fleet_keys", "/home/somebody/.holdfast/fleet.keys", "it is the record of /home/somebody/.holdfast"),
         ("ui_url", "https://evil.example", "not on this machine"),
     ],
 )

@@ -372,10 +372,10 @@ class Thread:
         """Send a message; return the outcome."""
         return self.update("say", {"message": message, **more})["outcome"]
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = "") -> None:
         """Cancel the run."""
         self._observe()
-        self.run.cancel()
+        self.run.cancel(reason)
         self._carry_out()
 
     def reopen(self, task: str = "and on", **begin: Any) -> None:
@@ -398,9 +398,9 @@ class Thread:
             thread.archive()
         return thread
 
-    def moved(self) -> "Thread":
+    def moved(self, **more: Any) -> "Thread":
         """Move the thread away, to its end; tools in progress return."""
-        assert self.update("move", {"by": "carol"})["outcome"] == "accepted"
+        assert self.update("move", {"by": "carol", **more})["outcome"] == "accepted"
         for number in self.running_calls:
             self.finish(number)
         while not self.closed:

@@ -29,10 +29,16 @@ def bind_mounts(service: dict[str, Any]) -> list[tuple[str, str]]:
     return [(source, options) for source, _, *rest in parts for options in rest if source.startswith(".")]
 
 
-@pytest.mark.parametrize("image", [s["image"] for s in SERVICES.values()])
-def test_every_image_names_an_exact_version(image: str) -> None:
-    """An image has a version of at least two numbers; `latest` or no tag is refused."""
-    assert re.fullmatch(r"[a-z0-9./-]+:\d+\.\d+[\w.-]*", image)
+@pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
+def test_every_image_names_an_exact_version(service: dict[str, Any]) -> None:
+    """An image has a version of at least two numbers, and one that is pulled a digest: a tag can be moved."""
+    digest = "" if "build" in service else "@sha256:[0-9a-f]{64}"
+    assert re.fullmatch(rf"[a-z0-9./-]+:\d+\.\d+[\w.-]*{digest}", service["image"])
+
+
+def test_the_base_image_has_a_digest() -> None:
+    """So the same checkout builds the same image."""
+    assert re.search(r"^ARG PYTHON_IMAGE=\S+@sha256:[0-9a-f]{64}$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
 
 
 def test_versions_are_named_once() -> None:

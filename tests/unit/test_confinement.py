@@ -9,12 +9,14 @@ import gc
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import ENOSYS, EPERM
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from holdfast.runtime.workspace import shell
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.runtime.workspace.sandbox import DEFAULT, MB, Confinement, NotConfined, unavailable_reason
 from holdfast.runtime.workspace.sandboxed_shell import confined_tool
+from holdfast.runtime.workspace.seccomp import filter_program, seccomp_filter
 from holdfast.runtime.workspace.shell import LONGEST_SECONDS, run_command, run_shell
 from holdfast.tools.decorator import ToolContext
 
@@ -62,19 +65,21 @@ class Place:
 
     def run(self, command: str, confinement: Confinement = DEFAULT) -> CommandResult:
         """Run a command to its end."""
-        ran = subprocess.run(
-            confinement.argv(command, self.workspace),
-            cwd=self.workspace,
-            env=confinement.environment({"PATH": os.environ["PATH"]}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=PATIENCE,
-            check=False,
-            user=self.user,
-            group=self.user,
-            extra_groups=None if self.user is None else [],
-        )
+        with seccomp_filter() as descriptor:
+            ran = subprocess.run(
+                confinement.argv(command, self.workspace, seccomp=descriptor),
+                cwd=self.workspace,
+                env=confinement.environment({"PATH": os.environ["PATH"]}),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=PATIENCE,
+                check=False,
+                user=self.user,
+                group=self.user,
+                extra_groups=None if self.user is None else [],
+                pass_fds=[descriptor],
+            )
         return CommandResult(ran.returncode, ran.stdout.decode("utf-8", "replace"))
 
     def python(self, code: str, confinement: Confinement = DEFAULT) -> CommandResult:
@@ -100,6 +105,91 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         for path in (workspace.parent, workspace):
             os.chown(path, -1 if user is None else user, -1)
         yield Place(workspace, user)
+
+
+SET_ID = """
+import ctypes, os, stat
+libc = ctypes.CDLL(None, use_errno=True)
+made = []
+def attempt(name, act):
+    try:
+        act()
+    except OSError as error:
+        made.append(f"{name}: {error.errno}")
+    mode = os.stat("tool").st_mode if os.path.exists("tool") else 0
+    if mode & 0o6000:
+        made.append(f"{name} SET {mode:o}")
+def raw(number, *arguments):
+    if libc.syscall(number, *arguments) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+fresh = lambda: os.path.exists("tool") and os.unlink("tool")
+open("tool", "w").close()
+for bits in (0o4755, 0o2755, 0o6755):
+    attempt("chmod", lambda: os.chmod("tool", bits))
+    with open("tool") as file:
+        attempt("fchmod", lambda: os.fchmod(file.fileno(), bits))
+    attempt("fchmodat", lambda: os.chmod("tool", bits, dir_fd=os.open(".", os.O_RDONLY)))
+    attempt("fchmodat2", lambda: raw(452, -100, b"tool", bits, 0))
+    fresh()
+    attempt("open", lambda: os.close(os.open("tool", os.O_CREAT | os.O_WRONLY, bits)))
+    fresh()
+    attempt("mknod", lambda: os.mknod("tool", stat.S_IFREG | bits))
+    open("tool", "a").close()
+how = (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+fresh()
+attempt("openat2", lambda: raw(437, -100, b"tool", ctypes.byref(how), 24))
+print("\\n".join(made))
+"""
+
+
+@confined
+def test_no_file_of_the_host_becomes_set_user_id(place: Place) -> None:
+    """Whichever call is used, no file in the workspace gets a set-id bit, with which it would run as the worker."""
+    if place.user is not None:
+        pytest.skip("needs the worker's Python")
+    ran = place.python(SET_ID)
+    assert (ran.code, " SET " in ran.output) == (0, False), ran.output
+    attempts = [line.split(": ") for line in ran.output.split("\n") if line]
+    assert len(attempts) == 3 * 6 + 1, ran.output
+    assert {errno for _, errno in attempts} == {str(EPERM), str(ENOSYS)}
+    assert not [path for path in place.workspace.rglob("*") if path.stat().st_mode & 0o6000]
+
+
+@confined
+def test_ordinary_work_is_not_hindered_by_the_filter(place: Place) -> None:
+    """Files are created with any ordinary mode, made executable, copied, linked, locked, renamed and archived."""
+    ran = place.run(
+        "umask 022; mkdir d && chmod 1777 d && touch d/a && chmod 0755 d/a && cp -p d/a b && ln b c && mv c e && "
+        "flock e true && mktemp -p . >/dev/null && tar cf t.tar d b && tar xpf t.tar && stat -c %a b d"
+    )
+    assert (ran.code, ran.output.split()) == (0, ["755", "1777"]), ran.output
+
+
+@confined
+def test_calls_that_reach_deep_into_the_kernel_are_refused(place: Place) -> None:
+    """Keys, namespaces, mounts and asynchronous I/O are out of reach; i386 calls end the process."""
+    if place.user is not None:
+        pytest.skip("needs the worker's Python")
+    code = """
+import ctypes, platform
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = {"x86_64": (250, 272, 165, 321, 298, 425), "aarch64": (219, 97, 40, 280, 241, 425)}[platform.machine()]
+for number in numbers:
+    assert libc.syscall(number, 0, 0, 0, 0, 0) < 0
+    print(ctypes.get_errno())
+"""
+    ran = place.python(code)
+    assert (ran.code, ran.output.split()) == (0, [str(EPERM)] * 5 + [str(ENOSYS)]), ran.output
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_is_a_program_that_ends(machine: str) -> None:
+    """Each jump stays within the program, which is shorter than the kernel allows and ends with a return."""
+    program = list(struct.iter_unpack("=HBBI", filter_program(machine)))
+    assert len(program) < 4_096
+    assert program[-1] == (0x06, 0, 0, 0x7FFF0000)
+    for at, (_, true, false, _) in enumerate(program):
+        assert at + 1 + max(true, false) < len(program) or program[at][0] == 0x06
 
 
 @pytest.fixture
@@ -236,7 +326,7 @@ def options(argv: list[str], name: str, count: int) -> list[tuple[str, ...]]:
 def test_only_one_folder_is_writable(command: str, parts: list[str]) -> None:
     """For any command and folder, one folder is writable, no home is visible, and the command is one argument."""
     folder = Path("/nowhere", *parts)
-    argv = DEFAULT.argv(command, folder)
+    argv = DEFAULT.argv(command, folder, seccomp=9)
     home = os.path.realpath(Path.home())
 
     assert command == argv[-1]
@@ -263,7 +353,7 @@ def test_only_one_folder_is_writable(command: str, parts: list[str]) -> None:
 )
 def test_limits_are_passed_as_arguments(limits: Confinement) -> None:
     """Each limit is passed to the program that sets it."""
-    argv = limits.argv("true", Path("/nowhere"))
+    argv = limits.argv("true", Path("/nowhere"), seccomp=9)
 
     assert {
         f"--cpu={limits.cpu_seconds}",
@@ -286,7 +376,7 @@ def test_a_workspace_that_contains_the_home_is_refused(
     asked = {"/": Path("/"), "home": tmp_path / "home", "above home": tmp_path / "link"}[folder]
 
     with pytest.raises(NotConfined, match="contains a home folder"):
-        DEFAULT.argv("true", asked)
+        DEFAULT.argv("true", asked, seccomp=9)
 
 
 def test_the_description_lists_the_limits() -> None:

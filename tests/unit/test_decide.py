@@ -3,12 +3,14 @@
 import pytest
 
 from holdfast.agents.agent import Limits
+from holdfast.audit.audit import Audit
 from holdfast.authority.statements import DecisionKind
 from holdfast.llm.blocks import RefusalBlock, ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.consequences import on_lost_call
 from holdfast.run.contracts import LLMReply, ToolRequest
 from holdfast.run.decide import next_action
+from holdfast.run.features import CANCEL_REASON
 from holdfast.run.next_actions import LoadAgent
 from holdfast.run.state import RunState
 from holdfast.tools.arguments import canonical_arguments
@@ -208,6 +210,20 @@ def test_cancelling_ends_every_open_call_and_then_the_run() -> None:
     statuses = {event.number: event.status for event in run.log if event.type == "tool_call_finished"}
     assert statuses == {1: "unknown", 2: "cancelled", 3: "cancelled"}
     assert (run.state.status, run.state.authority.requests) == ("cancelled", ())
+
+
+def test_the_result_of_a_cancelled_run_says_why() -> None:
+    """The reason that the request to cancel gives is in the log, in one line and cut; an earlier level has none."""
+    run = loaded_thread(features=CANCEL_REASON)
+    run.cancel("the order\nwas withdrawn " + "x" * 600)
+    assert run.state.result.startswith("cancelled: the order was withdrawn xxx")
+    assert len(run.state.result) <= len("cancelled: ") + 500
+    audit = Audit("t")
+    audit.take(run.log)
+    assert audit.fault is None
+    earlier = loaded_thread()
+    earlier.cancel("the order was withdrawn")
+    assert earlier.state.result == "cancelled"
 
 
 def test_a_call_without_an_answer_has_failed_if_it_only_read_and_is_unknown_otherwise() -> None:

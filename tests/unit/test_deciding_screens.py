@@ -59,6 +59,16 @@ def test_a_request_says_who_decides_how_many_have_and_until_when() -> None:
     assert terms_words({"request": "1", "kind": "approval"}) == ""
 
 
+def test_a_question_says_what_an_early_answer_waits_for() -> None:
+    """People who answer before nothing can arrive any more read that the run waits, and until when."""
+    terms, until = Terms(), clock("2026-01-02T03:04:05+00:00")
+    asked = PAY.model_copy(update={"kind": "reconcile", "terms": terms, "settles_at": NOW})
+    assert terms_words(view(asked)) == (
+        f"A request of it may still arrive until {until}: an earlier absent or undo is held until then"
+    )
+    assert f"may still arrive until {until}" in request_screen(view(asked)).plain
+
+
 def test_the_answers_that_fit_are_shown_as_commands() -> None:
     """Every answer that the request accepts; `undo` only if the tool supports it."""
     asked = request_screen(view()).plain

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.cli.project_checks import catalog_check, home_check, llm_check, offers, port_check
+from holdfast.runtime.cli.project_checks import (
+    catalog_check,
+    home_check,
+    llm_check,
+    offers,
+    port_check,
+    queue_check,
+)
 from holdfast.runtime.config.project import TOML, Project, read_project
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.takeover.liveness import this_process
@@ -23,9 +30,9 @@ def project(folder: Path, toml: str | None, **given: str) -> tuple[Settings, Pro
     return Settings.from_env(found.environ, root=found.root), found
 
 
-def offer(folder: Path, *, catalog: str = "agents:catalog", llm: str = "scripted") -> Offer:
+def offer(folder: Path, *, catalog: str = "agents:catalog", llm: str = "scripted", digest: str = "") -> Offer:
     """What a worker says of itself."""
-    return Offer(catalog=catalog, agents=("dunning",), llm=llm, folder=str(folder))
+    return Offer(catalog=catalog, agents=("dunning",), llm=llm, folder=str(folder), digest=digest)
 
 
 def test_a_worker_says_what_it_offers_and_nothing_else_does(tmp_path: Path) -> None:
@@ -56,6 +63,19 @@ def test_the_workers_catalog_is_compared_with_the_folders(tmp_path: Path) -> Non
         assert f"in {tmp_path}" in check.fix
     assert catalog_check(*found, []).status == "open"
     assert catalog_check(*project(tmp_path, None, HOLDFAST_CATALOG="nothing:there"), []).status == "missing"
+
+
+def test_workers_with_different_agents_on_one_queue_are_a_fault(tmp_path: Path) -> None:
+    """By the digest of their agents; for a worker of an older release, by the catalog and the agents' names."""
+    ours = offer(tmp_path, digest="a")
+    assert queue_check([]) is None
+    assert queue_check([ours, offer(tmp_path / "elsewhere", digest="a")]) is None
+    assert queue_check([ours, offer(tmp_path)]) is None
+    for other in (offer(tmp_path, digest="b"), offer(tmp_path, catalog="other:catalog")):
+        check = queue_check([ours, other])
+        assert check
+        assert (check.status, "HOLDFAST_TASK_QUEUE" in check.fix) == ("missing", True)
+        assert f"another one offers dunning from {other.catalog}" in check.detail
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,41 @@ def test_a_file_for_which_nobody_vouches_is_trusted_like_the_web() -> None:
     assert loaded_thread(keeps_track, features=LEVEL).moved().imported().state.context.trust != "web"
 
 
+@pytest.mark.parametrize("tracked", [True, False])
+@pytest.mark.parametrize("signer", ["k", ""])
+@pytest.mark.parametrize("way", ["moved", "closed", "forked"])
+def test_what_was_read_on_the_web_stays_so_by_way_of_a_file(way: str, signer: str, tracked: bool) -> None:
+    """A rule here that asks where the LLM has read the web asks after an import, too: of a run that was moved, that
+    was closed, or as a fork; also where the agent there did not keep track of trust.
+    """
+    tools = (tool_spec("look", trust="web"), tool_spec("pay", Effect.UNSAFE))
+    asks = Policy(rules=(ask("pay", when='trust == "web"'), allow()))
+    there = agent_spec(policy=asks if tracked else Policy(rules=(allow(),)), tools=tools)
+    thread = loaded_thread(there, features=LEVEL)
+    thread.reply(calls("look"))
+    thread.finish(1)
+    here = agent_spec(policy=asks, tools=tools)
+    if way == "moved":
+        found = thread.moved().imported(here, signer=signer)
+    elif way == "closed":
+        thread.reply(says("done"))
+        thread.archive()
+        found = thread.imported(signer=signer)
+        found.archive()
+        found.reopen("and on", features=LEVEL)
+        found.load_thread()
+        found.spec = here
+        found.load(LEVEL)
+    else:
+        point = _point(thread.moved())
+        found = thread.fork(imported=point.model_copy(update={"signer": signer}), task="and on")
+        found.spec = here
+        found.load(LEVEL)
+    assert found.state.context.trust == "web"
+    found.reply(calls("pay", first=7))
+    assert [request.call().name for request in found.state.authority.requests] == ["pay"]
+
+
 def test_the_tighter_budget_counts_and_what_was_spent_stays_spent() -> None:
     """Neither the file nor a move gives a run more than this place allows."""
     thread = loaded_thread(agent_spec(budget=Budget(steps=100)), features=LEVEL)

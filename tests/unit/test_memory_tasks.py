@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.memory.errors import PlaceNotFound, TaskNotAdded, TaskNotFound, TasksInvalid
+from holdfast.memory.markdown import headings
 from holdfast.memory.task_outline import lines_of, plain
 from holdfast.memory.tasks import Task, add, block, complete, next_task, parse_tasks, reopen, start
 
@@ -125,6 +126,21 @@ def test_tasks_are_read_as_people_write_them() -> None:
 def test_text_that_only_looks_like_a_task_is_ignored(text: str) -> None:
     """Code, comments, quotes, and boxes without an item or a title are not tasks."""
     assert parse_tasks(text) == ()
+
+
+@pytest.mark.parametrize("text", ["\ufeff- [ ] One\n- [ ] Two\n", "\ufeff# Plan\n\n- [ ] One\n- [ ] Two\n"])
+def test_a_byte_order_mark_hides_nothing(text: str) -> None:
+    """The mark that editors put before the first line is not part of it, and every edit keeps it."""
+    assert [task.title for task in parse_tasks(text)] == ["One", "Two"]
+    assert complete(text, "One", AT).startswith(text[: text.index("[ ]")])
+    assert add(text, "Three") == f"{text}- [ ] Three\n"
+    assert add("\ufeff- [ ] One\n", "Two", under="One") == "\ufeff- [ ] One\n  - [ ] Two\n"
+
+
+def test_a_byte_order_mark_hides_no_heading() -> None:
+    """The first heading of a memory file is found, and its place is after the mark."""
+    (found,) = headings("\ufeff# First\ntext\n")
+    assert (found.title, found.start) == ("First", 1)
 
 
 def test_children_come_before_their_parent() -> None:

@@ -262,6 +262,23 @@ def test_the_example_for_production_requires_signatures_and_two_people() -> None
     assert policy.terms.escalate
 
 
+@pytest.mark.parametrize("name", ["production", "development"])
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("remember_always", {"text": "x", "scope": "global"}),
+        ("remember_always", {"text": "x", "scope": "agent"}),
+        ("learn_strategy", {"title": "x", "text": "y"}),
+        ("remember", {"text": "x", "scope": "global"}),
+        ("forget", {"id": "m-1"}),
+    ],
+)
+def test_the_examples_ask_before_later_runs_are_instructed(name: str, tool: str, arguments: dict[str, str]) -> None:
+    """No LLM changes unasked what all later runs or all agents read, although these tools are idempotent."""
+    use = ToolUse(tool=tool, effect=Effect.IDEMPOTENT, arguments=arguments)
+    assert evaluate(load_policy(EXAMPLES / f"{name}.yaml"), use).verdict == "ask"
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("30s", 30), ("15m", 900), ("4h", 14_400), ("7d", 604_800), ("1.5h", 5_400)]
 )
@@ -276,6 +293,79 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
     """No value is guessed."""
     with pytest.raises(ValueError, match="not a duration"):
         read_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("1h30m", "'1h30m' has two units; write one: 90m"),
+        ("1h 30", "'1h 30' has two units; write one: 90m"),
+        ("1:30", "YAML reads 1:30 as a number in base 60"),
+        ("1:30:00.5", "in base 60"),
+        ('"1:30"', "is not a duration"),
+        ("010", "YAML reads 010 as an octal number"),
+        ("-010", "as an octal number"),
+        ("yes", "it has to be a number; YAML reads yes, no, on and off as true and false"),
+    ],
+)
+def test_a_duration_that_yaml_or_people_read_otherwise_is_refused(written: str, words: str) -> None:
+    """Nothing is misread in silence: YAML 1.1 has numbers in base 60 and 8, and words for true and false."""
+    (found,) = problems(f"terms: {{expires_after: {written}}}")
+    assert found.startswith("p.yaml:1:24: terms.expires_after: ")
+    assert words in found
+
+
+@pytest.mark.parametrize("written", ["quorum: yes", "quorum: 02"])
+def test_a_number_of_people_is_not_misread(written: str) -> None:
+    """`yes` is not one person."""
+    assert len(problems(f"terms: {{{written}}}")) == 1
+
+
+def test_problems_of_people_are_reported_beside_invalid_fields() -> None:
+    """A misspelt field does not hide names that are there twice or nowhere, and quorums that nobody can reach."""
+    text = """
+approvers:
+  - {name: alice, roles: [finance], keyz: []}
+  - {name: alice}
+  - {name: finance}
+terms: {by: [finanse], quorum: 3}
+rules:
+  - ask: pay
+    terms: {by: [finance], quorum: 3, expires: 1d}
+  - deny: x|y
+signatures: required
+extensions: {by: [bob]}
+"""
+    found = [line.partition(": ")[2] for line in problems(text)]
+    assert [line for line in found if "no such field" not in line and "can match" not in line] == [
+        "approvers: alice is there twice",
+        "approvers: finance is a person and a role",
+        "terms.by[0]: there is no approver or role 'finanse'; did you mean finance?",
+        "rules[0].terms.quorum: the quorum is 3, but only 2 may decide",
+        "signatures: they are required, but no approver has a key",
+        "extensions.by[0]: there is no approver or role 'bob'; known are alice, finance",
+    ]
+    assert len(found) == 9
+
+
+@pytest.mark.parametrize(
+    "approvers", ["[{name: [x]}]", "[{nme: bob}]", "[{name: alice, roles: finance}]", "alice", "[7]"]
+)
+def test_nothing_is_concluded_from_approvers_that_cannot_be_read(approvers: str) -> None:
+    """A name may be that of an approver whose entry is invalid: only the entry itself is reported."""
+    assert not any("there is no approver" in line for line in problems(f"approvers: {approvers}\nterms: {{by: [bob]}}"))
+
+
+def test_a_pattern_that_matches_nothing_has_its_place() -> None:
+    """Each useless pattern of a file is reported with line and field."""
+    assert problems('rules:\n  - deny: "pay "\n  - deny: a|b\n    agent: ""') == [
+        "p.yaml:2:11: rules[0].deny: no tool can match the pattern 'pay ': a tool's name has up to 64 ASCII letters, "
+        "digits, '_' or '-'; write 'pay'",
+        "p.yaml:3:11: rules[1].deny: no tool can match the pattern 'a|b': a tool's name has up to 64 ASCII letters, "
+        "digits, '_' or '-'; write a rule for each of 'a', 'b'",
+        "p.yaml:4:12: rules[1].agent: no agent can match the pattern '': an agent's name has up to 64 ASCII letters, "
+        "digits, '_', '-' or '.'; write '*' for every agent, or leave it out",
+    ]
 
 
 def test_a_policy_replaces_those_of_all_agents() -> None:

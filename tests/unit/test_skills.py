@@ -67,6 +67,53 @@ def test_a_folder_of_skills_is_read_by_name(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("description: Use when: someone asks", "Use when: someone asks"),
+        ("description: Answers issues such as #12 and #13", "Answers issues such as #12 and #13"),
+        ("description: Use it for a\n  report: of #12\n\n  and more", "Use it for a report: of #12 and more"),
+        ("description: what follows:", "what follows:"),
+        ("description:\tUse: a tab", "Use: a tab"),
+        ('description: "Use" when: asked', '"Use" when: asked'),
+        ("description: [draft] Use it", "[draft] Use it"),
+        ("description: `make` does: all", "`make` does: all"),
+        ("description: @ann knows: all", "@ann knows: all"),
+        ("description: *really* use it", "*really* use it"),
+        ('description: "Use when: asked #1"', "Use when: asked #1"),
+        ("description: 'a #1'", "a #1"),
+        ("description: >-\n  Use when: asked\n  for #1", "Use when: asked for #1"),
+        ("license: MIT: see LICENSE\ndescription: d", "d"),
+        ("# a comment: here\ndescription: d", "d"),
+        ("tools: [a, b] # two\ndescription: d", "d"),
+    ],
+)
+@pytest.mark.parametrize("form", ["{}", "\ufeff{}"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_front_matter_is_read_as_people_write_it(written: str, read: str, form: str, end: str) -> None:
+    """What YAML would refuse or cut, although it can mean only one thing, is the text that its author sees."""
+    text = form.format(f"---\nname: a\n{written}\n---\nBody\n").replace("\n", end)
+    assert skill_from_files({"SKILL.md": text.encode()}, where="a").description == read
+
+
+def test_front_matter_without_an_end_is_refused() -> None:
+    """The message says which line is missing."""
+    with pytest.raises(SkillInvalid, match="put a line --- after name and description"):
+        read_front_matter("---\nname: a\ndescription: d\n", file="f")
+
+
+def test_the_folder_of_one_skill_gives_that_skill(tmp_path: Path) -> None:
+    """A folder that is a skill itself is no empty set; one that has others in it is refused."""
+    put(tmp_path)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "run.sh").touch()
+    (found,) = load_skills(tmp_path)
+    assert (found.name, set(found.files)) == ("release-notes", {"SKILL.md", "scripts/run.sh"})
+    put(tmp_path / "other")
+    with pytest.raises(SkillInvalid, match=r"is a skill itself and has others in it \(other\)"):
+        load_skills(tmp_path)
+
+
 def test_a_description_becomes_one_line() -> None:
     """A description over several lines becomes one line of the prompt and cannot start another."""
     text = "---\nname: a\ndescription: >-\n  Use it\n  when\n\n  ## asked\n---"

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -12,13 +12,14 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr
+from typing_extensions import Doc
 
 from holdfast import Tool, ToolContext, tool
 from holdfast.errors import ToolSignatureError
@@ -198,11 +199,10 @@ def test_results_that_json_lacks_have_a_form_in_it(value: Any, text: str | None)
 def test_what_has_no_form_names_its_type() -> None:
     """Objects without a text of their own are named by their type, without an address that differs each time."""
 
-    def numbers() -> Iterator[int]:
-        yield 1
+    def numbers() -> int:
+        return 1
 
     assert re.fullmatch(r'\["<object object>"\]', result_text([object()]))
-    assert re.fullmatch(r'"<generator object .*numbers>"', result_text(numbers()))
     assert "0x" not in result_text({"f": numbers})
 
 
@@ -414,3 +414,91 @@ def test_a_tool_can_be_called_as_a_function() -> None:
 def double(number: int) -> int:
     """Double a number."""
     return 2 * number
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    [
+        "Args:\n    a: The first summand.\n    b: The second one.",
+        "\n    Args:\n        a: The first summand.\n        b: The second one.\n    ",
+        "Args:\n        a: The first summand.\n        b: The second one.\n    ",
+        "Parameters:\n    a: The first summand.\n    b: The second one.",
+        "Parameters\n----------\na : int\n    The first summand.\nb : int\n    The second one.",
+        ":param a: The first summand.\n:param int b: The second one.",
+    ],
+)
+def test_a_docstring_may_have_parameters_alone(docstring: str) -> None:
+    """Parameters are described in any common style, and the section is not taken for the tool's description."""
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    add.__doc__ = docstring
+    made = tool(effect="read")(add)
+    described = {name: each["description"] for name, each in made.spec.parameters["properties"].items()}
+    assert described == {"a": "The first summand.", "b": "The second one."}
+    assert made.spec.description == ""
+
+
+def test_a_text_in_an_annotation_describes_the_parameter() -> None:
+    """A bare text or `Doc` counts, also within a union; the docstring and pydantic's `Field` take precedence."""
+
+    @tool(effect="read")
+    def add(  # noqa: D417  # the others are described by their annotations
+        a: Annotated[int, "the first"],
+        b: Annotated[int | None, "the second"] = None,
+        c: Annotated[int, "the third"] | None = None,
+        d: Annotated[int, Field(ge=0), Doc("the fourth")] = 0,
+        e: Annotated[int, Field(description="the fifth"), "no"] = 0,
+        f: Annotated[int, "no"] = 0,
+    ) -> int:
+        """Add.
+
+        Args:
+            a: The first summand.
+            f: The sixth.
+        """  # the others are described by their annotations
+        return a
+
+    described = {name: each["description"] for name, each in add.spec.parameters["properties"].items()}
+    assert list(described.values()) == [
+        "The first summand.", "the second", "the third", "the fourth", "the fifth", "The sixth."
+    ]  # fmt: skip
+
+
+class Spot(NamedTuple):
+    """A place."""
+
+    x: int
+    name: str
+
+
+def test_every_array_has_a_schema_of_its_items() -> None:
+    """Providers refuse arrays without `items`: those of fixed length have one schema for all places."""
+
+    @tool(effect="read")
+    def draw(a: tuple[int, int], b: tuple[int, str] = (1, "x"), c: Spot = Spot(1, "x"), d: list[Any] = []) -> str:  # noqa: B006, B008  # defaults are in the schema
+        """Draw."""
+        return f"{a}{b}{c}{d}"
+
+    schema = draw.spec.parameters
+    either = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    lengths = {"minItems": 2, "maxItems": 2}
+    assert schema["properties"]["a"] == {"type": "array", "items": {"type": "integer"}, **lengths}
+    assert schema["properties"]["b"] == {"type": "array", "items": either, "default": [1, "x"], **lengths}
+    assert schema["$defs"]["Spot"]["items"] == either
+    assert schema["properties"]["d"]["items"] == {}
+    assert draw.parse('{"a": [1, 2], "c": [3, "z"]}')["c"] == Spot(3, "z")
+
+
+def test_a_parameter_may_have_the_name_of_a_keyword() -> None:
+    """Only schemas are changed, and neither names of parameters nor defaults."""
+
+    @tool(effect="read")
+    def draw(prefixItems: list[int], items: dict[str, Any] = {"prefixItems": [1]}) -> str:  # noqa: B006, N803  # these names are what is tested
+        """Draw."""
+        return f"{prefixItems}{items}"
+
+    properties = draw.spec.parameters["properties"]
+    assert properties["prefixItems"] == {"type": "array", "items": {"type": "integer"}}
+    assert properties["items"]["default"] == {"prefixItems": [1]}

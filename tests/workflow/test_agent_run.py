@@ -358,9 +358,10 @@ async def test_cancelling_a_run_that_waits_ends_its_requests(rig: StartRig) -> N
     async with rig(catalog(), steps([call("pay", amount=1)])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
-        await run.cancel()
+        await run.cancel(reason="withdrawn")
         state = await status_of(run, "cancelled")
-        assert state["pending"] == []
+        assert (state["pending"], state["result"]) == ([], "cancelled: withdrawn")
+        await check_thread(r.client, run)
         assert [event.type for event in await events_of(run)][-2:] == ["tool_call_finished", "run_finished"]
 
 

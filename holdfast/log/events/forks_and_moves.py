@@ -47,6 +47,8 @@ class MoveRequested(Event):
     type: Literal["move_requested"] = "move_requested"
     by: str
     reason: str = ""
+    to: str = ""
+    """The id of the only place that may import it (`holdfast import --place`); empty for any."""
 
 
 class RunImported(Event):

@@ -14,6 +14,8 @@ class Move:
     by: str
     """Who asked; only a claim."""
     reason: str = ""
+    to: str = ""
+    """The id of the only place that may import it; empty for any."""
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,7 @@ class Client:
         unproven: bool = False,
         workspace: str | Path | None = None,
         fork: bool = False,
+        override_destination: bool = False,
         id: str | None = None,
         by: str | None = None,
     ) -> Imported:
@@ -157,10 +158,11 @@ class Client:
         Args:
             path: The file, from `Thread.move`; or from `Thread.export`, of a closed thread.
             signer: The public key that has to have signed it.
-            keys: A file with people and gateways, one of whom has to have signed it.
+            keys: A file with `signers`, one of whom has to have signed it, and with people and gateways.
             unproven: Import it although nobody who is named here has signed it.
             workspace: A folder on the worker; None for one of the thread's own.
             fork: Begin a new thread with its events, whose effects ask first.
+            override_destination: Continue a thread here that was moved to another place, and is not imported there.
             id: With `fork`: the new thread's id; None for one that follows from the file.
             by: Who imports it; None for the client's `by`.
 
@@ -187,9 +189,20 @@ class Client:
             unproven=unproven,
             workspace=str(workspace) if workspace else None,
             fork=fork,
+            override_destination=override_destination,
             id=id,
             by=named(by or self._by),
         )
+
+    async def place(self) -> str:
+        """Return the id of this place, for `Thread.move(to=…)` elsewhere.
+
+        Raises:
+            ServerUnreachable: No server answers.
+        """
+        from holdfast.runtime.portable.destination import place_of
+
+        return await place_of(self._threads.runs.client)
 
     async def start(
         self,

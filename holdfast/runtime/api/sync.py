@@ -256,6 +256,7 @@ class SyncClient(_Face[Client]):
     start = Start(Client.start)
     threads = Call(Client.threads)
     import_thread = Call(Client.import_thread)
+    place = Call(Client.place)
     publish = Call(Client.publish)
     diff = Call(Client.diff)
 

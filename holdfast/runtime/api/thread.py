@@ -191,7 +191,13 @@ class Thread:
         )
 
     async def move(
-        self, path: Path | str, *, by: str | None = None, reason: str = "", key: Path | str | None = None
+        self,
+        path: Path | str,
+        *,
+        to: str = "",
+        by: str | None = None,
+        reason: str = "",
+        key: Path | str | None = None,
     ) -> Exported:
         """End the thread here as `moved`, and write it to a new file that `Client.import_thread` continues elsewhere.
 
@@ -199,6 +205,7 @@ class Thread:
 
         Args:
             path: The file. An existing one is never overwritten.
+            to: The id of the only place that may import it: `Client.place` there; empty for any.
             by: Who moves it; None for the client's `by`.
             reason: Why; it is in the log.
             key: As for `export`.
@@ -220,6 +227,7 @@ class Thread:
             Path(path),
             by=self._person(by),
             reason=reason,
+            to=to,
             evidence=await self._evidence() if self._evidence else None,
             private=read_key(chosen) if chosen else None,
             note=_log.info,

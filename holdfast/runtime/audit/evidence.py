@@ -12,8 +12,12 @@ from holdfast.base.digests import address_of
 from holdfast.errors import ArtifactAltered, ArtifactNotFound, RecordUnavailable
 from holdfast.llm.blocks import Content, blocks_of
 from holdfast.run.contracts import ToolOutcome
+from holdfast.run.features import OUTCOMES_HAVE_MACS
 from holdfast.runtime.reading.record import Evidence, call_store
+from holdfast.seals.outcomes import MACVerdict, OutcomeMACs, Recorded
 from holdfast.stores import ArtifactStore, EffectRow
+
+NO_MACS = OutcomeMACs()
 
 Where = Literal["record", "history", "ledger", "artifacts"]
 
@@ -84,6 +88,7 @@ async def ledger_faults(
     began: Effects,
     past: Set[str],
     whole: bool,
+    macs: OutcomeMACs = NO_MACS,
 ) -> list[Finding]:
     """Return the disagreements between the ledger and the log.
 
@@ -95,6 +100,7 @@ async def ledger_faults(
         began: Those, and the effects that logs set aside by resets start.
         past: Keys of effects that a reset found in the ledger; no log needs to have them.
         whole: The log was read from its beginning, so a row that no event starts is a fault.
+        macs: Verifies the MACs of the outcomes; without a fleet key, none.
     """
     faults = [
         Finding(
@@ -108,20 +114,35 @@ async def ledger_faults(
     except RecordUnavailable:
         return faults
     kept = {(row.key, row.epoch): row for row in rows}
+    faults += [
+        Finding("ledger", f"effect {row.key} of {row.tool} (epoch {row.epoch}): {_COPIED}")
+        for place, row in kept.items()
+        if place not in effects and _mac_of(row, thread, row.call_digest, macs) == "wrong"
+    ]
     for (key, epoch), begun in effects.items():
-        if reason := _disagreement(begun, kept.get((key, epoch))):
+        row = kept.get((key, epoch))
+        if reason := _disagreement(begun, row, _mac_of(row, thread, begun.effect.call_digest, macs)):
             position = begun.finished.position if begun.finished else begun.position
             faults.append(Finding("ledger", f"effect {key} of {begun.tool} (epoch {epoch}): {reason}", position))
     return faults
 
 
-def _disagreement(begun: Begun, row: EffectRow | None) -> str:
+def _mac_of(row: EffectRow | None, thread: str, call_digest: str, macs: OutcomeMACs) -> MACVerdict:
+    """Return what the MAC of a row shows; of one without an outcome, nothing."""
+    if row is None or row.outcome is None:
+        return "unchecked"
+    return macs.verify(row.mac, Recorded(thread, row.key, row.epoch, row.tool, call_digest, row.outcome))
+
+
+def _disagreement(begun: Begun, row: EffectRow | None, mac: MACVerdict) -> str:
     """Return how the ledger contradicts the log about an effect; empty if it does not."""
     if row and row.tool != begun.tool:
         return f"in the ledger it is an effect of {row.tool}"
     finished = begun.finished
-    if finished is None:
-        return ""  # its outcome is unknown, or a person has reported it
+    if finished is None:  # its outcome is unknown, or a person has reported it
+        # Releases before 0.2.0 made no MACs.
+        planted = mac in ("wrong", "unknown key") or (mac == "missing" and begun.features >= OUTCOMES_HAVE_MACS)
+        return _PLANTED if planted else ""
     if row is None:
         return "the log has its result, but the ledger does not have the effect"
     if row.outcome is None:
@@ -135,8 +156,11 @@ def _disagreement(begun: Begun, row: EffectRow | None) -> str:
     same = _ends_with(found, kept) if begun.edited else found == kept
     if not same or any(getattr(finished, name) != getattr(outcome, name) for name in _RESULT):
         return f"its result differs: {outcome.status} in the ledger, {finished.status} in the log"
-    return ""
+    return _COPIED if mac == "wrong" else ""
 
+
+_COPIED = "the MAC of its outcome is not of this effect and this outcome"
+_PLANTED = "the ledger has an outcome that is not in the log, without a MAC of a fleet key that is set here"
 
 _RESULT = ("status", "artifact", "size", "artifacts", "scope", "until")
 """What the log and the ledger both have of a result, besides its content."""

@@ -36,8 +36,10 @@ from holdfast.runtime.audit.evidence import (
 )
 from holdfast.runtime.audit.forgotten import forgotten_faults, tombstone_of
 from holdfast.runtime.audit.sources import Log, Segment, differences, from_histories, from_record, join
+from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.record import Evidence
+from holdfast.seals.outcomes import OutcomeMACs
 from holdfast.stores import origin_of
 
 
@@ -146,7 +148,10 @@ async def verify(
                 past |= aside_log.past
             # For a log that was set aside, the ledger also has the effects that its thread started after the reset.
             whole = log.whole and origin == thread
-            faults += await ledger_faults(evidence, origin, rows, log.effects, began=began, past=past, whole=whole)
+            macs = OutcomeMACs(seals_of(threads.runs.client))
+            faults += await ledger_faults(
+                evidence, origin, rows, log.effects, began=began, past=past, whole=whole, macs=macs
+            )
         elif log.effects:
             why = "it has no effects of this thread: does DATABASE_URL match that of the workers?"
             unchecked.append(Unchecked("ledger", why))

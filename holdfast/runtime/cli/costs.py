@@ -1,6 +1,8 @@
 """What threads have cost, as far as the price of their LLM is known, and what is left of their budgets."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Literal
 
 from holdfast.llm.messages import Usage
 from holdfast.runtime.cli.text import brief
@@ -41,3 +43,35 @@ def left_words(row: JSON) -> str:
     """What is left of each limit, for a list; empty for a thread without a budget."""
     limits = (row.get("budget") or {}).get("limits", ())
     return " ".join(f"{each['limit']}={brief(each['left'])}" for each in limits)
+
+
+def more_words(budget: JSON | None) -> str:
+    """What to extend a spent budget by, for a command: as much again of what has ended, such as `tokens=5000`."""
+    limits = (budget or {}).get("limits", ())
+    ended = [each for each in limits if each["limit"] == (budget or {}).get("short") or float(each["left"]) <= 0]
+    return ",".join(f"{each['limit']}={each['allowed']}" for each in ended or limits) or "usd=1"
+
+
+By = Literal["agent", "day", "tree"]
+
+
+def cost_rows(rows: Sequence[JSON], by: By) -> list[JSON]:
+    """Return what threads have cost together: by agent, by the day (UTC) on which they began, or by tree.
+
+    The dearest comes first. Each row has the `agent`, `day` or `tree`, `threads`, `tokens`, `cost` in US dollars, and
+    `unknown`: how many threads have no known price; their cost is left out.
+
+    Args:
+        rows: Rows of a list, each with its cost.
+        by: What to sum by.
+    """
+    sums: dict[str, JSON] = {}
+    for row in rows:
+        keys = {"agent": row["agent"] or "–", "day": row["started_at"][:10], "tree": row.get("root") or row["thread"]}
+        found = sums.setdefault(keys[by], {by: keys[by], "threads": 0, "tokens": 0, "cost": 0.0, "unknown": 0})
+        usage, cost = row.get("usage") or {}, row.get("cost")
+        found["threads"] += 1
+        found["tokens"] += usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
+        found["cost"] += cost or 0.0
+        found["unknown"] += cost is None
+    return sorted(sums.values(), key=lambda found: (-found["cost"], -found["tokens"], found[by]))

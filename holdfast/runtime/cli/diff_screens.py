@@ -66,12 +66,13 @@ def _cost(side: Side) -> JSON:
 
 def _message(message: JSON) -> str:
     said = from_json(message)
-    calls = f" → {', '.join(call.name for call in said.tool_calls)}" if isinstance(said, AssistantMessage) else ""
-    text = said.text if isinstance(said, AssistantMessage) else text_of(said.content)
-    return f"{said.role}: {brief(text)}{brief(calls)}"
+    if not isinstance(said, AssistantMessage):
+        return f"{said.role}: {brief(text_of(said.content))}"
+    calls = ", ".join(call.name for call in said.tool_calls)
+    return " ".join(filter(None, (f"{said.role}:", brief(said.text), f"→ {brief(calls)}" if calls else "")))
 
 
 def _call(call: ComparedCall) -> str:
     words = f"{call.number} {call.tool}({call.arguments})"
-    verdict = f" [{call.verdict}: {call.rule}]" if call.verdict else ""
-    return f"{brief(words)}{brief(verdict)} {call.status or 'open'}"
+    verdict = f"[{brief(f'{call.verdict}: {call.rule}')}]" if call.verdict else ""
+    return " ".join(filter(None, (brief(words), verdict, call.status or "open")))

@@ -24,12 +24,15 @@ from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.hardening_checks import hardening
 from holdfast.runtime.cli.project_checks import (
+    advice_checks,
     catalog_check,
     home_check,
     llm_check,
+    namesake_check,
     not_imported,
     offers,
     port_check,
+    queue_check,
     settings_check,
 )
 from holdfast.runtime.cli.text import count, visible
@@ -55,6 +58,7 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
     foreign = not_imported(project, offered)
     profile = await asyncio.to_thread(hardening, settings, config, not_imported=foreign)
     found = [
+        namesake_check(),
         settings_check(project),
         *server,
         home_check(project, settings.home, config["target_host"], reached=reached),
@@ -63,6 +67,8 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
         await asyncio.to_thread(anchors_check, settings),
         llm_check(settings, project, offered) or _llm(settings),
         catalog_check(settings, project, offered),
+        queue_check(offered),
+        *await asyncio.to_thread(advice_checks, settings, foreign),
         await asyncio.to_thread(_commands),
         *profile,
     ]
@@ -102,10 +108,10 @@ async def _temporal(settings: Settings, config: dict[str, Any]) -> tuple[list[Ch
         return [Check("temporal", "missing", words, start)], []
     checks = [Check("temporal", "ok", f"server {system.server_version} at {address}")]
     try:
-        await client.workflow_service.describe_namespace(
+        described = await client.workflow_service.describe_namespace(
             DescribeNamespaceRequest(namespace=client.namespace), timeout=_LIMIT
         )
-        checks.append(Check("namespace", "ok", client.namespace))
+        checks.append(Check("namespace", "ok", f"{client.namespace}, place {described.namespace_info.id}"))
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             detail = f"the server has no namespace {client.namespace!r}"

@@ -110,6 +110,20 @@ def event_line(event: JSON) -> Text:
     )
 
 
+NARROW = 72
+"""Columns below which a line has no room for the full time and the event's type beside what it says."""
+
+
+def event_row(event: JSON, columns: int) -> Text:
+    """An event as one row of a terminal; on a narrow one, the time of day and what it says."""
+    line = event_line(event)
+    if columns < NARROW:
+        summary = event_summary(event) or str(event["type"]).replace("_", " ")
+        line = Text.assemble((f"{clock(event['at'])[11:16]} ", "dim"), (summary, _STYLES.get(str(event["type"]), "")))
+    line.truncate(columns, overflow="ellipsis")
+    return line
+
+
 def event_summary(event: JSON) -> str:
     """What an event says, in one line."""
     try:

@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.runtime.cli.checks import Check, Status
 from holdfast.runtime.cli.text import count
 from holdfast.runtime.config.encryption_keys import split_plain
+from holdfast.runtime.config.folder_database import NOWHERE
 from holdfast.runtime.config.loading import load
 from holdfast.runtime.config.policy_file import load_policy
 from holdfast.runtime.config.settings import Settings
@@ -129,7 +130,7 @@ def _database_password(settings: Settings) -> Check:
     if not parts.hostname:
         return Check("database password", "ok", "a Unix socket")
     password = unquote(parts.password or os.environ.get("PGPASSWORD", ""))
-    file = os.environ.get("PGPASSFILE") or "sslcert" in parts.query
+    file = NOWHERE not in parts.query and (os.environ.get("PGPASSFILE") or "sslcert" in parts.query)
     if not file and (password.lower() in _GUESSED or password == parts.username):
         return Check("database password", "weak", f"none, or a common one, for {parts.hostname}", "set a random one")
     return Check("database password", "ok", "set, and not a common one")

@@ -21,7 +21,7 @@ from holdfast.run.budgeting import BUDGET_SPENT
 from holdfast.run.details import HARMLESS
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
-from holdfast.runtime.cli.costs import budget_words
+from holdfast.runtime.cli.costs import budget_words, more_words
 from holdfast.runtime.cli.keys import ASKS, Keys, Name, choices_for, decision_of, hints_for, name_of
 from holdfast.runtime.cli.request_screens import request_head, request_terms
 from holdfast.runtime.cli.scrolling import Scrolling
@@ -179,7 +179,8 @@ class View:
         if state.blocked:
             yield Text(f"Blocked: {brief(f'{state.blocked.cause}: {state.blocked.message}', 400)}", "bold red")
             if state.blocked.cause == BUDGET_SPENT:
-                yield Text(f"  {CLI.command('extend', state.thread, '--budget', 'usd=1')}", "bold")
+                more = more_words(state.account.view())
+                yield Text(f"  {CLI.command('extend', state.thread, '--budget', more)}", "bold")
             elif words := limits_words(state.view()["limits"]):
                 yield Text(f"  {words}", "red")
 

@@ -1,6 +1,7 @@
 """Carries out one verb: the event loop, the session, and the exit code that each error leads to."""
 
 import asyncio
+import json
 import os
 import sys
 import traceback
@@ -25,12 +26,14 @@ def carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]
     Raises:
         typer.BadParameter: A value that was typed cannot be used; typer prints it with the usage, and exits with 2.
     """
+    given = {"HOLDFAST_CATALOG": invocation.catalog} if invocation.catalog else {}
+    session = Session(os.environ | given, workflows=workflows, as_json=invocation.as_json, debug=invocation.debug)
     try:
-        return asyncio.run(_run(invocation, workflows=workflows))
+        return asyncio.run(_run(invocation, session))
     except typer.BadParameter:
         raise
     except KeyboardInterrupt:
-        _say(invocation.farewell)
+        _say(session.farewell or invocation.farewell)
         return INTERRUPTED if invocation.interrupted is None else invocation.interrupted
     except BrokenPipeError:
         # The reader has seen enough (`| head`). What is still buffered has nowhere to go.
@@ -38,20 +41,25 @@ def carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]
         return OK
     except HoldfastError as error:
         _trace(invocation.debug)
-        _say(f"{CLI.name}: {error}")
-        return exit_code(error)
+        return fail(type(error).__name__, str(error), exit_code(error), as_json=invocation.as_json)
     except Exception as error:
         _trace(invocation.debug)
         hint = "" if invocation.debug else " Run again with --debug to see where."
-        _say(f"{CLI.name}: {type(error).__name__}: {' '.join(str(error).split())}.{hint}")
-        return FAILED
+        words = f"{type(error).__name__}: {' '.join(str(error).split())}.{hint}"
+        return fail(type(error).__name__, words, FAILED, as_json=invocation.as_json)
 
 
-async def _run(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]) -> int:
-    given = {"HOLDFAST_CATALOG": invocation.catalog} if invocation.catalog else {}
-    async with Session(
-        os.environ | given, workflows=workflows, as_json=invocation.as_json, debug=invocation.debug
-    ) as session:
+def fail(kind: str, message: str, code: int, *, as_json: bool) -> int:
+    """Report an error on stderr, and return its exit code: a line for people, or with `--json` one JSON object."""
+    if as_json:
+        _say(json.dumps({"error": kind, "message": message, "exit_code": code}))
+    else:
+        _say(f"{CLI.name}: {message}")
+    return code
+
+
+async def _run(invocation: Invocation, session: Session) -> int:
+    async with session:
         return await invocation.verb(session, **invocation.given)
 
 

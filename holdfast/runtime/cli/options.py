@@ -127,16 +127,16 @@ class Verbs:
 
         return declare
 
-    def register(self, app: typer.Typer, carry_out: CarryOut) -> None:
-        """Make them part of the command line, in their order here."""
+    def register(self, app: typer.Typer, carry_out: CarryOut, *, heading: str) -> None:
+        """Make them part of the command line, in their order here, below a heading of its help."""
         if self.under:
             group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=self.help)
-            app.add_typer(group, name=self.under)
+            app.add_typer(group, name=self.under, rich_help_panel=heading)
             app = group
         for each in self._declared:
             # The first character keeps the lines of the epilog as they are.
             epilog = "\b\nExamples:\n" + "\n".join(f"  {CLI.command()} {line}" for line in each.examples)
-            app.command(each.name, cls=Command, epilog=epilog)(each.command(carry_out))
+            app.command(each.name, cls=Command, epilog=epilog, rich_help_panel=heading)(each.command(carry_out))
 
 
 def read_content(text: str | None, blocks: Path | None, *, what: str) -> Any:

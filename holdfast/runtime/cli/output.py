@@ -10,11 +10,31 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.base.text import INVISIBLE, visible, visible_json
+
 
 class _Console(Console):
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print, with every character written out that could act on the terminal or reorder a line.
+
+        Screens escape what they show; this is the last line, for a field that a screen forgot.
+        """
+        super().print(*(harmless(each) if isinstance(each, Text) else each for each in objects), **how)
+
     def on_broken_pipe(self) -> None:
         """Raise, so that `main` decides on the exit code; rich would end the process with 1."""
         raise BrokenPipeError
+
+
+def harmless(screen: Text) -> Text:
+    """Return the text with its styles, and its invisible characters written out."""
+    found = [match.span() for match in INVISIBLE.finditer(screen.plain)]
+    if not found:
+        return screen
+    pieces = screen.divide(at for span in found for at in span)
+    return Text("", end=screen.end).join(
+        Text(visible(piece.plain)) if INVISIBLE.fullmatch(piece.plain) else piece for piece in pieces
+    )
 
 
 class Output:
@@ -38,6 +58,8 @@ class Output:
             # Some terminals and pipes are not UTF-8; every parser reads escapes.
             utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
             spelled = line.decode() if line is not None and utf8 else json.dumps(value, ensure_ascii=not utf8)
+            if self.out.is_terminal:
+                spelled = visible_json(spelled)  # the same value; a program gets the very bytes
             sys.stdout.write(spelled + "\n")
         elif screen is not None and screen.plain:
             self.out.print(screen)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from holdfast.errors import ServerUnreachable
 from holdfast.runtime.config.project import NAMING_A_SERVER, TOML, Project
-from holdfast.runtime.config.running_stacks import RunningStack, running_stacks
+from holdfast.runtime.config.running_stacks import RunningStack, is_running, running_stacks
 from holdfast.runtime.config.stack_file import DEFAULT_ADDRESS, LOOPBACK, read_stack, record_fault
 from holdfast.runtime.programs import WORKER
 
@@ -60,7 +60,9 @@ def _state(home: Path) -> str:
     stack = read_stack(home)
     if stack is None:
         return f"{home} has none"
-    return f"{home} has one{'' if stack.temporal_pid else ', which was stopped'}"
+    if is_running(home, stack):
+        return f"{home} has one"
+    return f"{home} has one, which {'has died' if stack.temporal_pid else 'was stopped'}"
 
 
 def _at_default(running: RunningStack) -> bool:

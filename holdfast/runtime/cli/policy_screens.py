@@ -1,5 +1,6 @@
 """Screens of the `policy` verbs: a policy in a few lines, and the verdict on a call."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.text import Text
@@ -10,8 +11,14 @@ from holdfast.base.durations import span_text
 from holdfast.runtime.cli.text import brief, count, visible
 
 
-def policy_screen(file: Path, policy: Policy) -> Text:
-    """A policy in a few lines."""
+def policy_screen(file: Path, policy: Policy, warnings: Sequence[str] | None) -> Text:
+    """A policy in a few lines.
+
+    Args:
+        file: Its file.
+        policy: The policy.
+        warnings: What is probably a mistake, compared with a catalog; None if it was not compared.
+    """
     screen = Text.assemble(("ok  ", "green"), (visible(str(file)), "bold"), f"  hash {policy.hash}\n")
     screen.append(f"    {count(len(policy.rules), 'rule')}; signatures are {policy.signatures}\n")
     for person in policy.approvers:
@@ -21,6 +28,12 @@ def policy_screen(file: Path, policy: Policy) -> Text:
         screen.append("    the policy names no approvers: anybody may decide\n")
     for gateway in policy.gateways:
         screen.append(f"    gateway {gateway.name}: {count(len(gateway.keys), 'key')}\n")
+    for signer in policy.signers:
+        screen.append(f"    signer of files {signer.name}: {count(len(signer.keys), 'key')}\n")
+    if policy.rules and warnings is None:
+        screen.append("    --catalog MODULE:ATTRIBUTE names rules that match none of its tools\n", "dim")
+    for warning in warnings or ():
+        screen.append("warning  ", "yellow").append(f"{visible(warning)}\n")
     screen.rstrip()
     return screen
 

@@ -1,20 +1,22 @@
 """`doctor` on the project: its files, its state folder, its ports, its LLM, and what the worker on the queue offers."""
 
-import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.agents.advice import description_advice, rule_advice
 from holdfast.agents.catalog import Catalog
 from holdfast.errors import HoldfastError
 from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.text import count
+from holdfast.runtime.composition.components import load_catalog
 from holdfast.runtime.config.loading import load
 from holdfast.runtime.config.project import NAMING_A_SERVER, TOML, Project
-from holdfast.runtime.config.running_stacks import running_stacks
+from holdfast.runtime.config.running_stacks import is_running, is_taken, running_stacks, without_stack
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import LOOPBACK, read_stack, record_fault
+from holdfast.runtime.namesake import namesake_warning
 from holdfast.runtime.programs import WORKER
 from holdfast.runtime.takeover.registry import FOLDER, Offer, WorkerRegistry
 from holdfast.runtime.takeover.worker_identity import parse_identity
@@ -41,6 +43,12 @@ def offers(home: Path, identities: Sequence[str], *queue: str) -> dict[str, Offe
     return {text: offer for text, offer in found.items() if offer}
 
 
+def namesake_check() -> Check | None:
+    """Whether the other distribution that is called `holdfast` lies in this environment; None where it does not."""
+    warning = namesake_warning()
+    return Check("installation", "missing", warning) if warning else None
+
+
 def settings_check(project: Project) -> Check:
     """Which files were read."""
     if project.files:
@@ -63,16 +71,11 @@ def home_check(project: Project, home: Path, address: str, *, reached: bool) -> 
         fix = f"remove {home / 'stack.json'}, and start {WORKER.command('--dev')}"
         return Check("stack", "missing", f"{home / 'stack.json'} does not count: {fault}", fix)
     stack = read_stack(home)
-    if stack and stack.temporal_pid and reached:
+    if reached and stack and is_running(home, stack):
         return Check("stack", "ok", f"{home}: {stack.temporal_address}")
-    port = address.rpartition(":")[2]
-    others = [each for each in running_stacks() if each.home != home]
-    there = [each for each in others if each.stack.temporal_address.rpartition(":")[2] == port]
-    if not others or (reached and not there):
+    if reached or not any(each.home != home for each in running_stacks()):
         return None
-    words = ", ".join(f"{each.home} at {each.stack.temporal_address}" for each in there or others)
-    fix = f"{WORKER.command('--dev')} in this folder, or HOLDFAST_HOME={(there or others)[0].home}"
-    return Check("stack", "missing", f"{home} has no running stack; there is {words}", fix)
+    return Check("stack", "missing", *without_stack(home, address))
 
 
 def port_check(config: dict[str, Any], *, reached: bool, gateway: int) -> Check | None:
@@ -87,7 +90,11 @@ def port_check(config: dict[str, Any], *, reached: bool, gateway: int) -> Check 
     wanted = {gateway: "the gateway"}
     if not reached and host in LOOPBACK and port.isdigit():
         wanted |= {int(port): "Temporal", _UI_PORT: "the Web UI"}
-    taken = [f"port {port}, for {use}, is taken by {_holder(port)}" for port, use in wanted.items() if _is_taken(port)]
+    taken = [
+        f"port {port}, for {use}, is taken by {_holder(port)}"
+        for port, use in wanted.items()
+        if is_taken(f"127.0.0.1:{port}")
+    ]
     if not taken:
         return None
     fix = f"`{WORKER.command('--dev')}` takes other ports by itself; for the gateway, set HOLDFAST_GATEWAY_PORT"
@@ -113,10 +120,10 @@ def catalog_check(settings: Settings, project: Project, offered: Sequence[Offer]
     """Which agents the worker offers, and whether that is the catalog that is named here."""
     named = project.code.get("HOLDFAST_CATALOG", "")
     if differing := [each for each in offered if named and not _is_same(each, named, project)]:
-        detail = f"{named} is named here, but the worker on the queue {_words(differing[0])}; the worker's counts"
+        detail = f"{named} is named here, but the worker on the queue {differing[0]}; the worker's counts"
         return Check("catalog", "missing", detail, _restart(project))
     if offered and not is_imported(project):
-        return Check("catalog", "ok", f"the worker {_words(offered[0])}")
+        return Check("catalog", "ok", f"the worker {offered[0]}")
     if not is_imported(project):
         return Check("catalog", "open", f"{named}; only a worker imports what the project's files name")
     try:
@@ -124,15 +131,38 @@ def catalog_check(settings: Settings, project: Project, offered: Sequence[Offer]
     except HoldfastError as error:
         return Check("catalog", "missing", str(error), "set HOLDFAST_CATALOG to package.module:attribute")
     if offered and named and set(offered[0].agents) != set(catalog.agents):
-        detail = f"{named} has the agents {', '.join(catalog.agents)}, but the worker {_words(offered[0])}"
+        detail = f"{named} has the agents {', '.join(catalog.agents)}, but the worker {offered[0]}"
         return Check("catalog", "missing", detail, _restart(project))
     if offered and not named:
-        return Check("catalog", "ok", f"the worker {_words(offered[0])}")
+        return Check("catalog", "ok", f"the worker {offered[0]}")
     agents, tools = ", ".join(catalog.agents), count(len(catalog.tools), "tool")
     stores = {"threads": catalog.threads, "artifacts": catalog.artifacts, "memories": catalog.memories}
     own = ", ".join(name for name, store in stores.items() if store is not None)
     kept = f"; stores of its own: {own}" if own else ""
     return Check("catalog", "ok", f"{settings.catalog}: agents {agents}; {tools}{kept}")
+
+
+def queue_check(offered: Sequence[Offer]) -> Check | None:
+    """Whether the workers on the queue have the same agents; None if they have, as far as they say what they have."""
+    others = [each for each in offered[1:] if each.differs(offered[0])]
+    if not others:
+        return None
+    detail = f"any of these may take a run: one {offered[0]}; another one {others[0]}"
+    return Check(
+        "queue", "missing", detail, "give each catalog a queue of its own (HOLDFAST_TASK_QUEUE), or stop the old ones"
+    )
+
+
+def advice_checks(settings: Settings, not_imported: str) -> list[Check]:
+    """What in the catalog is probably a mistake; nothing if the catalog is not imported here."""
+    if not_imported:
+        return []
+    try:
+        catalog = load_catalog(settings)
+    except HoldfastError:
+        return []  # other lines say so
+    rules = [Check("rule", "weak", each, "correct or remove it: it decides nothing") for each in rule_advice(catalog)]
+    return rules + [Check("description", "open", each) for each in description_advice(catalog)]
 
 
 def is_imported(project: Project) -> bool:
@@ -148,10 +178,6 @@ def not_imported(project: Project, offered: Sequence[Offer]) -> str:
     return "" if named or not offered else offered[0].catalog
 
 
-def _words(offer: Offer) -> str:
-    return f"offers {', '.join(offer.agents)} from {offer.catalog}, and was started in {offer.folder}"
-
-
 def _is_same(offer: Offer, named: str, project: Project) -> bool:
     """Whether a worker's catalog is the one that is named here: a module of the project is in the project's folder."""
     module = project.root / named.partition(":")[0].partition(".")[0]
@@ -161,13 +187,6 @@ def _is_same(offer: Offer, named: str, project: Project) -> bool:
 
 def _restart(project: Project) -> str:
     return f"stop that worker, and start {WORKER.command('--dev')} in {project.root}; or use that worker's agents"
-
-
-def _is_taken(port: int) -> bool:
-    with suppress(OSError, OverflowError):
-        socket.create_connection(("127.0.0.1", port), timeout=0.5).close()
-        return True
-    return False
 
 
 def _holder(port: int) -> str:

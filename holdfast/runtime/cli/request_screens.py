@@ -24,7 +24,7 @@ _MEANINGS = {
     "deny": "refuse it; --reason is shown to the agent",
     "respond": "answer in the tool's place",
     "happened": "it did; --result gives the agent its result",
-    "absent": "it did not: run it now",
+    "absent": "it did not: run it",
     "undo": "undo what it may have done",
     "abandon": "leave the outcome unknown and continue",
 }
@@ -87,7 +87,8 @@ def terms_words(request: JSON) -> str:
         then = "denied" if request.get("on_expiry", "deny") == "deny" else "approved"
         words.append(f"{then} at {clock(request['expires_at'])}")
     if request.get("settles_at"):
-        words.append(f"a request of it may still arrive until {clock(request['settles_at'])}")
+        until = clock(request["settles_at"])
+        words.append(f"a request of it may still arrive until {until}: an earlier absent or undo is held until then")
     text = "; ".join(words)
     return text[:1].upper() + text[1:]
 

@@ -41,7 +41,9 @@ class Session:
         debug: bool,
     ) -> None:
         self.workflows = workflows
-        self._environ = environ
+        self.farewell = ""
+        """What to print on Ctrl-C, once it depends on what the verb has done."""
+        self.environ = environ
         self._as_json = as_json
         self._debug = debug
         self._cleanup = AsyncExitStack()
@@ -61,7 +63,7 @@ class Session:
         """
         from holdfast.runtime.config.project import read_project
 
-        return read_project(self._environ, folder=Path.cwd(), default_root=base_folder(), runs_code=False)
+        return read_project(self.environ, folder=Path.cwd(), default_root=base_folder(), runs_code=False)
 
     @cached_property
     def settings(self) -> "Settings":

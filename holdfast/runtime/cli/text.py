@@ -11,6 +11,11 @@ def brief(text: str, limit: int = 160) -> str:
     return visible(one_line(text, limit))
 
 
+def cell(text: str) -> str:
+    """`text` as it is, safe to show in a row of a table: line breaks and tabs are written out, too."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def clock(at: str) -> str:
     """An event's time on this machine's clock."""
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -9,10 +9,10 @@ from rich.text import Text
 from holdfast.base.constraint_names import constraint_name, constraint_origin
 from holdfast.base.readable_json import readable_json
 from holdfast.run.substates.dormancy import looks_words
-from holdfast.runtime.cli.costs import budget_words, cost_words, left_words
+from holdfast.runtime.cli.costs import budget_words, cost_words, left_words, more_words
 from holdfast.runtime.cli.outlook_rows import outlook_rows
 from holdfast.runtime.cli.request_screens import request_screen, request_text
-from holdfast.runtime.cli.text import age_words, brief, clock, count, indented, visible
+from holdfast.runtime.cli.text import age_words, brief, cell, clock, count, indented, visible
 from holdfast.runtime.cli.thread_words import (
     child_words,
     constraint_stands,
@@ -67,7 +67,8 @@ def show_screen(
         "  ",
         (status.replace("_", " "), STATUS_STYLES.get(status, "")),
         f"  agent {state['agent'] or 'not loaded'}, step {state['step']}, {count(state['events'], 'event')}",
-        f", phase {state['lifecycle']}" if state.get("lifecycle") else "",
+        # In any other status, the phase says nothing more: a run that waits for approval is not asleep.
+        f", {state['lifecycle']}" if status == "running" and state.get("lifecycle") else "",
         (f", as it was after event {state['at']}" if "at" in state else "", "yellow"),
         "\n\n",
     )
@@ -141,7 +142,8 @@ def _blocked_text(thread: str, state: JSON, *, acts: bool) -> Text:
         if reason := blocked.get("reason"):
             screen.append(f"  last: {brief(reason, 1_000)}\n")
         if acts:
-            then = ("extend", thread, "--budget", "usd=1") if blocked["cause"] == "BudgetSpent" else ("retry", thread)
+            more = more_words(state.get("budget"))
+            then = ("extend", thread, "--budget", more) if blocked["cause"] == "BudgetSpent" else ("retry", thread)
             screen.append(f"  {CLI.command(*then)}\n", "bold")
     return screen
 
@@ -221,7 +223,7 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
     at = now or datetime.now(UTC)
     table = [
         (
-            visible(row["thread"]),
+            row["thread"],
             row["status"],
             *([clock(row["wakes_at"]) if row.get("wakes_at") else "–"] if asleep else []),
             str(row["step"]),
@@ -234,12 +236,34 @@ def list_screen(rows: Sequence[JSON], *, now: datetime | None = None) -> Text:
         )
         for row in rows
     ]
+    # Anybody who reaches Temporal can write an id, a status or another search attribute.
+    table = [tuple(map(cell, line)) for line in table]
     widths = [max(len(line[column]) for line in [heads, *table]) for column in range(len(heads))]
     screen = Text(_columns(heads, widths) + "\n", "dim") if table else Text()
     for line in table:
         thread, status, *rest = line
         screen.append(f"{thread:<{widths[0]}}  ").append(f"{status:<{widths[1]}}", STATUS_STYLES.get(status, ""))
         screen.append("  " + _columns(rest, widths[2:]) + "\n")
+    screen.rstrip()
+    return screen
+
+
+def costs_screen(rows: Sequence[JSON], by: str) -> Text:
+    """What threads have cost together, in columns."""
+    heads = (by.upper(), "THREADS", "TOKENS", "COST")
+    table = [
+        (
+            cell(row[by]),
+            f"{row['threads']:,}",
+            f"{row['tokens']:,}",
+            f"${row['cost']:,.4f}" + (f" and {row['unknown']:,} unknown" if row["unknown"] else ""),
+        )
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in [heads, *table]) for column in range(len(heads))]
+    screen = Text(_columns(heads, widths) + "\n", "dim")
+    for line in table:
+        screen.append(_columns(line, widths) + "\n")
     screen.rstrip()
     return screen
 

@@ -6,7 +6,7 @@ change the run.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Literal
 
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.text import Text
 from holdfast.authority.statements import Decision
 from holdfast.errors import HoldfastError
 from holdfast.runtime.cli.edited_arguments import edit_arguments
-from holdfast.runtime.cli.event_lines import event_line
+from holdfast.runtime.cli.event_lines import event_row
 from holdfast.runtime.cli.keyboard import Keyboard
 from holdfast.runtime.cli.keys import Answer, Edit, Message
 from holdfast.runtime.cli.live_view import View
@@ -53,8 +53,13 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
         Whether the run ended.
     """
     view = View(thread, console)
-    with Keyboard() as keyboard, Live(view, console=console, refresh_per_second=8, transient=True) as live:
-        silence = ""
+    with Keyboard() as keyboard, ExitStack() as panels:
+
+        def panel() -> Live:
+            """A panel below what is on the screen. One that was stopped must not start again: it would erase that."""
+            return panels.enter_context(Live(view, console=console, refresh_per_second=8, transient=True))
+
+        live, silence = panel(), ""
         screen = asyncio.Lock()
 
         def note(words: str) -> None:
@@ -69,9 +74,7 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
             async for event in follow(threads, thread, note=note, pulse=quiet):
                 async with screen:  # an editor may have it
                     view.add(event)
-                    line = event_line(event)
-                    line.truncate(console.width, overflow="ellipsis")
-                    live.console.print(line)
+                    live.console.print(event_row(event, console.width))
 
         async def look() -> None:
             while True:
@@ -81,13 +84,14 @@ async def watch(threads: Threads, thread: str, *, console: Console, by: str, pri
                 await asyncio.sleep(LOOK_SECONDS)
 
         async def edit(order: Edit) -> str:
+            nonlocal live
             async with screen:
                 live.stop()
                 try:
                     with keyboard.lent():
                         arguments = await edit_arguments(order.arguments)
                 finally:
-                    live.start()
+                    live = panel()
             if arguments is None:
                 return "nothing was edited"
             return "" if view.keys.propose(order.request, arguments) else "the request is not open any more"

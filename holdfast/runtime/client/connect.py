@@ -1,4 +1,7 @@
-"""Connect to Temporal: the standard `TEMPORAL_*` environment first, then the embedded stack on this machine."""
+"""Connect to Temporal: the standard `TEMPORAL_*` environment first, then the embedded stack on this machine.
+
+The embedded stack is recognised by its state folder (`own_stack`), and not by its port.
+"""
 
 import asyncio
 import re
@@ -14,12 +17,13 @@ from temporalio.service import RPCError
 
 from holdfast.errors import ServerUnreachable, StackError
 from holdfast.runtime.client.exiting import finish_at_exit
+from holdfast.runtime.client.own_stack import OwnStack
 from holdfast.runtime.client.unreachable import unreachable
 from holdfast.runtime.config.stack_file import DEFAULT_ADDRESS, Stack, read_stack
 from holdfast.runtime.encryption.codec import EncryptionCodec, build_converter
 from holdfast.runtime.encryption.fleet_keys import stack_seals
 from holdfast.seals.seals import Seals
-from holdfast.temporal.converter import LeanPayloadConverter
+from holdfast.temporal.converter import LeanPayloadConverter, seals_in
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 CONNECT_SECONDS = 10.0
@@ -40,10 +44,13 @@ def connect_config(environ: Mapping[str, str], *, home: Path) -> dict[str, Any]:
         config: dict[str, Any] = dict(ClientConfig.load_client_connect_config(override_env_vars=dict(environ)))
     except (RuntimeError, ValueError, OSError) as error:
         raise ServerUnreachable(f"Temporal's configuration cannot be used: {error}") from None
-    if not config.get("target_host"):
-        stack = read_stack(home)
-        config["target_host"] = stack.temporal_address if stack else DEFAULT_ADDRESS
-    return config
+    if config.get("target_host"):
+        return config
+    # What the environment has for another server, such as an API key, is not sent to a port of this machine.
+    given = {"namespace": config["namespace"]} if config.get("namespace") else {}
+    stack = read_stack(home)
+    address = stack.temporal_address if stack else DEFAULT_ADDRESS
+    return {**(given if stack else config), "target_host": address, "plugins": [OwnStack(home)]}
 
 
 async def connect(
@@ -101,13 +108,18 @@ def address_of(client: Client) -> dict[str, Any]:
 
 def seals_of(client: Client) -> Seals:
     """Return the seals of a client that `connect` has made."""
-    made = client.data_converter.payload_converter_class
-    return made.seals if issubclass(made, LeanPayloadConverter) else Seals()
+    return seals_in(client.data_converter)
 
 
 def stack_config(stack: Stack) -> dict[str, Any]:
-    """Return the embedded stack's server as keyword arguments of `Client.connect`."""
-    return {"target_host": stack.temporal_address, "namespace": stack.namespace}
+    """Return the embedded stack's server as keyword arguments of `Client.connect`, for that server alone."""
+    plugins = [OwnStack(Path(stack.fleet_keys).parent)] if stack.fleet_keys else []
+    return {"target_host": stack.temporal_address, "namespace": stack.namespace, "plugins": plugins}
+
+
+def own_stack(config: Mapping[str, Any]) -> OwnStack | None:
+    """Return what keeps a client of the embedded stack from other servers; None where another server is named."""
+    return next((each for each in config.get("plugins", ()) if isinstance(each, OwnStack)), None)
 
 
 async def ensure_search_attributes(client: Client) -> None:

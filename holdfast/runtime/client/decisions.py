@@ -16,10 +16,15 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.errors import NoWorker, QueryRefused, Refused, RunStuck
+from holdfast.errors import AnswerForged, HoldfastError, NoWorker, QueryRefused, Refused, RunStuck
 from holdfast.run.contracts import View
+from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.runs import ENDED, Runs, refused_answer, sealed_answer
+from holdfast.seals.seals import SealKeyUnknown
+
+FLEET_SECONDS = 2.0
+"""How long the worker of a run may take to show that it has a fleet key of ours, before it gets a decision."""
 
 SENT = "sent"
 """Temporal has the message as a signal; no worker has answered yet."""
@@ -139,10 +144,12 @@ async def send_update(
         signal: The signal's name.
 
     Raises:
+        AnswerForged, SealKeyUnknown: The run's worker has no fleet key of ours; nothing was sent.
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
     runs = threads.runs
+    await _check_fleet(runs, thread)
     limit = timedelta(seconds=runs.answer_within)
     run = runs.client.get_workflow_handle(thread)
     try:
@@ -167,6 +174,25 @@ async def send_update(
             why = "the run is paused in Temporal and will process it when it is unpaused"
             return await send_signal(runs, thread, signal, payload, why_later=why)
     return await send_signal(runs, thread, signal, payload)
+
+
+async def _check_fleet(runs: Runs, thread: str) -> None:
+    """Ask the run's worker something first, where there is a fleet key to recognise it by.
+
+    Only a worker that answers is judged: what else is wrong shows when the message is sent, and Temporal keeps a signal
+    for a worker of ours.
+
+    Raises:
+        AnswerForged, SealKeyUnknown: It does not have our key.
+    """
+    if not seals_of(runs.client):
+        return
+    try:
+        await runs.query(thread, "pending_approvals", within=min(FLEET_SECONDS, runs.answer_within))
+    except (AnswerForged, SealKeyUnknown) as error:
+        raise type(error)(f"{error}. Nothing was sent") from None
+    except HoldfastError:
+        return
 
 
 async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> UpdateResult:

@@ -36,7 +36,7 @@ from holdfast.errors import (
     WorkspaceNotFound,
 )
 from holdfast.llm.blocks import Content
-from holdfast.log.events import AgentEvent
+from holdfast.log.events import AgentEvent, RunStarted
 from holdfast.run import contracts
 from holdfast.run.features import BUDGETS
 from holdfast.run.task_summary import memo, summary
@@ -205,15 +205,30 @@ class Threads:
             EventsMissing: Its first events can no longer be read.
             HistoryUnreadable: This release cannot read them.
         """
-        agent: str | None = None
-        idle_limit: float | None = None
+        async for start in self._starts(thread):
+            return start
+        return await self._unbegun_start(thread)
+
+    async def starts_of(self, thread: str) -> list[FirstStart]:
+        """Return how each run of a thread was started, oldest first, at least one. Needs no worker.
+
+        Raises:
+            ThreadNotFound, EventsMissing, HistoryUnreadable: As for `started_as`.
+        """
+        return [start async for start in self._starts(thread)] or [await self._unbegun_start(thread)]
+
+    async def _starts(self, thread: str) -> AsyncIterator[FirstStart]:
+        begun: RunStarted | None = None
         async for event in decode_lines(self.reader.lines(thread, 0, found=None, note=None, use_worker=False)):
             if event.type == "run_started":
-                agent, idle_limit = event.agent, event.idle_limit
-            if event.type == "user_message_received":
-                return FirstStart(event.content, agent, idle_limit, event.by)
-        run = await self.reader.history(await self.runs.describe(thread))
-        given = run.given  # no worker has picked it up yet
+                begun = event
+            elif begun and event.type == "user_message_received":
+                yield FirstStart(event.content, begun.agent, begun.idle_limit, event.by)
+                begun = None
+
+    async def _unbegun_start(self, thread: str) -> FirstStart:
+        """How a thread was started that no worker has picked up yet."""
+        given = (await self.reader.history(await self.runs.describe(thread))).given
         return FirstStart(given.task, given.agent, given.idle_limit, given.by)
 
     async def _latest_closed_run(self, thread: str) -> str | None:

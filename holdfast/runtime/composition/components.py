@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SettingsError
+from holdfast.runtime.config.running_stacks import is_running
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import Stack, read_stack
 
@@ -122,8 +123,9 @@ class Components:
         if self._given.database_url or self._stack:
             return self._given.database_url or (self._stack.database_url if self._stack else None)
         stack = read_stack(self._given.home)
-        running = stack and stack.postgres_pid and stack.temporal_address == self.config["target_host"]
-        return stack.database_url if stack and running else None
+        if stack is None or not stack.postgres_pid or stack.temporal_address != self.config["target_host"]:
+            return None
+        return stack.database_url if is_running(self._given.home, stack) else None
 
     @property
     def artifacts_folder(self) -> "FolderArtifacts | None":

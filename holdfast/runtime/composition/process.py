@@ -12,6 +12,7 @@ from holdfast.runtime.config.own_secrets import own_secrets
 from holdfast.runtime.config.project import read_project
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.hardening import protect_process
+from holdfast.runtime.namesake import namesake_warning
 from holdfast.runtime.programs import Program, base_folder
 from holdfast.runtime.telemetry.logs import configure_logging
 
@@ -47,6 +48,8 @@ def run_process(
         os.environ["HOLDFAST_HOME"] = str(settings.home)  # where tools, too, find what this machine keeps
         configure_logging(settings.log_level, settings.log_format, secrets=own_secrets(settings, project.environ))
         protect_process()
+        if warning := namesake_warning():
+            say(f"Warning    {warning}")
         for line in project.listing():
             say(f"Settings   {line}")
         uvloop.run(_serve_and_exit(serve, settings, project.environ))  # 8 % less CPU a step than asyncio's own loop

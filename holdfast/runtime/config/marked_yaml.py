@@ -128,6 +128,8 @@ class _Reading:
             return str(node.value)
         if kind not in construct or not isinstance(node, yaml.ScalarNode):
             return self._fault(path, node, f"the tag {node.tag!r} is not allowed")
+        if kind in ("int", "float") and (why := _misread(node.value)):
+            return self._fault(path, node, why)
         try:
             return construct[kind](node)
         except (ConstructorError, ValueError, LookupError, OverflowError):
@@ -135,6 +137,16 @@ class _Reading:
 
     def _fault(self, path: Path, node: yaml.Node, message: str) -> None:
         self._marked.faults.append(Fault(path, _mark(node), message))
+
+
+def _misread(text: str) -> str:
+    """Say how YAML 1.1 reads a number that people read in another way; empty for all others."""
+    if ":" in text:
+        return f"YAML reads {text[:40]} as a number in base 60; write a duration as 90m or 1.5h, or put text in quotes"
+    digits = text.lstrip("+-")
+    if digits.isdigit() and len(digits) > 1 and digits[0] == "0":
+        return f"YAML reads {text[:40]} as an octal number; write it without the leading 0, or put text in quotes"
+    return ""
 
 
 def _mark(node: yaml.Node) -> Mark:

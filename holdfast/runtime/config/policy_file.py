@@ -6,13 +6,13 @@
 3. All problems are reported at once.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from holdfast.authority.policy import Policy, Terms
+from holdfast.authority.policy import Policy
+from holdfast.base.models import DEFINING
 from holdfast.errors import PolicyError, PolicyProblem
 from holdfast.runtime.config.marked_yaml import Marked, read_yaml
 from holdfast.runtime.config.marked_yaml import Path as Place
@@ -25,9 +25,11 @@ from holdfast.runtime.config.policy_forms import (
     GatewayForm,
     PolicyForm,
     RuleForm,
+    SignerForm,
     TermsForm,
     meant,
 )
+from holdfast.runtime.config.policy_people import people_problems
 
 MAX_BYTES = 1_000_000
 
@@ -98,6 +100,7 @@ _FIELDS: dict[str, type[BaseModel]] = {
     "escalate": EscalationForm,
     "approvers": ApproverForm,
     "gateways": GatewayForm,
+    "signers": SignerForm,
     "extensions": ExtensionsForm,
     "most": AmountsForm,
 }
@@ -105,49 +108,17 @@ _FIELDS: dict[str, type[BaseModel]] = {
 
 def _read(marked: Marked) -> tuple[Policy | None, list[Found]]:
     """Return the policy, or the problems found."""
+    people: list[Found] = [(place, words, False) for place, words in people_problems(marked.value)]
     try:
-        filed = PolicyForm.model_validate(marked.value)
+        filed = PolicyForm.model_validate(marked.value, context=DEFINING)
+    except ValidationError as error:
+        return None, [*(_found(problem, marked) for problem in error.errors(include_url=False)), *people]
+    if people:
+        return None, people
+    try:
+        return Policy.model_validate(filed.model_dump(), context=DEFINING), []
     except ValidationError as error:
         return None, [_found(problem, marked) for problem in error.errors(include_url=False)]
-    if wrong := list(_check_approvers(filed)):
-        return None, wrong
-    try:
-        return Policy.model_validate(filed.model_dump()), []
-    except ValidationError as error:
-        return None, [_found(problem, marked) for problem in error.errors(include_url=False)]
-
-
-def _check_approvers(policy: PolicyForm) -> Iterator[Found]:
-    """Find names in terms that are no approver or role, and quorums that too few approvers can reach."""
-    people = [person.name for person in policy.approvers]
-    known = [*people, *(role for person in policy.approvers for role in person.roles)]
-    for number, name in enumerate(policy.extensions.by):
-        if people and name not in known:
-            yield ("extensions", "by", number), f"there is no approver or role {name!r}{meant([name], known)}", False
-    for place, terms in _all_terms(policy):
-        wrong = [(where, name) for where, name in _names(terms) if people and name not in known]
-        for where, name in wrong:
-            yield (*place, *where), f"there is no approver or role {name!r}{meant([name], known)}", False
-        able = len(policy.entitled(terms.who(len(terms.escalate))))
-        if people and not wrong and able < terms.quorum:
-            yield (*place, "quorum"), f"the quorum is {terms.quorum}, but only {able} may decide", False
-
-
-def _all_terms(policy: PolicyForm) -> Iterator[tuple[Place, Terms]]:
-    yield ("terms",), policy.terms
-    for number, rule in enumerate(policy.rules):
-        if rule.terms:
-            yield ("rules", number, "terms"), rule.terms
-
-
-def _names(terms: Terms) -> Iterator[tuple[Place, str]]:
-    for number, name in enumerate(terms.by):
-        yield ("by", number), name
-    for number, name in enumerate(terms.veto):
-        yield ("veto", number), name
-    for step, escalation in enumerate(terms.escalate):
-        for number, name in enumerate(escalation.by):
-            yield ("escalate", step, "by", number), name
 
 
 def _found(problem: ErrorDetails, marked: Marked) -> Found:

@@ -1,12 +1,13 @@
 """The policy's models as a file spells them: unknown fields are errors, and there are shorter notations."""
 
+import re
 from difflib import get_close_matches
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from holdfast.authority.conditions import check_condition
-from holdfast.authority.policy import Approver, Escalation, Extensions, Gateway, Policy, Rule, Seconds, Terms
+from holdfast.authority.policy import Approver, Escalation, Extensions, Gateway, Policy, Rule, Seconds, Signer, Terms
 from holdfast.base.durations import read_seconds
 from holdfast.budget.budget import Amounts
 
@@ -16,8 +17,19 @@ CONDITION_CHARS = 4_000
 VERDICTS = ("allow", "ask", "deny")
 
 
+_COMPOUND = re.compile(r"(\d{1,6})h\s*(\d{1,6})m?", re.ASCII)
+
+
 def _seconds(value: Any) -> Any:
-    return read_seconds(value) if isinstance(value, str) else value
+    if isinstance(value, str) and (parts := _COMPOUND.fullmatch(value.strip())):
+        raise ValueError(f"{value!r} has two units; write one: {60 * int(parts[1]) + int(parts[2])}m")
+    return read_seconds(value) if isinstance(value, str) else _number(value)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("it has to be a number; YAML reads yes, no, on and off as true and false")
+    return value
 
 
 def _condition(text: str) -> str:
@@ -28,6 +40,7 @@ def _condition(text: str) -> str:
     return text
 
 
+_Whole = BeforeValidator(_number)
 _Span = Annotated[Seconds, BeforeValidator(_seconds)]
 _When = Annotated[str, AfterValidator(_condition)]
 
@@ -41,6 +54,7 @@ class EscalationForm(Escalation, extra="forbid"):
 class TermsForm(Terms, extra="forbid"):
     """How a request is decided."""
 
+    quorum: Annotated[int, _Whole] = Field(default=1, ge=1, le=20)
     expires_after: _Span | None = None
     remind_every: _Span | None = None
     escalate: tuple[EscalationForm, ...] = ()
@@ -54,9 +68,14 @@ class GatewayForm(Gateway, extra="forbid"):
     """A service that vouches for approvers."""
 
 
+class SignerForm(Signer, extra="forbid"):
+    """Somebody who vouches for portable files."""
+
+
 class RuleForm(Rule, extra="forbid"):
     """A rule; it may begin with its verdict."""
 
+    depth: Annotated[int, _Whole] = Field(default=0, ge=0)
     when: _When = ""
     terms: TermsForm | None = None
 
@@ -97,6 +116,7 @@ class PolicyForm(Policy, extra="forbid"):
     rules: tuple[RuleForm, ...] = ()
     approvers: tuple[ApproverForm, ...] = ()
     gateways: tuple[GatewayForm, ...] = ()
+    signers: tuple[SignerForm, ...] = ()
     terms: TermsForm = TermsForm()
     extensions: ExtensionsForm = ExtensionsForm()
 

@@ -6,7 +6,8 @@ A folder has no authority of its own, so what somebody gets by cloning or unpack
 2. Each file must be a regular file that belongs to this user and that others cannot write; `.env` must be private.
 3. `holdfast.toml` says what the project is (`IN_TOML`). Servers, keys, policies and names of people are refused there.
 4. Only programs that run the project import code that its files name: the worker and the gateway, not the CLI.
-5. A secret from elsewhere is never sent to an address that `.env` names.
+5. A secret from elsewhere is never sent to an address that `.env` names. `.env` does not weaken the connection to
+   another address.
 6. Values are settings of Holdfast, and secrets for tools. They do not enter the process's environment.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import SettingsError
+from holdfast.runtime.config.folder_database import confined
 from holdfast.runtime.config.own_file import NotOwnFile, read_own_file
 from holdfast.runtime.config.settings import variables
 
@@ -55,11 +57,18 @@ NAMING_A_SERVER: Final = ("TEMPORAL_ADDRESS", "TEMPORAL_CONFIG_FILE", "TEMPORAL_
 
 _CODE: Final = ("HOLDFAST_CATALOG", "HOLDFAST_SCRIPT")
 _SENT_TO: Final = {
-    "OPENAI_BASE_URL": ("OPENAI_API_KEY",),
-    "DATABASE_URL": ("PGPASSWORD",),
-    "TEMPORAL_ADDRESS": ("TEMPORAL_API_KEY", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE"),
+    "OPENAI_BASE_URL": ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY"),
+    "DATABASE_URL": ("PGPASSWORD", "PGSERVICE"),
+    "TEMPORAL_ADDRESS": (
+        *("TEMPORAL_API_KEY", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE", "HOLDFAST_FLEET_KEYS"),
+        *("TEMPORAL_TLS_CLIENT_KEY_PATH", "TEMPORAL_TLS_CLIENT_KEY_DATA"),
+    ),
+    "HOLDFAST_WEBHOOKS": ("HOLDFAST_WEBHOOK_SECRET",),
 }
-"""Addresses, and the secrets (or files of secrets) that are sent there."""
+"""Addresses, and the secrets (or files of secrets) that are sent there, or that sign what is sent there."""
+
+_SERVERS: Final = ("OPENAI_BASE_URL", "DATABASE_URL", "TEMPORAL_ADDRESS", "HOLDFAST_HOME")
+"""What says where a command goes."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,7 @@ class Project:
     @property
     def redirects(self) -> list[str]:
         """A line for each file that decides which servers or which state folder are used."""
-        found = {path: sorted({*names} & {*_SENT_TO, "HOLDFAST_HOME"}) for path, names in self.files.items()}
+        found = {path: sorted({*names} & {*_SERVERS}) for path, names in self.files.items()}
         return [f"{path} sets {', '.join(names)}" for path, names in found.items() if names]
 
 
@@ -111,6 +120,8 @@ def read_project(environ: Mapping[str, str], *, folder: Path, default_root: Path
     if "HOLDFAST_CATALOG" in given:
         from_env.pop("HOLDFAST_SCRIPT", None)
     _check_addresses(env, given, from_env)
+    if "DATABASE_URL" in from_env.keys() - given.keys():
+        from_env["DATABASE_URL"] = confined(env, from_env["DATABASE_URL"])
     if "TEMPORAL_ADDRESS" in from_env.keys() - given.keys():
         from_env["TEMPORAL_CONFIG_FILE"] = os.devnull  # it may hold the key of another server
     merged = from_toml | from_env
@@ -199,6 +210,13 @@ def _check_addresses(path: Path, given: Mapping[str, str], from_env: Mapping[str
                 f"folder must not decide where your secrets are sent. Set {address} in the environment, too, or unset "
                 f"{', '.join(sent)} there."
             )
+
+    weakened = [name for name in from_env if name.startswith("TEMPORAL_TLS") and name not in given]
+    if weakened and ("TEMPORAL_ADDRESS" in given or "TEMPORAL_ADDRESS" not in from_env):
+        raise SettingsError(
+            f"{path} sets {', '.join(weakened)}, and not the TEMPORAL_ADDRESS that is used: a file in a folder must "
+            f"not decide how your server is trusted. Set {', '.join(weakened)} in the environment."
+        )
 
 
 def _read(path: Path, *, private: bool) -> str:

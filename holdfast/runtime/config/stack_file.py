@@ -1,8 +1,8 @@
 """The record of the embedded stack, `<home>/stack.json`: its addresses, ports and process ids.
 
 A record counts only if this user owns it, others cannot read it, and all its addresses are on this machine: a folder
-that somebody cloned must not name a server. It imports little, so that the CLI starts fast. `devstack` starts and stops
-the servers.
+that somebody cloned must not name a server. Nor does a copied folder have the stack of its original. It imports little,
+so that the CLI starts fast. `devstack` starts and stops the servers.
 """
 
 from pathlib import Path
@@ -89,19 +89,25 @@ def _read(home: Path) -> Stack | str:
         return f"it {error}"
     except ValidationError:
         return "it is not a record of a stack"
-    return stack if _is_local(stack) else "it names a server that is not on this machine"
+    if not _is_local(stack):
+        return "it names a server that is not on this machine"
+    if stack.fleet_keys and Path(stack.fleet_keys).parent != home.resolve():
+        return f"it is the record of {Path(stack.fleet_keys).parent}"  # a copied folder must not use the original's
+    return stack
 
 
 def _is_local(stack: Stack) -> bool:
     """Whether all addresses are on this machine; before the servers' first start, some are empty."""
     try:
         database, ui = urlsplit(stack.database_url), urlsplit(stack.ui_url)
-        sockets = parse_qs(database.query)
+        sockets = parse_qs(database.query, keep_blank_values=True)
         hosts = {stack.temporal_address.rpartition(":")[0], ui.hostname}
     except ValueError:
         return False
+    # libpq takes the last of several values, and knows no fragment.
+    single = all(len(values) == 1 for values in sockets.values()) and "#" not in stack.database_url
     by_socket = database.hostname is None and sockets.keys() == {"host", "port"} and sockets["host"][0].startswith("/")
-    return hosts <= {*LOOPBACK, "::1", None} and (by_socket or not stack.database_url)
+    return hosts <= {*LOOPBACK, "::1", None} and ((by_socket and single) or not stack.database_url)
 
 
 def _record(home: Path) -> Path:

@@ -30,13 +30,21 @@ def for_server(folder: Path) -> int | None:
     return _find_or_create()
 
 
-def group_for_server(folder: Path) -> int | None:
-    """Return the group of the account that runs PostgreSQL for root on data `folder`; None if there is none yet."""
+def existing_for_server(folder: Path) -> int | None:
+    """Return what `for_server` does, but create no account; None, too, if there is none yet."""
     if os.geteuid() != 0:
         return None
     with suppress(KeyError):
         owner = folder.stat().st_uid if folder.exists() else 0
-        return (pwd.getpwuid(owner) if owner else pwd.getpwnam(ACCOUNT)).pw_gid
+        return owner or pwd.getpwnam(ACCOUNT).pw_uid
+    return None
+
+
+def group_for_server(folder: Path) -> int | None:
+    """Return the group of the account that runs PostgreSQL for root on data `folder`; None if there is none yet."""
+    account = existing_for_server(folder)
+    with suppress(KeyError):
+        return None if account is None else pwd.getpwuid(account).pw_gid
     return None
 
 

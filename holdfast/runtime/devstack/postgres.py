@@ -20,6 +20,7 @@ from urllib.parse import quote
 import psutil
 
 from holdfast.errors import StackError
+from holdfast.runtime.config.running_stacks import option
 from holdfast.runtime.devstack import accounts, processes
 from holdfast.runtime.devstack.processes import Report
 from holdfast.runtime.programs import setup_command
@@ -41,7 +42,8 @@ class Postgres:
 
     def find(self, hint: int | None = None) -> psutil.Process | None:
         """Return the running postmaster of this folder, if any; `hint` is its recorded process id."""
-        return processes.find("postgres", str(self._folder), hint=hint)
+        account = accounts.existing_for_server(self._folder)
+        return processes.find("postgres", str(self._folder), hint=hint, account=account)
 
     def ensure(self, *, hint: int | None, deadline: float, cancelled: threading.Event) -> tuple[int, str]:
         """Start the server unless it runs; return its process id and its URL once it accepts connections.
@@ -57,7 +59,7 @@ class Postgres:
             processes.stop(running, [signal.SIGQUIT], grace=5)
             running = None
         if running is not None:
-            sockets = processes.option(processes.command_line(running), "-k")
+            sockets = option(processes.command_line(running), "-k")
             url = _url(Path(sockets) if sockets else self._folder)
             try:
                 self._wait_until_ready(running.pid, url, deadline=deadline, cancelled=cancelled)
@@ -102,7 +104,7 @@ class Postgres:
         self._report(f"setting up PostgreSQL in {self._folder}")
         draft = self._folder.with_name("postgres.new")
         # The initdb of a killed worker may still be running.
-        if (orphan := processes.find("initdb", str(draft))) is not None:
+        if (orphan := processes.find("initdb", str(draft), account=account)) is not None:
             processes.stop(orphan, [], grace=5)
         self._end_orphans(draft)
         shutil.rmtree(draft, ignore_errors=True)

@@ -67,23 +67,32 @@ def identity(account: int | None) -> Identity:
     return {"user": account, "group": pwd.getpwuid(account).pw_gid, "extra_groups": []}
 
 
-def find(program: str, argument: str, *, hint: int | None = None) -> psutil.Process | None:
+def find(program: str, argument: str, *, hint: int | None = None, account: int | None = None) -> psutil.Process | None:
     """Return the running process of `program` that has `argument` on its command line, or None.
 
-    `python` also finds `python3` and `python3.12`.
+    `python` also finds `python3` and `python3.12`. Only those of the user id `account` count, by default our own:
+    another user can start a program with any command line.
 
     The process id `hint` is tried first; if it does not match, all processes are searched.
     """
 
     def matches(process: psutil.Process) -> bool:
         argv = command_line(process)
-        return bool(argv) and Path(argv[0]).name.startswith(program) and argument in argv[1:]
+        named = bool(argv) and Path(argv[0]).name.startswith(program) and argument in argv[1:]
+        return named and _owner(process) == (os.geteuid() if account is None else account)
 
     if hint is not None:
         with suppress(psutil.NoSuchProcess, ValueError):
             if matches(process := psutil.Process(hint)):
                 return process
     return next(filter(matches, psutil.process_iter()), None)
+
+
+def _owner(process: psutil.Process) -> int | None:
+    try:
+        return process.uids().effective
+    except psutil.Error:
+        return None
 
 
 def find_child(child: "subprocess.Popen[bytes]") -> psutil.Process | None:
@@ -99,11 +108,6 @@ def command_line(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
-
-
-def option(argv: Sequence[str], name: str) -> str | None:
-    """Return the word after `name` on a command line, or None."""
-    return argv[argv.index(name) + 1] if name in argv[:-1] else None
 
 
 def left_in(folder: Path, program: str) -> list[psutil.Process]:

@@ -19,6 +19,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 import psutil
 
 from holdfast.errors import StackError
+from holdfast.runtime.config.running_stacks import TEMPORAL_DATABASE, option
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.ports import HOST, Ports
 from holdfast.runtime.devstack.processes import Report
@@ -63,7 +64,7 @@ class TemporalServer:
     """
 
     def __init__(self, home: Path, *, report: Report, config: Mapping[str, int | str] = DYNAMIC_CONFIG) -> None:
-        self._database = home / "temporal.db"
+        self._database = home / TEMPORAL_DATABASE
         self.log = home / "logs" / "temporal.log"
         self._report = report
         self._config = config
@@ -77,7 +78,7 @@ class TemporalServer:
         """Return the address of the running server's Web UI, as `ip:port`; None if no server runs or names one."""
         running = self.find(hint)
         argv = processes.command_line(running) if running else []
-        ip, port = processes.option(argv, "--ui-ip"), processes.option(argv, "--ui-port")
+        ip, port = option(argv, "--ui-ip"), option(argv, "--ui-port")
         return f"{ip}:{port}" if ip and port else None
 
     def allows_skipping(self, hint: int | None = None) -> bool:
@@ -223,7 +224,7 @@ def _config_options(config: Mapping[str, int | str]) -> list[str]:
 
 def _ports(argv: list[str], *, ui: int) -> Ports | None:
     """Return the ports of a running server; None if its command line does not name all of them."""
-    grpc, http = (processes.option(argv, name) or "" for name in ("--port", "--http-port"))
+    grpc, http = (option(argv, name) or "" for name in ("--port", "--http-port"))
     return Ports(grpc=int(grpc), ui=ui, http=int(http)) if grpc.isdigit() and http.isdigit() else None
 
 

@@ -15,6 +15,7 @@ from subprocess import Popen
 import psutil
 
 from holdfast.errors import StackError
+from holdfast.runtime.config.running_stacks import option
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.ports import HOST, any_free, is_free, pick
 from holdfast.runtime.devstack.processes import Report
@@ -61,7 +62,7 @@ class WebUI:
         running = self.find(hint)
         if running is not None:
             argv = processes.command_line(running)
-            held = processes.option(argv, "--port") or ""
+            held = option(argv, "--port") or ""
             if held.isdigit() and argv[1:] == self._argv(int(held), behind)[1:]:
                 self._wait(running.pid, int(held), deadline=deadline, cancelled=cancelled)
                 return running.pid, int(held)

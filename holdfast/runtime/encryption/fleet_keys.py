@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from holdfast.errors import SettingsError
 from holdfast.runtime.config.encryption_keys import parse_keys
+from holdfast.runtime.config.running_stacks import is_running
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.stack_file import Stack, read_stack
 from holdfast.runtime.programs import WORKER
@@ -43,6 +44,8 @@ def with_stack_key(settings: Settings, config: Mapping[str, Any]) -> Settings:
     stack = read_stack(settings.home)
     if settings.fleet_keys or not stack or stack.temporal_address != config["target_host"] or not stack.fleet_keys:
         return settings
+    if not config.get("plugins") and not is_running(settings.home, stack):
+        return settings  # another server has the address; `connect_config`'s own check comes with the connection
     text = SecretStr(_read(Path(stack.fleet_keys)))
     return settings.model_copy(update={"fleet_keys": text})
 

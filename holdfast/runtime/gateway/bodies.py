@@ -17,6 +17,7 @@ from pydantic_core import from_json
 from holdfast.authority.follow_ups import WhenBusy
 from holdfast.authority.refinements import LONGEST_REFINEMENT, RefinementKind
 from holdfast.authority.statements import LONGEST_DELEGATION, DecisionKind
+from holdfast.base.models import DEFINING
 from holdfast.budget.budget import Amounts
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.llm.messages import MAX_DEPTH, too_deep
@@ -290,6 +291,6 @@ def read_body(body: bytes, kind: type[_Sent]) -> _Sent:
     if too_deep(value):
         raise HTTPProblem(422, f"the body has more than {MAX_DEPTH} levels of JSON")
     try:
-        return kind.model_validate(value)
+        return kind.model_validate(value, extra="forbid", context=DEFINING)  # also a policy's rules
     except ValidationError as error:
         raise HTTPProblem(422, in_words(error.errors(include_input=False))) from None

@@ -37,6 +37,8 @@ class Entry:
     rows: Rows
     fresh: bool = field(default=True, init=False)
     """No other attempt can take the claim in the meantime."""
+    doubt: str = field(default="", init=False)
+    """Nobody else can write here."""
 
     @property
     def outcome(self) -> ToolOutcome | None:

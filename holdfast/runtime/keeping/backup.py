@@ -53,7 +53,7 @@ _SELECT: dict[Kind, str] = {
         ORDER BY tombstones.thread
     """,
     "effects": """
-        SELECT key, epoch, thread, tool, started_at, finished_at, outcome, number, first_run_id, call_digest, call
+        SELECT key, epoch, thread, tool, started_at, finished_at, outcome, number, first_run_id, call_digest, call, mac
         FROM holdfast.effects ORDER BY key, epoch
     """,
     "memories": """

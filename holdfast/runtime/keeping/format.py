@@ -91,6 +91,8 @@ class Effect(Row):
     first_run_id: Text | None
     call_digest: Text | None
     call: Text | None
+    mac: Text | None = None
+    """Missing in backups that a release before 0.2.0 has made."""
 
 
 class Memory(Row):

@@ -35,9 +35,9 @@ _ROWS_AT_ONCE = 500
 
 _EFFECT = """
     INSERT INTO holdfast.effects
-        (key, epoch, thread, tool, started_at, finished_at, outcome, number, first_run_id, call_digest, call)
+        (key, epoch, thread, tool, started_at, finished_at, outcome, number, first_run_id, call_digest, call, mac)
     VALUES (%(key)s, %(epoch)s, %(thread)s, %(tool)s, %(started_at)s, %(finished_at)s, %(outcome)s, %(number)s,
-        %(first_run_id)s, %(call_digest)s, %(call)s)
+        %(first_run_id)s, %(call_digest)s, %(call)s, %(mac)s)
     ON CONFLICT DO NOTHING
 """
 _MEMORY = """

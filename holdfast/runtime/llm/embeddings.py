@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from math import isfinite
+from typing import TYPE_CHECKING
 
-import openai
+if TYPE_CHECKING:
+    import openai
 
 BATCH = 16
 """The most texts in one request."""
@@ -33,7 +35,7 @@ class Embeddings:
         dimensions: The length of the vectors.
     """
 
-    def __init__(self, client: openai.AsyncOpenAI, model: str, dimensions: int) -> None:
+    def __init__(self, client: "openai.AsyncOpenAI", model: str, dimensions: int) -> None:
         self._client = client.with_options(max_retries=0, timeout=SECONDS)
         self.model = model
         self.dimensions = dimensions
@@ -45,6 +47,8 @@ class Embeddings:
             EmbeddingRefused: The endpoint rejected the texts.
             EmbeddingsUnavailable: It is unavailable, or gave vectors of another length than `dimensions`.
         """
+        import openai  # a second of imports, which commands that only read memories need not spend
+
         cut = [text.encode("utf-8", "replace")[:TEXT_BYTES].decode("utf-8", "ignore") for text in texts]
         try:
             async with asyncio.timeout(SECONDS):  # the client's own time limit applies to each read

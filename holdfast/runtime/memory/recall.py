@@ -125,7 +125,7 @@ def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | 
         return FileRead(name, problem="it is not UTF-8 text")
     except PermissionError:
         return FileRead(name, problem="permission to read it was denied")
-    return FileRead(name, size, text, unread=size - len(text.encode()))
+    return FileRead(name, size, text.removeprefix("\ufeff"), unread=size - len(text.encode()))
 
 
 def _is_loop(workspace: Path, name: str) -> bool:

@@ -35,16 +35,30 @@ _LISTED = 10_000
 def load_skills(folder: Path | str) -> list[Skill]:
     """Load the skills in a folder for a catalog, sorted by name. Each is a folder with a `SKILL.md`.
 
-    Folders whose names begin with a dot or an underscore are left out.
+    Folders whose names begin with a dot or an underscore are left out. The folder of one skill gives that skill.
 
     Raises:
         SkillInvalid: There is no such folder, or a skill in it is invalid; the text names the file.
     """
+    if (Path(folder) / SKILL_FILE).is_file():
+        return [_only_skill(Path(folder))]
     try:
         folders = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] not in "._")
     except OSError as error:
         raise SkillInvalid(f"skills cannot be read from {folder}: {error.strerror}") from None
     return [_read(Path(folder, name), where=str(Path(folder, name))) for name in folders]
+
+
+def _only_skill(folder: Path) -> Skill:
+    """Read the skill that a folder is.
+
+    Raises:
+        SkillInvalid: It is invalid, or other skills are in its folder.
+    """
+    inner = sorted(each.parent.name for each in folder.glob(f"[!.]*/{SKILL_FILE}"))
+    if inner:
+        raise SkillInvalid(f"{folder} is a skill itself and has others in it ({', '.join(inner)}); put them beside it")
+    return _read(folder, where=str(folder))
 
 
 def is_linked(workspace: Path, name: str) -> bool:

@@ -8,24 +8,16 @@
 """
 
 import os
-import re
 import shutil
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from holdfast.base.digests import digest
 from holdfast.runtime.memory import git_files
 from holdfast.runtime.memory.git import Git, GitFailed
 from holdfast.runtime.memory.repository import Repository
 from holdfast.runtime.memory.repository_root import RepositoryRoot
 from holdfast.runtime.memory.views import view_of
-
-
-def folder_name(thread: str) -> str:
-    """Return the name of a fork's folder and branch: no other thread has it, however similar the ids are."""
-    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", thread)[:60].strip("-") or "fork"
-    return f"{readable}-{digest(['fork-folder/1', thread])[:12]}"
 
 
 def make_forked_folder(source: Path, folder: Path, *, at: datetime) -> Path:
@@ -35,7 +27,7 @@ def make_forked_folder(source: Path, folder: Path, *, at: datetime) -> Path:
 
     Args:
         source: The workspace of the thread that was forked: the top of a work tree, or a folder below it.
-        folder: Where to make it; its parent exists, and its name is from `folder_name`.
+        folder: Where to make it; its parent exists, and its name is from `digested_name`.
         at: The time: a commit counts if it is not newer than that, to the second.
 
     Raises:

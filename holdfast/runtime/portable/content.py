@@ -132,11 +132,13 @@ def artifact_of(file: PortableFile, name: str) -> bytes:
 
 
 def _voucher(file: PortableFile, trusted: Policy | None, signer: str | None) -> str:
-    """The key that is named here and has signed the file; empty for none."""
+    """The key that is named here and has signed the file; empty for none.
+
+    An approver's key is none, unless it is named as a signer's, too: it is good for single decisions, within a quorum.
+    """
     if signer is not None:
         return signer if signer in file.signers else ""
-    people = {key for person in (trusted.approvers if trusted else ()) for key in person.keys}
-    keys = people | {key for gateway in (trusted.gateways if trusted else ()) for key in gateway.keys}
+    keys = trusted.file_keys if trusted else frozenset[str]()
     return next((key for key in file.signers if key in keys), "")
 
 
@@ -144,7 +146,7 @@ def _unsigned(file: PortableFile) -> str:
     thread = file.manifest.thread
     who = f"is signed with {', '.join(file.signers)}" if file.signers else "is not signed"
     return (
-        f"the file of {thread} {who}: name the key of whom you trust with --signer, or people's keys with --keys. "
+        f"the file of {thread} {who}: name the key of whom you trust with --signer, or `signers` in --keys. "
         "--unproven imports a file for which nobody vouches."
     )
 

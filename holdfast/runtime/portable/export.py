@@ -9,7 +9,7 @@ recorded without them.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence, Set
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -25,7 +25,15 @@ from holdfast.errors import (
     RecordUnreadable,
     ThreadNotFound,
 )
-from holdfast.log.events import AgentLoaded, RunContinued, RunForked, RunStarted, SubagentStarted
+from holdfast.log.events import (
+    AgentLoaded,
+    RunContinued,
+    RunForked,
+    RunStarted,
+    SubagentStarted,
+    ToolCallFinished,
+    ToolCallStarted,
+)
 from holdfast.log.references import artifacts_of
 from holdfast.log.upcasters import decode_event
 from holdfast.portable.derived import Derived
@@ -45,11 +53,13 @@ from holdfast.portable.redaction import redacted, redacted_row
 from holdfast.portable.seals import OwnSeals, own_seals
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.runtime.audit.anchors import Anchors, find_seals
+from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.loops import find_loop, is_archived_loop
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.writer import Writer, new_file
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.record import Evidence, call_store
+from holdfast.seals.outcomes import OutcomeMACs, Recorded
 from holdfast.stores import ArtifactStore, EffectRow, origin_of
 from holdfast.tools.subagents import child_thread
 
@@ -75,6 +85,10 @@ class _Log:
     """The sub-agents that it has started, by the numbers of the calls: thread and first run id."""
     digests: dict[int, str] = field(default_factory=dict)
     """Digests of the events that seals name, by position."""
+    under_way: dict[int, str] = field(default_factory=dict)
+    """Keys of the effects that calls have begun, by the numbers of the calls."""
+    finished: set[str] = field(default_factory=set)
+    """Keys of the effects of which the log has the outcome."""
 
 
 async def export_thread(
@@ -243,7 +257,7 @@ class _File:
         name = child_member(REDACTED_LOG if self._redact else LOG, path)
         log = await _write_log(self.writer, lines, redact=self._redact, name=name, run_id=run_id, sealed=sealed)
         self.artifacts |= log.artifacts
-        rows = await _rows(self._evidence, thread, log.derived.keys)
+        rows = await _rows(self._evidence, thread, log, OutcomeMACs(seals_of(self._threads.runs.client)))
         if rows is None:
             self.has_ledger = False
         else:
@@ -308,6 +322,10 @@ async def _write_log(
                 # A caller who may read a thread may read its sub-agents, and no other threads that it names.
                 case SubagentStarted() if event.thread == child_thread(thread, event.number):
                     log.children[event.number] = event.thread, event.run_id
+                case ToolCallStarted():
+                    log.under_way[event.number] = event.key
+                case ToolCallFinished() if event.status in ("ok", "failed", "cannot"):
+                    log.finished.add(log.under_way.pop(event.number, ""))
                 case _:
                     pass
             member.write((redacted(line) if redact else line) + b"\n")
@@ -328,11 +346,12 @@ async def _write_artifact(writer: Writer, store: ArtifactStore, address: str) ->
                 return
 
 
-async def _rows(evidence: Evidence | None, thread: str, keys: set[str]) -> Sequence[EffectRow] | None:
+async def _rows(evidence: Evidence | None, thread: str, log: _Log, macs: OutcomeMACs) -> Sequence[EffectRow] | None:
     """Return the ledger's rows of effects that the log has; None if the ledger cannot be read.
 
     They are read after the log, so an effect that the log has as finished is finished there as well. Effects that
-    began meanwhile are no part of the file.
+    began meanwhile are no part of the file. An outcome that the log does not have has to carry a MAC of the fleet: the
+    signature of the file must not make what the database's owner has written count elsewhere.
     """
     if evidence is None or evidence.effects is None:
         return None
@@ -340,7 +359,15 @@ async def _rows(evidence: Evidence | None, thread: str, keys: set[str]) -> Seque
         rows = await call_store(evidence.effects(thread))
     except RecordUnavailable:
         return None
-    return sorted((row for row in rows if row.key in keys), key=lambda row: (row.key, row.epoch))
+
+    def kept(row: EffectRow) -> EffectRow:
+        if row.outcome is None or row.key in log.finished:
+            return row
+        recorded = Recorded(thread, row.key, row.epoch, row.tool, row.call_digest, row.outcome)
+        return row if macs.verify(row.mac, recorded) == "valid" else replace(row, outcome=None)
+
+    own = [kept(row) for row in rows if row.key in log.derived.keys]
+    return sorted(own, key=lambda row: (row.key, row.epoch))
 
 
 def _ledger(rows: Sequence[EffectRow], *, redact: bool) -> bytes:

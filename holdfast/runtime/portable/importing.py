@@ -43,6 +43,7 @@ from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.start_options import check_own_id, details, issued
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.content import Content, artifact_of, content_of, opened_for_import
+from holdfast.runtime.portable.destination import refuse_destination
 from holdfast.runtime.portable.importing_children import fitting, put_child
 from holdfast.runtime.portable.reader import PortableFile
 from holdfast.runtime.reading.runs import ENDED
@@ -85,6 +86,7 @@ async def import_thread(
     unproven: bool = False,
     workspace: str | None = None,
     fork: bool = False,
+    override_destination: bool = False,
     id: str | None = None,
     by: str = "",
     by_proven: bool = True,
@@ -95,12 +97,14 @@ async def import_thread(
         threads: The namespace's threads.
         path: The portable file.
         place: The stores.
-        trusted: People and gateways, one of whom has to have signed the file; as for `verify_file`.
+        trusted: People and gateways, whose signatures in the log are checked, and `signers`, one of whom has to have
+            signed the file; as for `verify_file`.
         signer: The public key that has to have signed it.
         unproven: Import it although nobody who is named here has signed it: its content is trusted like the web, and
             outcomes that only its ledger has count for nothing.
         workspace: A folder on the worker; None for one of the thread's own.
         fork: Begin a new thread with its events, whose effects ask first; the original may go on elsewhere.
+        override_destination: Continue a thread here that was moved to another place.
         id: With `fork`: the new thread's id; None for one that follows from the file.
         by: Who imports it.
         by_proven: The caller has authenticated that person.
@@ -113,7 +117,8 @@ async def import_thread(
         FleetKeyMissing: An import needs the fleet key.
         ServerUnreachable: The server does not answer. Import it again.
     """
-    if not seals_of(threads.runs.client):
+    seals = seals_of(threads.runs.client)
+    if not seals:
         raise FleetKeyMissing("an import needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
     if id is not None and not fork:
         raise ImportRefused(f"a thread keeps its id: only a fork can be {id!r} (--fork --id). Nothing was imported.")
@@ -123,6 +128,8 @@ async def import_thread(
             return await _fork(threads, file, content, place, id=id, workspace=workspace, by=by, by_proven=by_proven)
         if refused := refuse_state(content.state, thread=content.thread):
             raise ImportRefused(refused)
+        if not override_destination:
+            await refuse_destination(threads.runs.client, content.state)
         if found := await _imported_before(threads, content):
             return found
         await _refuse_posing(threads, content.thread)
@@ -134,9 +141,9 @@ async def import_thread(
         children = await fitting(threads, file, content.children, place.pool)
         for child in reversed(children):
             await _put_artifacts(file, place.artifacts, child.thread, child.artifacts)
-            await put_child(file, child, place.threads, place.pool)
+            await put_child(file, child, place.threads, place.pool, seals=seals)
         await _put_artifacts(file, place.artifacts, content.thread, content.artifacts)
-    await put_effects(place.pool, content.thread, content.effects)
+    await put_effects(place.pool, content.thread, content.effects, seals=seals)
     await place.threads.append(content.thread, 0, content.lines)
     return await _start(threads, content, workspace=workspace, by=by, by_proven=by_proven)
 

@@ -17,6 +17,7 @@ from holdfast.portable.members import LOG, child_member
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.reader import PortableFile
 from holdfast.runtime.stores.imported_effects import ImportedEffect, conflicting, put_effects
+from holdfast.seals.seals import Seals
 from holdfast.stores import ThreadStore
 
 
@@ -80,8 +81,10 @@ async def lines_of(file: PortableFile, child: ChildContent) -> list[bytes]:
     return await asyncio.to_thread(lambda: list(file.lines(child_member(LOG, child.path))))
 
 
-async def put_child(file: PortableFile, child: ChildContent, store: ThreadStore, pool: AsyncConnectionPool) -> None:
+async def put_child(
+    file: PortableFile, child: ChildContent, store: ThreadStore, pool: AsyncConnectionPool, *, seals: Seals
+) -> None:
     """Put the ledger's rows, and then the log, of a sub-agent; what is there already is found again."""
     with suppress(ThreadForgotten):  # meanwhile
-        await put_effects(pool, child.thread, child.effects)
+        await put_effects(pool, child.thread, child.effects, seals=seals)
         await store.append(child.thread, 0, await lines_of(file, child))

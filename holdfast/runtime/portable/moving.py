@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.errors import ExportFailed, NotAccepted, NoWorker
+from holdfast.log.events import MoveRequested
 from holdfast.portable.manifest import Exported, LeftOut
 from holdfast.runtime.client.decisions import SENT, send_update
 from holdfast.runtime.client.threads import Threads
@@ -31,6 +32,7 @@ async def move_thread(
     *,
     by: str,
     reason: str = "",
+    to: str = "",
     evidence: Evidence | None,
     private: str | None,
     note: Note = lambda words: None,
@@ -43,6 +45,7 @@ async def move_thread(
         path: The file.
         by: Who moves it.
         reason: Why; it is in the log.
+        to: The id of the only place that may import it (`holdfast.runtime.portable.destination`); empty for any.
         evidence: Ledger and artifacts, which have to be in the file.
         private: The key to sign with; None to sign nothing.
         note: Called with a message about what is waited for.
@@ -54,7 +57,10 @@ async def move_thread(
         ServerUnreachable: No server or no worker answers. Move it again.
     """
     found = await threads.reader.find(thread)
-    if (not found or found.status in ENDED) and _is_file(path):
+    ended = not found or found.status in ENDED
+    if ended:
+        await _check_destination(threads, thread, to)
+    if ended and _is_file(path):
         return await _made_before(threads, thread, path, evidence=evidence, private=private)
     with new_file(path) as file:
         if found and found.status not in ENDED:
@@ -62,12 +68,28 @@ async def move_thread(
                 why = f"{found.parent_id!r} waits for it here"
                 raise NotAccepted(f"thread {thread!r} cannot be moved: {why}", outcome="not_movable")
             _check_complete(await export_thread(threads, thread, file, evidence=evidence))
-            await _end(threads, thread, by=by, reason=reason, note=note)
+            await _end(threads, thread, by=by, reason=reason, to=to, note=note)
+            await _check_destination(threads, thread, to)
             file.seek(0)
             file.truncate()
         made = await export_thread(threads, thread, file, evidence=evidence, private=private)
         _check_complete(made)
         return made
+
+
+async def _check_destination(threads: Threads, thread: str, to: str) -> None:
+    """Check that a thread that was moved is for the place that is named, if one is: its log says for which.
+
+    Raises:
+        ExportFailed: It is for another one.
+    """
+    if not to:
+        return
+    events = await threads.recorded_events(thread)
+    named = next((event.to for event in reversed(events) if isinstance(event, MoveRequested)), to)
+    if named != to:
+        where = f"to the place {named}" if named else "without a destination"
+        raise ExportFailed(f"thread {thread!r} was moved {where} before, and that stays in its log")
 
 
 async def _made_before(
@@ -113,14 +135,15 @@ def _check_complete(made: Exported) -> None:
         )
 
 
-async def _end(threads: Threads, thread: str, *, by: str, reason: str, note: Note) -> None:
+async def _end(threads: Threads, thread: str, *, by: str, reason: str, to: str, note: Note) -> None:
     """End the run as `moved`, and wait until it has ended.
 
     Raises:
         NotAccepted: It stays here.
         NoWorker: No worker answers: the next one will end it.
     """
-    answer = await send_update(threads, thread, "move", {"by": by, "reason": reason}, signal="move")
+    asked = {"by": by, "reason": reason} | ({"to": to} if to else {})
+    answer = await send_update(threads, thread, "move", asked, signal="move")
     if answer.outcome == SENT:
         raise NoWorker(f"thread {thread!r} ends when a worker runs: repeat the move then ({answer.explanation})")
     if answer.outcome not in ("accepted", "duplicate", "too_late"):

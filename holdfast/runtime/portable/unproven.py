@@ -22,9 +22,9 @@ def not_proven(
     why: list[tuple[str, str]] = []
     if not file.signers:
         why.append(("signature", "the file has no signature: anybody could have written all of it"))
-    elif signer is None and trusted is None:
-        words = f"the file is signed with {', '.join(file.signers)}, and it is not known whose key that is"
-        why.append(("signer", f"{words}: give the one that you trust with --signer, or people's keys with --keys"))
+    elif signer is None and not (trusted and trusted.file_keys & set(file.signers)):
+        words = f"the file is signed with {', '.join(file.signers)}, and nobody has named that key as a signer of files"
+        why.append(("signer", f"{words}: give the one that you trust with --signer, or `signers` in --keys"))
     why.append(("history", "a file has no Temporal history: unsigned events are as its exporter read them"))
     if found is None:
         words = "only the digests of most events are there: what they say, and what follows from it, is not known"

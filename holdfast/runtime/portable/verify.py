@@ -106,7 +106,8 @@ async def verify_file(
     Args:
         path: The file.
         trusted: A policy from outside the file, with people, gateways and their keys; None to trust the file's own.
-        signer: The public key that has to have signed the file; None for any of `trusted`, or for no demand.
+            Its `signers` are those one of whom has to have signed the file.
+        signer: The public key that has to have signed the file; None for any of the `signers`.
         artifacts: Whether to check artifacts.
         anchors: Where seals of the thread are, and whose count, those in the file too; None to compare with none
             but these, and to count all.
@@ -234,9 +235,10 @@ def check_signers(file: PortableFile, trusted: Policy | None, signer: str | None
     if signer is not None and signer not in file.signers:
         raise Unsound(STATEMENT, f"it is not signed with the key {signer}")
     if signer is None and trusted is not None and file.signers:
+        # Without `signers`, the key of a person or gateway leaves open who vouches; a stranger's is none of the given.
         people = {key for person in trusted.approvers for key in person.keys}
         gateways = {key for gateway in trusted.gateways for key in gateway.keys}
-        if not (people | gateways) & set(file.signers):
+        if not (trusted.file_keys or people | gateways) & set(file.signers):
             raise Unsound(STATEMENT, f"it is signed with {file.signers[0]}, which is none of the given keys")
 
 

@@ -25,8 +25,9 @@ _SHARED = """
 """
 _REMOVE = "DELETE FROM holdfast.events WHERE thread = %s"
 _CLEAR_EFFECTS = """
-    UPDATE holdfast.effects SET call = NULL, call_digest = NULL, outcome = CASE WHEN outcome IS NOT NULL THEN '{}' END
-    WHERE thread = %s AND (call IS NOT NULL OR call_digest IS NOT NULL OR outcome <> '{}')
+    UPDATE holdfast.effects SET call = NULL, call_digest = NULL, mac = NULL,
+        outcome = CASE WHEN outcome IS NOT NULL THEN '{}' END
+    WHERE thread = %s AND (call IS NOT NULL OR call_digest IS NOT NULL OR mac IS NOT NULL OR outcome <> '{}')
 """
 """The keys stay: they show which effects there were, and say nothing about them."""
 _MEMORIES = "SELECT id FROM holdfast.memories WHERE thread = %s AND text IS NOT NULL ORDER BY number"

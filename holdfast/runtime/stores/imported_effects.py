@@ -1,6 +1,8 @@
 """Rows of the effect ledger that come from a portable file.
 
-A row that is there already has to agree. What was under way may have an outcome since; what has one keeps it.
+A row that is there already has to agree. What was under way may have an outcome since; what has one keeps it. The
+outcomes get MACs of the fleet here: whoever imports a file has checked who vouches for them. What may still be under
+way gets its whole settling time here: the attempt may have been made elsewhere.
 """
 
 from collections.abc import Sequence
@@ -8,15 +10,19 @@ from typing import NamedTuple
 
 from psycopg_pool import AsyncConnectionPool
 
+from holdfast.runtime.stores.ledger import recorded
+from holdfast.seals.outcomes import OutcomeMACs
+from holdfast.seals.seals import Seals
 from holdfast.tools.effects import PastEffect
 
 _INSERT = """
     INSERT INTO holdfast.effects
-        (key, epoch, thread, tool, number, first_run_id, call_digest, call, outcome, finished_at)
+        (key, epoch, thread, tool, number, first_run_id, call_digest, call, outcome, mac, finished_at)
     VALUES (%(key)s, %(epoch)s, %(thread)s, %(tool)s, %(number)s, %(first_run_id)s, %(call_digest)s, %(call)s,
-        %(outcome)s, CASE WHEN %(outcome)s::text IS NOT NULL THEN now() END)
-    ON CONFLICT (key, epoch) DO UPDATE SET outcome = EXCLUDED.outcome, finished_at = EXCLUDED.finished_at
-    WHERE effects.outcome IS NULL AND EXCLUDED.outcome IS NOT NULL
+        %(outcome)s, %(mac)s, CASE WHEN %(outcome)s::text IS NOT NULL THEN now() END)
+    ON CONFLICT (key, epoch) DO UPDATE SET outcome = EXCLUDED.outcome, mac = EXCLUDED.mac,
+        finished_at = coalesce(effects.finished_at, EXCLUDED.finished_at), settling_since = NULL, settling_by = NULL
+    WHERE effects.thread = EXCLUDED.thread AND (effects.outcome IS NULL OR effects.outcome = EXCLUDED.outcome)
 """
 _DIFFERS = """
     SELECT key, epoch FROM holdfast.effects
@@ -38,18 +44,32 @@ async def conflicting(pool: AsyncConnectionPool, thread: str, effects: Sequence[
     """Return which effect has another row in the ledger; empty if none has."""
     async with pool.connection() as connection:
         for each in effects:
-            if row := await (await connection.execute(_DIFFERS, _values(thread, each))).fetchone():
+            if row := await (await connection.execute(_DIFFERS, _values(thread, each, None))).fetchone():
                 return f"{row[0]} of {each.effect.tool} (epoch {row[1]})"
     return ""
 
 
-async def put_effects(pool: AsyncConnectionPool, thread: str, effects: Sequence[ImportedEffect]) -> None:
-    """Insert the rows that the ledger lacks, all or none, and give outcomes to those that have none."""
+async def put_effects(
+    pool: AsyncConnectionPool, thread: str, effects: Sequence[ImportedEffect], *, seals: Seals
+) -> None:
+    """Insert the rows that the ledger lacks, all or none, and give outcomes to those that have none.
+
+    Args:
+        pool: Connections to the database.
+        thread: The thread.
+        effects: Its effects.
+        seals: The fleet keys, for the MACs of the outcomes.
+    """
+    macs, rows = OutcomeMACs(seals), list[dict[str, object]]()
+    for each in effects:
+        mac = macs.make(recorded(each.effect, each.outcome, thread=thread)) if each.outcome is not None else None
+        rows.append(_values(thread, each, mac))
     async with pool.connection() as connection, connection.transaction(), connection.cursor() as cursor:
-        if effects:
-            await cursor.executemany(_INSERT, [_values(thread, each) for each in effects])
+        if rows:
+            await cursor.executemany(_INSERT, rows)
 
 
-def _values(thread: str, row: ImportedEffect) -> dict[str, object]:
+def _values(thread: str, row: ImportedEffect, mac: str | None) -> dict[str, object]:
     columns = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
-    return {**{name: getattr(row.effect, name) for name in columns}, "thread": thread, "outcome": row.outcome}
+    own = {name: getattr(row.effect, name) for name in columns}
+    return {**own, "thread": thread, "outcome": row.outcome, "mac": mac}

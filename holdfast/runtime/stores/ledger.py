@@ -5,18 +5,21 @@
    effect, whatever people have said about earlier attempts: they lock the epochs before, too.
 2. The start is committed before the effect happens, in the same statement that takes the claim; `finish` after it. What
    is recorded first stands: an attempt that lost its claim, and ends late, overwrites nothing.
-3. How long a request of a lost attempt has had to arrive is measured by this server's clock alone, and begins again
+3. An outcome counts if a process of this fleet has recorded it for this very effect: its MAC shows that
+   (`holdfast.seals.outcomes`). Any other is none: a worker does not adopt it, but asks people, and overwrites it with
+   its own. A row without an outcome needs no MAC, because it can only make a worker look, or ask.
+4. How long a request of a lost attempt has had to arrive is measured by this server's clock alone, and begins again
    after an attempt that has not looked, such as one of an older release.
 """
 
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import structlog
@@ -28,8 +31,10 @@ from holdfast.run.contracts import PastEffects, ToolOutcome
 from holdfast.run.ledger import FIRST_ATTEMPT, CallAttempt, stands
 from holdfast.runtime.stores.pool import unlock_all
 from holdfast.runtime.stores.unavailable import retried_by_temporal
+from holdfast.seals.outcomes import NO_SEALS, MACVerdict, OutcomeMACs, Recorded
+from holdfast.seals.seals import Seals
 from holdfast.stores import EffectRow
-from holdfast.tools.effects import PastEffect
+from holdfast.tools.effects import PastEffect, effect_key
 from holdfast.transcript.transcript import clip
 
 log = structlog.get_logger(__name__)
@@ -40,13 +45,19 @@ MOST_PAST_EFFECTS = 500
 PAST_RESULT_CHARS = 500
 """The most characters of the result of each."""
 
+_DOUBTS: Final[Mapping[MACVerdict, str]] = {
+    "missing": "it carries no MAC of the fleet: a release before 0.2.0 has recorded it, or somebody else",
+    "wrong": "its MAC is not of this effect and this outcome: somebody has altered or copied it",
+    "unknown key": "its MAC is by a fleet key that this worker does not have: it was removed, or never ours",
+}
+
 _COLUMNS = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
 CONFIRMED_SECONDS = 1.0
 """For how long a claim need not be confirmed again. A worker has to be silent for longer (`HEARTBEAT_TIMEOUT`), or be
 dead, before another one gets its call."""
 
-_OUTCOME = "SELECT outcome FROM holdfast.effects WHERE key = %s AND epoch = %s"
-_EPOCHS = "SELECT epoch, outcome FROM holdfast.effects WHERE key = %s AND epoch <= %s ORDER BY epoch DESC"
+_OUTCOME = "SELECT outcome, mac FROM holdfast.effects WHERE key = %s AND epoch = %s"
+_EPOCHS = "SELECT epoch, outcome, mac FROM holdfast.effects WHERE key = %s AND epoch <= %s ORDER BY epoch DESC"
 _LOCK = "pg_try_advisory_lock(hashtextextended(%s, epoch))"
 _CLAIM = f"SELECT bool_and({_LOCK}) FROM generate_series(0, %s) AS epoch"  # noqa: S608  # a constant
 _INSERT = f"INSERT INTO holdfast.effects (thread, {', '.join(_COLUMNS)})"
@@ -58,6 +69,7 @@ _CLAIM_AND_START = f"""
     )
     SELECT held, EXISTS (SELECT FROM started) FROM claim
 """  # noqa: S608  # constants
+_ADD = f"{_INSERT} VALUES (%s{', %s' * len(_COLUMNS)}) ON CONFLICT DO NOTHING"
 _START = f"""
     {_INSERT} VALUES (%s{", %s" * len(_COLUMNS)})
     ON CONFLICT (key, epoch) DO UPDATE SET settling_since = NULL, settling_by = NULL
@@ -68,22 +80,21 @@ _SETTLING = """
             settling_since = CASE WHEN epoch < %(epoch)s OR settling_by = ANY (%(attempts)s)
                 THEN coalesce(settling_since, clock_timestamp()) ELSE clock_timestamp() END,
             settling_by = CASE WHEN epoch < %(epoch)s THEN settling_by ELSE %(attempt)s END
-        WHERE key = %(key)s AND epoch <= %(epoch)s AND outcome IS NULL
+        WHERE key = %(key)s AND epoch <= %(epoch)s AND (outcome IS NULL OR epoch = ANY (%(doubtful)s::int[]))
         RETURNING settling_since
     )
     SELECT extract(epoch FROM clock_timestamp() - max(settling_since))::float8 FROM lost
 """
 _FINISH = """
-    UPDATE holdfast.effects SET outcome = %s, finished_at = now() WHERE key = %s AND epoch = %s AND outcome IS NULL
+    UPDATE holdfast.effects SET outcome = %s, mac = %s, finished_at = now()
+    WHERE key = %s AND epoch = %s AND outcome IS NOT DISTINCT FROM %s AND mac IS NOT DISTINCT FROM %s
     RETURNING true
 """
 _PAST_EFFECTS = f"""
-    SELECT {", ".join(_COLUMNS)}, outcome FROM (
-        SELECT DISTINCT ON (key) * FROM holdfast.effects
-        WHERE thread = %s AND number > %s
-        ORDER BY key, epoch DESC
-    ) AS last
-    ORDER BY started_at DESC
+    SELECT {", ".join(_COLUMNS)}, outcome, mac FROM holdfast.effects
+    WHERE thread = %s AND number > %s
+        AND first_run_id IS NOT NULL AND call_digest IS NOT NULL AND call IS NOT NULL
+    ORDER BY started_at DESC, epoch DESC
 """  # noqa: S608  # constants
 
 
@@ -97,11 +108,15 @@ class Entry:
     """Whether an earlier attempt started the effect."""
     outcome: ToolOutcome | None
     """The outcome of an earlier attempt, if one finished."""
+    doubt: str
+    """Why an outcome that is recorded of this epoch does not count; empty for no doubt."""
+    _doubtful: tuple[int, ...]
+    """The epochs whose outcomes do not count."""
     _attempt: CallAttempt
     _connection: psycopg.AsyncConnection
-    _url: str
     _confirmed: float
     """When this attempt held the claim."""
+    _ledger: "Ledger"
 
     @property
     def fresh(self) -> bool:
@@ -132,6 +147,7 @@ class Entry:
             "epoch": self.effect.epoch,
             "attempt": self._attempt.name,
             "attempts": [self._attempt.name, self._attempt.previous],
+            "doubtful": list(self._doubtful),
         }
         cursor = await self._connection.execute(_SETTLING, values)
         found = await cursor.fetchone()
@@ -147,18 +163,27 @@ class Entry:
             try:
                 if not self._connection.closed:
                     return await self._record(self._connection, outcome)
-                async with await psycopg.AsyncConnection.connect(self._url, connect_timeout=5) as fresh:
+                async with await psycopg.AsyncConnection.connect(self._ledger.url, connect_timeout=5) as fresh:
                     return await self._record(fresh, outcome)
             except psycopg.OperationalError as error:
                 log.warning("outcome_not_recorded_yet", key=self.effect.key, tool=self.effect.tool, reason=str(error))
                 await asyncio.sleep(1)
 
     async def _record(self, connection: psycopg.AsyncConnection, outcome: ToolOutcome) -> ToolOutcome:
+        encoded, mac = self._ledger.with_mac(self.effect, outcome, thread=self.thread)
         name = [self.effect.key, self.effect.epoch]
-        if await _first_row(connection, _FINISH, [outcome.model_dump_json(), *name]):
-            return outcome
-        recorded = await _first_row(connection, _OUTCOME, name)
-        return _decoded(recorded) or outcome
+        if self.effect.epoch and not self.started_before:  # adopted from an earlier epoch, or refused: there is no row
+            await connection.execute(_ADD, _row(self.thread, self.effect))
+        first: Sequence[Any] = (None, None)
+        while not await _first_row(connection, _FINISH, [encoded, mac, *name, *first]):
+            found = await _first_row(connection, _OUTCOME, name)
+            if found is None:  # somebody has deleted the row
+                return outcome
+            first = found
+            other, _ = self._ledger.outcome(self.effect, *first, thread=self.thread)
+            if other:
+                return other
+        return outcome
 
 
 class Ledger:
@@ -167,11 +192,13 @@ class Ledger:
     Args:
         pool: Open; one connection is held per effect under way.
         url: The same database, to reconnect if the connection held is lost.
+        seals: The fleet keys, for the MACs of outcomes.
     """
 
-    def __init__(self, pool: AsyncConnectionPool, url: str) -> None:
+    def __init__(self, pool: AsyncConnectionPool, url: str, seals: Seals = NO_SEALS) -> None:
         self._pool = pool
-        self._url = url
+        self.url = url
+        self._macs = OutcomeMACs(seals)
 
     @asynccontextmanager
     async def claim(
@@ -206,7 +233,8 @@ class Ledger:
         with retried_by_temporal(f"the effects of {thread}"):
             async with self._pool.connection() as connection:
                 rows = await connection.execute(_PAST_EFFECTS, [thread, after])
-                found = [_past_effect(*row) for row in await rows.fetchall()]
+                read = [self._past_effect(thread, *row) for row in await rows.fetchall()]
+        found = _last_of_each(effect for effect in read if effect)
         newest = found[:MOST_PAST_EFFECTS]
         return PastEffects(effects=tuple(reversed(newest)), left_out=len(found) - len(newest))
 
@@ -235,12 +263,60 @@ class Ledger:
                 next_retry_delay=timedelta(seconds=2),
             )
         if started:
-            return Entry(effect, thread, False, None, attempt, connection, self._url, now)
+            return Entry(effect, thread, False, None, "", (), attempt, connection, now, self)
         # A separate statement, because its snapshot must be taken after the claim was.
         rows = await (await connection.execute(_EPOCHS, name)).fetchall()
+        outcome, doubts = self._outcomes(effect, rows, thread=thread)
         started = bool(rows) and rows[0][0] == effect.epoch
-        ended = [outcome for epoch, *row in rows if (outcome := _decoded(row)) and stands(outcome, effect, epoch)]
-        return Entry(effect, thread, started, ended[0] if ended else None, attempt, connection, self._url, now)
+        # People were asked about the epochs before, and have answered.
+        doubt = "" if outcome else doubts.get(effect.epoch, "")
+        return Entry(effect, thread, started, outcome, doubt, tuple(doubts), attempt, connection, now, self)
+
+    def _outcomes(
+        self, effect: PastEffect, rows: Sequence[Sequence[Any]], *, thread: str
+    ) -> tuple[ToolOutcome | None, dict[int, str]]:
+        """Return the outcome of an effect that counts, and why the others do not, by epoch."""
+        outcome, doubts = None, dict[int, str]()
+        for epoch, encoded, mac in rows:
+            found, doubt = self.outcome(effect.model_copy(update={"epoch": epoch}), encoded, mac, thread=thread)
+            if doubt:
+                doubts[epoch] = doubt
+            if found and outcome is None and stands(found, effect, epoch):
+                outcome = found
+        return outcome, doubts
+
+    def with_mac(self, effect: PastEffect, outcome: ToolOutcome, *, thread: str) -> tuple[str, str | None]:
+        """Return an outcome as a row has it, and its MAC."""
+        encoded = outcome.model_dump_json()
+        return encoded, self._macs.make(recorded(effect, encoded, thread=thread))
+
+    def outcome(
+        self, effect: PastEffect, encoded: str | None, mac: str | None, *, thread: str
+    ) -> tuple[ToolOutcome | None, str]:
+        """Return the outcome that a row has, if it counts; else why it does not, if it has one."""
+        if encoded is None:
+            return None, ""
+        if doubt := _DOUBTS.get(self._macs.verify(mac, recorded(effect, encoded, thread=thread))):
+            log.warning("outcome_not_adopted", thread=thread, key=effect.key, tool=effect.tool, reason=doubt)
+            return None, (
+                f"the ledger has an outcome of this effect that does not count: {doubt}. Find out in the effect's own "
+                "system whether it happened"
+            )
+        return ToolOutcome.model_validate_json(encoded), ""
+
+    def _past_effect(self, thread: str, *row: Any) -> PastEffect | None:
+        """Return the effect of a row; None for one whose key is not that of any call of the thread."""
+        *columns, encoded, mac = row
+        effect = PastEffect.model_validate(dict(zip(_COLUMNS, columns, strict=True)))
+        number, chain, digest = effect.number, effect.first_run_id, effect.call_digest
+        if effect.key != effect_key(thread=thread, first_run_id=chain, number=number, call_digest=digest):
+            log.warning("effect_of_another_thread", thread=thread, key=effect.key, tool=effect.tool)
+            return None
+        outcome, _ = self.outcome(effect, encoded, mac, thread=thread)
+        if outcome is None:
+            return effect
+        content = clip(text_of(outcome.content), PAST_RESULT_CHARS)
+        return effect.model_copy(update={"status": outcome.status, "content": content})
 
 
 async def _first_row(
@@ -259,18 +335,28 @@ def _row(thread: str, effect: PastEffect) -> list[Any]:
     return [thread, *(getattr(effect, column) for column in _COLUMNS)]
 
 
-def _decoded(row: Sequence[Any] | None) -> ToolOutcome | None:
-    return ToolOutcome.model_validate_json(row[0]) if row and row[0] else None
+def _last_of_each(effects: Iterable[PastEffect]) -> list[PastEffect]:
+    """Return one row for each key, as `stands` has it: the last whose effect has happened; else that of the last epoch.
+
+    A row without an outcome hides none, because anybody who can write here can have added it.
+    """
+    found: dict[str, PastEffect] = {}
+    for each in effects:
+        known = found.get(each.key)
+        if known is None or (each.status == "ok", each.epoch) > (known.status == "ok", known.epoch):
+            found[each.key] = each
+    return list(found.values())
 
 
-def _past_effect(*row: Any) -> PastEffect:
-    *columns, encoded = row
-    effect = PastEffect.model_validate(dict(zip(_COLUMNS, columns, strict=True)))
-    if encoded is None:
-        return effect
-    outcome = ToolOutcome.model_validate_json(encoded)
-    content = clip(text_of(outcome.content), PAST_RESULT_CHARS)
-    return effect.model_copy(update={"status": outcome.status, "content": content})
+def recorded(effect: PastEffect, outcome: str, *, thread: str) -> Recorded:
+    """Return what the MAC of an outcome covers.
+
+    Args:
+        effect: The effect.
+        outcome: A `ToolOutcome` as JSON.
+        thread: The thread of the call.
+    """
+    return Recorded(thread, effect.key, effect.epoch, effect.tool, effect.call_digest, outcome)
 
 
 async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
@@ -278,8 +364,8 @@ async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
     with retried_by_temporal(f"the ledger of {thread}"):
         async with pool.connection() as connection:
             rows = await connection.execute(
-                "SELECT key, epoch, tool, outcome FROM holdfast.effects WHERE thread = %s "
-                "ORDER BY started_at, key, epoch",
+                "SELECT key, epoch, tool, outcome, coalesce(call_digest, ''), mac FROM holdfast.effects "
+                "WHERE thread = %s ORDER BY started_at, key, epoch",
                 [thread],
             )
             return [EffectRow(*row) for row in await rows.fetchall()]

@@ -35,6 +35,18 @@ class Offer(BaseModel):
     """The language model; `scripted` for none."""
     folder: str
     """Where the worker was started."""
+    digest: str = ""
+    """Of its agents, as runs record them; empty for a worker of an older release."""
+
+    def differs(self, other: "Offer") -> bool:
+        """Whether a run would find other agents here than at another worker, and so depends on which one takes it."""
+        if self.digest and other.digest:
+            return self.digest != other.digest
+        return (self.catalog, self.agents) != (other.catalog, other.agents)
+
+    def __str__(self) -> str:
+        """Return it for people, as the end of a sentence that begins with the worker."""
+        return f"offers {', '.join(self.agents)} from {self.catalog}, and was started in {self.folder}"
 
 
 class WorkerRegistry:

@@ -91,7 +91,7 @@ async def taking_over(
         log.warning("takeover_unavailable", reason=str(error))
         yield str(me)
         return
-    watching = asyncio.create_task(_watch(client, registry, me, task_queue))
+    watching = asyncio.create_task(_watch(client, registry, me, task_queue, offer))
     try:
         yield str(me)
     finally:
@@ -101,11 +101,19 @@ async def taking_over(
             registry.remove([me])
 
 
-async def _watch(client: Client, registry: WorkerRegistry, me: WorkerIdentity, task_queue: str) -> None:
+async def _watch(
+    client: Client, registry: WorkerRegistry, me: WorkerIdentity, task_queue: str, offer: Offer | None
+) -> None:
     loop = asyncio.get_running_loop()
+    known = {me}
 
     def find_dead() -> list[WorkerIdentity]:
-        return [each for each in registry.workers() if is_gone(each, seen_from=me)]
+        workers = registry.workers()
+        dead = [each for each in workers if is_gone(each, seen_from=me)]
+        for new in {*workers} - known - {*dead}:
+            if _compare(registry, new, offer, task_queue):
+                known.add(new)
+        return dead
 
     # A separate thread: the folder may be on a slow disk, and tools may occupy all threads of the pool.
     thread = ThreadPoolExecutor(1, thread_name_prefix="takeover")
@@ -120,6 +128,17 @@ async def _watch(client: Client, registry: WorkerRegistry, me: WorkerIdentity, t
             await asyncio.sleep(CHECK_SECONDS)
     finally:
         thread.shutdown(wait=False)  # a worker's shutdown does not wait for a slow disk
+
+
+def _compare(registry: WorkerRegistry, other: WorkerIdentity, offer: Offer | None, task_queue: str) -> bool:
+    """Warn if another worker of the queue, now or when it starts, has other agents; return whether it said which."""
+    found = registry.offer(other)
+    if offer and found and found.differs(offer):
+        advice = (
+            "either may take a run: give each catalog a queue of its own (HOLDFAST_TASK_QUEUE), or stop the old one"
+        )
+        log.warning("other_agents_on_queue", task_queue=task_queue, worker=f"{other} {found}", advice=advice)
+    return found is not None
 
 
 async def _take_over(

@@ -15,9 +15,11 @@ from typing import Any
 
 from temporalio.worker import Worker
 
+from holdfast.agents.agent import shared
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
-from holdfast.runtime.client.connect import ensure_search_attributes
+from holdfast.base.digests import digest
+from holdfast.runtime.client.connect import ensure_search_attributes, own_stack
 from holdfast.runtime.composition.components import Components, load_catalog
 from holdfast.runtime.composition.process import say
 from holdfast.runtime.config.own_secrets import own_secrets
@@ -40,7 +42,7 @@ from holdfast.runtime.worker.resources import open_resources
 from holdfast.tools.secrets import Secrets
 
 THREADS = 64
-"""Sync tools that one worker runs at the same time."""
+"""Threads for the worker's own work."""
 
 Build = Callable[[Components, Catalog, Secrets, Mapping[Any, Any], str | None], Awaitable[Worker]]
 """Builds the worker from its parts, its catalog, what must not be recorded, the catalog's resources, and its identity
@@ -65,8 +67,9 @@ async def run_worker(
     # The SDK warns for every local activity that ends just as its time is over.
     warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
     ends = [asyncio.create_task(_stopped())]
-    # Sync tools run in threads; the default number of them (cores + 4) would make calls wait for each other.
-    executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
+    # Stores work in threads; the default number of them (cores + 4) would make calls wait for each other. Sync tools
+    # have their own (`activities/tool_threads.py`).
+    executor = ThreadPoolExecutor(THREADS, thread_name_prefix="worker")
     asyncio.get_running_loop().set_default_executor(executor)
     catalog = load_catalog(settings)
     secrets = own_secrets(settings, environ) | read_secrets(catalog.secret_users, environ)
@@ -94,6 +97,10 @@ async def run_worker(
             say=say,
         )
         parts.require_database()
+        if own := own_stack(parts.config):
+            own.check(address := parts.config["target_host"])
+            ends.append(asyncio.create_task(own.until_replaced(address)))
+            cleanup.callback(ends[-1].cancel)
         required_seals(parts.settings, parts.config)
         secrets |= own_secrets(parts.settings, environ)  # the embedded stack's fleet key, too
         configure_logging(settings.log_level, settings.log_format, secrets=secrets)
@@ -137,7 +144,14 @@ async def _stopped() -> bool:
 
 def _offer(settings: Settings, catalog: Catalog) -> Offer:
     llm = "scripted" if settings.scripted else settings.llm
-    return Offer(catalog=settings.catalog, agents=tuple(catalog.agents), llm=llm, folder=str(Path.cwd()))
+    hashes = {name: shared(catalog.spec(name, default_llm=llm)).hash for name in catalog.agents}
+    return Offer(
+        catalog=settings.catalog,
+        agents=tuple(catalog.agents),
+        llm=llm,
+        folder=str(Path.cwd()),
+        digest=digest(["offer/1", hashes]),
+    )
 
 
 def _say_ready(settings: Settings, catalog: Catalog) -> None:

@@ -14,6 +14,7 @@ from pydantic import Field
 from holdfast.base.paths import WorkspacePath
 from holdfast.runtime.workspace.beneath import WALKED, find_entries, open_workspace
 from holdfast.runtime.workspace.files import not_text, opened, plain_errors, replace, require_file, write_lock
+from holdfast.runtime.workspace.line_ends import LineEnds
 from holdfast.runtime.workspace.sandbox import DEFAULT, Confinement
 from holdfast.runtime.workspace.sandboxed_shell import Confine, command_tools
 from holdfast.runtime.workspace.search import search_lines
@@ -206,16 +207,17 @@ def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = Fa
                 before = encoded.decode("utf-8")
             except UnicodeDecodeError:
                 raise not_text(file, path) from None
-        if before.count("\n") == before.count("\r\n") > 0 and "\r" not in old + new:
-            old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
-        if shows_edit(before, old, new=new):
+        # An edit that writes carriage returns itself is made as it is written.
+        text = LineEnds.of(before) if "\r" not in old + new else LineEnds(before, before, [])
+        if shows_edit(text.text, old, new=new):
             # The file stays unchanged either way; only for a repeated attempt is that a success.
             if context.attempt > 1:
                 return f"{path} already shows this edit: an earlier, interrupted attempt seems to have made it."
-            raise EditRefused(_nothing_left(before, path, old=old, new=new))
-        after = edited(before, old, new=new, replace_all=replace_all, path=path)
+            raise EditRefused(_nothing_left(text.text, path, old=old, new=new))
+        edited(text.text, old, new=new, replace_all=replace_all, path=path)  # raises if the edit cannot be made
+        after = text.replaced(old, new)
         replace(context.workspace, path, content=after.encode("utf-8"), key=context.key)
-    count = before.count(old)
+    count = text.text.count(old)
     return f"Edited {path}: replaced {count:,} occurrence{'s' if count > 1 else ''}."
 
 

@@ -8,6 +8,7 @@
 
 import asyncio
 import os
+import platform
 import pwd
 import shutil
 import subprocess
@@ -23,8 +24,9 @@ from pathlib import Path
 import psutil
 from pydantic import Field
 
-from holdfast.base.models import Frozen
+from holdfast.base.models import Definition
 from holdfast.runtime.config.state_folder import state_folder
+from holdfast.runtime.workspace.seccomp import is_supported, seccomp_filter
 
 MB = 1024**2
 PROBE_SECONDS = 10.0
@@ -53,7 +55,7 @@ class NotConfined(Exception):
     """The command cannot be confined as requested; it did not run."""
 
 
-class Confinement(Frozen):
+class Confinement(Definition):
     """The limits of a confined command. The tool limits its time. docs/how-to/work-with-files.md lists what is not."""
 
     cpu_seconds: int = Field(default=600, ge=1)
@@ -69,8 +71,13 @@ class Confinement(Frozen):
     readable: tuple[Path, ...] = ()
     """More files and folders that it may read, such as /opt/java, under the same path."""
 
-    def argv(self, command: str, folder: Path) -> list[str]:
+    def argv(self, command: str, folder: Path, *, seccomp: int) -> list[str]:
         """Return the program and arguments that run `/bin/sh -c command` in `folder`, confined.
+
+        Args:
+            command: The command line.
+            folder: The workspace.
+            seccomp: The descriptor of a `seccomp_filter`, which the process has to inherit.
 
         Raises:
             NotConfined: The folder contains a home folder.
@@ -84,7 +91,7 @@ class Confinement(Frozen):
         }
         return [
             *("bwrap", *(f"--unshare-{name}" for name in _NAMESPACES), "--disable-userns", "--cap-drop", "ALL"),
-            *("--die-with-parent", "--new-session"),
+            *("--die-with-parent", "--new-session", "--seccomp", str(seccomp)),
             *_mounts(_PROGRAMS),
             *(word for name in _CONFIGURATION for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")),
             # Root may write to /proc/sys even without capabilities, which gives access to the machine.
@@ -198,10 +205,13 @@ def unavailable_reason(confinement: Confinement) -> str | None:
         return "bubblewrap needs Linux"
     if shutil.which("bwrap") is None:
         return "bwrap is not installed; it comes with the package bubblewrap"
+    if not is_supported():
+        return f"there is no system call filter for {platform.machine()}"
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, seccomp_filter() as descriptor:
             ran = subprocess.run(
-                confinement.argv("true", Path(folder)),
+                confinement.argv("true", Path(folder), seccomp=descriptor),
+                pass_fds=[descriptor],
                 env=confinement.environment({"PATH": os.environ["PATH"]} if "PATH" in os.environ else {}),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

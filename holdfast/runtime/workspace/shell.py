@@ -9,7 +9,8 @@ import errno
 import os
 import secrets
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ import psutil
 from pydantic import Field
 
 from holdfast.runtime.workspace.sandbox import Confinement, NotConfined, counting
+from holdfast.runtime.workspace.seccomp import seccomp_filter
 from holdfast.tools.decorator import ToolContext, tool
 
 DEFAULT_SECONDS = 60.0
@@ -137,36 +139,48 @@ async def run_shell(command: str, folder: Path, *, seconds: float, confinement: 
     return Outcome(exit_code, output.text(), left_running=left_running, too_many=count.exceeded)
 
 
+@contextmanager
+def _invocation(
+    command: str, folder: Path, confinement: Confinement | None
+) -> Iterator[tuple[list[str], dict[str, str], list[int]]]:
+    """Yield the arguments, the environment and the descriptors to inherit of a process that runs the command."""
+    environment = command_environment()
+    if confinement is None:
+        yield ["/bin/sh", "-c", command], environment, []
+        return
+    with seccomp_filter() as descriptor:
+        yield confinement.argv(command, folder, seccomp=descriptor), confinement.environment(environment), [descriptor]
+
+
 async def _start(
     command: str, folder: Path, *, stdout: int, mark: str, confinement: Confinement | None
 ) -> asyncio.subprocess.Process:
-    argv, environment = ["/bin/sh", "-c", command], command_environment()
-    if confinement is not None:
-        argv, environment = confinement.argv(command, folder), confinement.environment(environment)
-    starting = asyncio.ensure_future(
-        asyncio.create_subprocess_exec(
-            *argv,
-            cwd=folder,
-            env=environment | {_MARK: mark},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
+    with _invocation(command, folder, confinement) as (argv, environment, descriptors):
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *argv,
+                cwd=folder,
+                env=environment | {_MARK: mark},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=descriptors,
+            )
         )
-    )
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        # asyncio would kill the shell here, but not what the shell has already started.
-        await _kill_all(await starting, mark=mark)
-        raise
-    except OSError as error:
-        advice = "the workspace folder does not exist yet: write_file creates it with its first file"
-        if error.filename == argv[0]:
-            advice = f"check that {argv[0]} is installed"
-        if error.errno == errno.E2BIG:
-            advice = "write a long command to a script with write_file, and run that"
-        raise NotStarted(f"the command cannot be started ({error.strerror}); {advice}") from None
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # asyncio would kill the shell here, but not what the shell has already started.
+            await _kill_all(await starting, mark=mark)
+            raise
+        except OSError as error:
+            advice = "the workspace folder does not exist yet: write_file creates it with its first file"
+            if error.filename == argv[0]:
+                advice = f"check that {argv[0]} is installed"
+            if error.errno == errno.E2BIG:
+                advice = "write a long command to a script with write_file, and run that"
+            raise NotStarted(f"the command cannot be started ({error.strerror}); {advice}") from None
 
 
 async def _kill_all(process: asyncio.subprocess.Process, *, mark: str) -> bool:

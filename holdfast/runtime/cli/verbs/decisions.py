@@ -92,7 +92,9 @@ async def reconcile(
     thread: Thread,
     request: Request,
     happened: Annotated[bool, typer.Option("--happened", help="The call took effect.")] = False,
-    absent: Annotated[bool, typer.Option("--absent", help="It did not: run it now.")] = False,
+    absent: Annotated[
+        bool, typer.Option("--absent", help="It did not: run it.")
+    ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Undo what it may have done.")] = False,
     abandon: Annotated[bool, typer.Option("--abandon", help="Leave the outcome unknown and continue.")] = False,
     result: Annotated[str | None, typer.Option(metavar="TEXT", help="With --happened: what the call returned.")] = None,

@@ -21,12 +21,11 @@ verbs = Verbs()
 
 
 @verbs.verb(
-    "eval runs/ --llm recorded",
+    "eval runs/ --llm recorded --catalog mycompany.agents:catalog",
     "eval runs/ --llm gpt-5-mini",
     "eval runs/refunds.toml --policy stricter.yaml --llm recorded",
     "eval runs/ --llm gpt-5-mini --json | jq '.runs[] | select(.holds | not)'",
     name="eval",
-    interrupted=FAILED,
     farewell="Not evaluated.",
 )
 async def evaluate(
@@ -48,8 +47,8 @@ async def evaluate(
 ) -> int:
     """Play recorded runs again with today's agents, and compare; no tool runs.
 
-    Tool results and people's decisions come from the recordings. Exit code 1 if something does not hold that is
-    expected of a run. It needs no server and no worker: it starts its own.
+    Tool results and people's decisions come from the recordings. --catalog or HOLDFAST_CATALOG names the agents. Exit
+    code 1 if something does not hold that is expected of a run. It needs no server and no worker: it starts its own.
     """
     from holdfast.runtime.composition.components import load_catalog
     from holdfast.runtime.evaluating.evaluating import evaluate_set
@@ -74,12 +73,17 @@ async def evaluate(
 
 
 def _settings(session: Session, policy: Path | None) -> "Settings":
-    """The settings, with the catalog of the project: this verb runs the project, as a worker does."""
-    from holdfast.runtime.config.settings import Settings
+    """The settings. The catalog is imported, so an option or the environment has to name it, as for every verb."""
+    from holdfast.errors import SettingsError
+    from holdfast.runtime.config.project import TOML
 
-    project = session.project
-    settings = Settings.from_env({**project.environ, **project.code}, root=project.root, files=project.files)
-    return settings.model_copy(update={"policy": policy}) if policy else settings
+    named = {name: text for name, text in session.project.code.items() if not session.project.environ.get(name)}
+    if catalog := named.get("HOLDFAST_CATALOG"):
+        raise SettingsError(
+            f"only files of {session.project.root} name the catalog {catalog} (such as {TOML}), and `eval` runs its "
+            f"code. If you trust that folder, name it yourself: --catalog {catalog}"
+        )
+    return session.settings.model_copy(update={"policy": policy}) if policy else session.settings
 
 
 async def _endpoint(session: Session, settings: "Settings", llm: str | None, cleanup: AsyncExitStack) -> "Endpoint":

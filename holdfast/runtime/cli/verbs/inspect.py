@@ -5,7 +5,7 @@ Only `watch` also sends.
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -56,12 +56,16 @@ async def show(
     return OK
 
 
-@verbs.verb("list", "list --status waiting_approval", "list --tree", name="list")
+@verbs.verb("list", "list --status waiting_approval", "list --tree", "list --cost day --limit 10000", name="list")
 async def list_threads(
     session: Session,
     status: Annotated[str | None, typer.Option(metavar="STATUS", help="Only threads with this status.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="The most threads: the N newest.")] = 100,
     tree: Annotated[bool, typer.Option("--tree", help="Sub-agents below the thread that runs them.")] = False,
+    cost: Annotated[
+        Literal["agent", "day", "tree"] | None,
+        typer.Option(help="What these threads have cost together, by agent, by day or by tree."),
+    ] = None,
 ) -> int:
     """List threads, newest first: status, step, open requests, cost and task.
 
@@ -69,22 +73,29 @@ async def list_threads(
     loop of 0.1.0, or one without a worker yet), blocked, completed, failed, cancelled, moved.
     """
     threads = await session.connect()
-    from holdfast.runtime.cli.costs import with_cost
-    from holdfast.runtime.cli.thread_screens import list_screen
+    from holdfast.runtime.cli.costs import cost_rows, with_cost
+    from holdfast.runtime.cli.thread_screens import costs_screen, list_screen
     from holdfast.runtime.cli.tree_screens import as_trees, indented_row
     from holdfast.runtime.client.listing import list_threads
 
     output = session.output
     rows = [with_cost(row) for row in await list_threads(threads, status=status, limit=limit)]
-    rows = as_trees(rows) if tree else rows
+    listed = len(rows)
+    if cost:
+        rows = cost_rows(rows, cost)
+    elif tree:
+        rows = as_trees(rows)
     if output.as_json:
         for row in rows:
             output.result(row)
         return OK
-    output.result(rows, list_screen([indented_row(row) for row in rows] if tree else rows))
+    if cost:
+        output.result(rows, costs_screen(rows, cost))
+    else:
+        output.result(rows, list_screen([indented_row(row) for row in rows] if tree else rows))
     if not rows:
         output.note("No threads" + (f" with status {status}." if status else " yet."))
-    elif len(rows) == limit:
+    elif listed == limit:
         output.note(f"There may be more than these {limit}; --limit shows more.")
     return OK
 
@@ -271,7 +282,10 @@ async def verify(
     ],
     keys: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="People, gateways and their keys, as a policy lists them: trust no others."),
+        typer.Option(
+            metavar="FILE",
+            help="People, gateways, signers and their keys, as a policy lists them: trust no others.",
+        ),
     ] = None,
     no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Do not check artifacts.")] = False,
     signer: Annotated[

@@ -24,10 +24,12 @@ SKIP_SECONDS = 60.0
 verbs = Verbs()
 
 
-@verbs.verb("replay rel-1.2", "replay --last 50 --json", "replay --file history.json --strict")
+@verbs.verb("replay rel-1.2", "replay history.json", "replay --last 50 --json", "replay --file a.json --file b.json")
 async def replay(
     session: Session,
-    thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="All runs of a thread.")] = None,
+    thread: Annotated[
+        str | None, typer.Argument(metavar="[THREAD|FILE]", help="All runs of a thread; or a history as JSON.")
+    ] = None,
     file: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="A history as JSON; may be given again.")
     ] = None,
@@ -38,6 +40,8 @@ async def replay(
 
     Exit 1 if one diverges.
     """
+    if thread is not None and not file and Path(thread).is_file():  # noqa: ASYNC240  # before anything runs
+        file, thread = [Path(thread)], None
     if (thread is not None) + bool(file) + (last is not None) != 1:
         raise typer.BadParameter("say one of THREAD, --file and --last")
     threads = None if file else await session.connect(thread)

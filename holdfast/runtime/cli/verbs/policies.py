@@ -18,8 +18,20 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A policy, as YAML or
 verbs = Verbs(under="policy", help="Check a policy file, or explain its verdict on a call.")
 
 
-@verbs.verb("policy check policy.yaml", "policy check policy.yaml --json | jq -r .hash", local=True)
-async def check(session: Session, file: File) -> int:
+@verbs.verb(
+    "policy check policy.yaml",
+    "policy check policy.yaml --catalog mycompany.agents:catalog",
+    "policy check policy.yaml --json | jq -r .hash",
+    local=True,
+)
+async def check(
+    session: Session,
+    file: File,
+    catalog: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:ATTRIBUTE", help="Import this catalog, and name rules that match nothing in it."),
+    ] = None,
+) -> int:
     """Check a policy file.
 
     Exit 2 with every problem, its line and its field.
@@ -29,11 +41,24 @@ async def check(session: Session, file: File) -> int:
         return USAGE
     from holdfast.runtime.cli.policy_screens import policy_screen
 
+    named = catalog or session.environ.get("HOLDFAST_CATALOG", "").strip()
+    warnings = _compare(policy, named) if named else None
     result = {"ok": True, "hash": policy.hash, "rules": len(policy.rules), "signatures": policy.signatures}
     result |= {"approvers": [person.name for person in policy.approvers]}
     result |= {"gateways": [gateway.name for gateway in policy.gateways]}
-    session.output.result(result, policy_screen(file, policy))
+    result |= {"signers": [signer.name for signer in policy.signers]}
+    result |= {"catalog": named or None, "warnings": warnings or []}
+    session.output.result(result, policy_screen(file, policy, warnings))
     return OK
+
+
+def _compare(policy: "Policy", named: str) -> list[str]:
+    """Return a sentence for each rule that matches nothing in a catalog."""
+    from holdfast.agents.advice import unmatched
+    from holdfast.agents.catalog import Catalog
+    from holdfast.runtime.config.loading import load
+
+    return [f"rules[{number}] ({rule.label}) {why}" for number, rule, why in unmatched(policy, load(named, Catalog))]
 
 
 @verbs.verb(

@@ -27,7 +27,6 @@ Format = Literal["holdfast", "atif", "openai"]
     "export rel-1.2 -o rel-1.2.holdfast --key alice.key --json | jq -r .head",
     "export rel-1.2 -o shared.holdfast --redact",
     "export rel-1.2 --format openai | jq '.messages[-1].content'",
-    interrupted=FAILED,
     farewell="Nothing was exported.",
 )
 async def export(
@@ -103,14 +102,17 @@ async def export(
 
 @verbs.verb(
     "move rel-1.2 -o rel-1.2.holdfast --key alice.key",
+    "move rel-1.2 -o rel-1.2.holdfast --to 01a21834-2a7f-76ef-a905-8f743de5f74d",
     'move rel-1.2 -o rel-1.2.holdfast --reason "to the new cluster" --json',
-    interrupted=FAILED,
     farewell="Repeat the command: it finishes the move.",
 )
 async def move(
     session: Session,
     thread: Thread,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Write to this new file.")],
+    to: Annotated[
+        str, typer.Option(metavar="PLACE", help="The only place that may import it: `import --place` prints its id.")
+    ] = "",
     key: Key = None,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; in the log.")] = "",
     by: By = None,
@@ -135,6 +137,7 @@ async def move(
         output,
         by=session.person(by),
         reason=reason,
+        to=to,
         evidence=await session.parts.evidence(),
         private=private,
         note=session.note_silence,
@@ -143,6 +146,8 @@ async def move(
     session.output.result({"file": str(output), **asdict(moved)}, Text(f"{words}\nhead {moved.head}"))
     if not moved.signed:
         session.output.note("It is not signed: anybody can make such a file. --key signs it.")
+    if not to:
+        session.output.note("It names no destination: any place can import it, once each. --to PLACE names one.")
     for name, why in moved.unread.items():
         session.output.note(f"It does not have the log of sub-agent {visible(name)}: {visible(why)}")
     return OK
@@ -152,19 +157,21 @@ async def move(
     "import rel-1.2.holdfast --signer ed25519:PbIeLO…",
     "import rel-1.2.holdfast --keys people.yaml --workspace /srv/rel-1.2 --json",
     "import rel-1.2.holdfast --signer ed25519:PbIeLO… --fork",
+    "import --place",
     name="import",
-    interrupted=FAILED,
     farewell="Repeat the command: it finishes the import.",
 )
 async def import_(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="From `move`; or from `export`, of a closed thread.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="From `move`; or from `export`, of a closed thread.")
+    ] = None,
     signer: Annotated[
         str | None, typer.Option(metavar="KEY", help="The public key that has to have signed the file.")
     ] = None,
     keys: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="People and gateways, one of whom has to have signed it; as for `verify`."),
+        typer.Option(metavar="FILE", help="`signers`, one of whom has to have signed it, and people; as for `verify`."),
     ] = None,
     unproven: Annotated[
         bool, typer.Option("--unproven", help="Import it although nobody who is named here has signed it.")
@@ -176,6 +183,14 @@ async def import_(
         bool, typer.Option("--fork", help="Begin a new thread with its events: the original may go on elsewhere.")
     ] = False,
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="With --fork: the new thread's id.")] = None,
+    override_destination: Annotated[
+        bool,
+        typer.Option(
+            "--override-destination",
+            help="Import it although it was moved to another place: only if it never runs there.",
+        ),
+    ] = False,
+    place: Annotated[bool, typer.Option("--place", help="Print the id of this place, for `move --to`.")] = False,
     by: By = None,
 ) -> int:
     """Continue a thread here that was moved away elsewhere. A closed one goes into the record.
@@ -198,7 +213,16 @@ async def import_(
             check_key(signer)
         except ValueError as error:
             raise typer.BadParameter(f"--signer: {error}") from None
-    threads, stores = await session.connect(), await session.parts.stores()
+    if place == (file is not None):
+        raise typer.BadParameter("name a FILE; or give --place alone, which prints the id of this place")
+    threads = await session.connect()
+    if file is None:
+        from holdfast.runtime.portable.destination import place_of
+
+        here = await place_of(threads.runs.client)
+        session.output.result({"place": here}, Text(here))
+        return OK
+    stores = await session.parts.stores()
     giver = session.person(by)
     done = await import_thread(
         threads,
@@ -209,6 +233,7 @@ async def import_(
         unproven=unproven,
         workspace=str(workspace.expanduser().absolute()) if workspace else None,
         fork=fork,
+        override_destination=override_destination,
         id=id,
         by=giver,
         by_proven=session.is_own(giver),

@@ -1,11 +1,13 @@
 """Verbs that start runs and change them: start, say, refine, retry, pause, resume, compact, cancel."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from holdfast.errors import HoldfastError
 from holdfast.runtime.cli.exits import FAILED, OK, REFUSED, WAITING
 from holdfast.runtime.cli.options import Blocks, By, Key, Reason, Thread, Verbs, read_content
 from holdfast.runtime.cli.reports import print_state, report_outcome
@@ -27,10 +29,11 @@ Until = Literal["attention", "end"]
     'start "Publish 1.2"',
     'start "Fix the failing test" --workspace . --wait',
     "start - --wait < task.md",
-    'start "And now 1.3" --thread rel-1.2    # continues a closed thread, with all it contains',
+    'start "Publish 1.2" --thread rel-1.2    # again: nothing starts, it shows the thread that there is',
+    'start "And now 1.3" --thread rel-1.2    # another task continues a closed thread, with all it contains',
     'start "Publish 1.2" --agent releaser --idle-limit 600 --json',
     'start "Publish 1.2" --budget usd=2,tokens=100k',
-    farewell="Not waiting any longer; the run continues.",
+    farewell="Nothing was started.",
 )
 async def start(
     session: Session,
@@ -74,7 +77,7 @@ async def start(
         typer.Option(help="With --wait: return where a person is needed, or wait on until the end."),
     ] = "attention",
 ) -> int:
-    """Start a run, or continue a closed thread."""
+    """Start a run, or continue a closed thread with another task. The same start of a thread happens once."""
     content = read_content(task, blocks, what="TASK")
     from holdfast.budget.budget import Budget
     from holdfast.runtime.client.start_options import check_own_id, check_task
@@ -84,29 +87,40 @@ async def start(
     if thread is not None:
         check_own_id(thread)
     threads = await session.connect()
+    from holdfast.runtime.client.idempotent_starts import StartOptions, start_or_continue
+    from holdfast.runtime.client.threads import Started
+
     giver = normalized_name(by or session.settings.by or "")
     if not session.is_own(giver):
         session.output.note(
             f"You start this for {visible(giver)}, and you are somebody else: the run has no access to their memory."
         )
-    started = await threads.start(
-        content,
-        agent=agent,
-        thread=thread,
+    options: StartOptions = {
         # The worker, which may be on another machine, checks whether the folder is there.
-        workspace=str(workspace.expanduser().absolute()) if workspace else None,
-        idle_limit=idle_limit,
-        by=giver,
-        by_proven=session.is_own(giver),
-        budget=limits,
-    )
+        "workspace": str(workspace.expanduser().absolute()) if workspace else None,
+        "idle_limit": idle_limit,
+        "by": giver,
+        "by_proven": session.is_own(giver),
+        "budget": limits,
+    }
+    session.farewell = f"It may have been started: {CLI.command('show', thread) if thread else CLI.command('list')}"
+    if thread is None:
+        made: Started | None = await threads.start(content, agent=agent, **options)
+    else:
+        made = await start_or_continue(threads, content, thread=thread, agent=agent, **options)
+    if made is None:
+        session.output.note(f"{visible(thread or '')} was started with this task before: nothing was started again.")
+    started = made or Started(thread or "", (await threads.runs.describe(thread or "")).run_id)
+    session.farewell = f"Not waiting any longer; the run continues: {CLI.command('watch', started.thread)}"
     state = await threads.wait_until_loaded(started.thread)
     if state is None:
         session.output.note(
             f"No worker has picked it up yet; start one with `{WORKER.command('--dev')}` "
             f"(task queue {session.settings.task_queue!r})."
         )
-    return await (_wait(session, threads, started, until) if wait else _report(session, threads, started, state))
+    if wait:
+        return await _wait(session, threads, started, until, begun=made is None)
+    return await _report(session, threads, started, state)
 
 
 @verbs.verb(
@@ -277,13 +291,13 @@ async def compact(session: Session, thread: Thread, by: By = None, reason: Reaso
     return report_outcome(session, thread, await decisions.compact(threads, thread, by=name, reason=reason))
 
 
-@verbs.verb("cancel rel-1.2")
-async def cancel(session: Session, thread: Thread) -> int:
+@verbs.verb("cancel rel-1.2", 'cancel rel-1.2 --reason "the order was withdrawn"')
+async def cancel(session: Session, thread: Thread, reason: Reason = "") -> int:
     """Stop a run, after the tools under way have stopped."""
     threads = await session.connect(thread)
     from holdfast.runtime.client import decisions
 
-    return report_outcome(session, thread, await decisions.cancel(threads, thread))
+    return report_outcome(session, thread, await decisions.cancel(threads, thread, reason=reason))
 
 
 async def _report(session: Session, threads: "Threads", started: "Started", state: "JSON | None") -> int:
@@ -307,21 +321,35 @@ async def _report(session: Session, threads: "Threads", started: "Started", stat
     return OK
 
 
-async def _wait(session: Session, threads: "Threads", started: "Started", until: Until) -> int:
-    """Wait until the run ends, waits for a message or, for `attention`, for any other person; show its progress."""
+async def _wait(session: Session, threads: "Threads", started: "Started", until: Until, *, begun: bool) -> int:
+    """Wait until the run ends, waits for a message or, for `attention`, for any other person; show its progress.
+
+    Args:
+        session: The invocation.
+        threads: The namespace's threads.
+        started: The run.
+        until: When to return.
+        begun: The run is not new: its earlier events count, too.
+    """
+    import asyncio  # here: `--help` does without it
+
     from holdfast.runtime.client.follow import follow
     from holdfast.runtime.client.showing import show_thread
 
-    thread, begun = started.thread, False
+    thread = started.thread
     shown: set[str] = set()
-    with session.output.err.status(f"{thread} is running"):
-        async for event in follow(threads, thread, patient=True, note=session.output.note):
-            # A closed thread has events of earlier runs; they are not progress.
-            begun = begun or (event["type"] == "run_started" and event["run_id"] == started.run_id)
-            if begun:
-                await _show_progress(session, threads, thread, event, shown)
-                if event["type"] in _PAUSING and await _is_over(threads, thread, until):
-                    break
+    outages = asyncio.create_task(_show_outages(session, threads, thread))
+    try:
+        with session.output.err.status(f"{thread} is running"):
+            async for event in follow(threads, thread, patient=True, note=session.output.note):
+                # A closed thread has events of earlier runs; they are not progress.
+                begun = begun or (event["type"] == "run_started" and event["run_id"] == started.run_id)
+                if begun:
+                    await _show_progress(session, threads, thread, event, shown)
+                    if event["type"] in _PAUSING and await _is_over(threads, thread, until):
+                        break
+    finally:
+        outages.cancel()
     found = await threads.runs.describe(thread)
     ended = await show_thread(threads, thread, found=found, note=session.output.note)
     state = ended.view
@@ -334,6 +362,28 @@ async def _wait(session: Session, threads: "Threads", started: "Started", until:
         return WAITING
     return OK if state["status"] in ("completed", "waiting_message") else FAILED
 
+
+async def _show_outages(session: Session, threads: "Threads", thread: str) -> None:
+    """Say which calls fail and are retried, each reason once: the log has them only when a call has ended."""
+    import asyncio
+
+    from holdfast.runtime.cli.thread_words import retry_words
+    from holdfast.runtime.reading.runs import retrying
+
+    said: set[tuple[str, str]] = set()
+    while True:
+        await asyncio.sleep(_OUTAGE_SECONDS)
+        with suppress(HoldfastError):  # `follow` reports a server that is unavailable
+            for each in retrying(await threads.runs.describe(thread)):
+                if (each.activity_id, each.reason) not in said:
+                    said.add((each.activity_id, each.reason))
+                    session.output.note(
+                        f"{retry_words(each, now=datetime.now(UTC), thread=thread)} (retried until it answers)"
+                    )
+
+
+_OUTAGE_SECONDS = 3.0
+"""How often `start --wait` asks Temporal for calls that are being retried."""
 
 _PAUSING = frozenset(
     {"message_awaited", "approval_requested", "reconcile_requested", "run_blocked", "run_paused", "tool_call_finished"}
@@ -354,6 +404,7 @@ async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:
 
 async def _show_progress(session: Session, threads: "Threads", thread: str, event: "JSON", shown: set[str]) -> None:
     """Show an event, and what it asks of people."""
+    from holdfast.runtime.cli.costs import more_words
     from holdfast.runtime.cli.event_lines import PROGRESS, event_line
 
     if event["type"] in PROGRESS:
@@ -361,8 +412,10 @@ async def _show_progress(session: Session, threads: "Threads", thread: str, even
     if event["type"] in ("approval_requested", "reconcile_requested"):
         await _show_requests(session, threads, thread, shown)
     if event["type"] == "run_blocked":
-        spent = event["cause"] == "BudgetSpent"
-        then = CLI.command("extend", thread, "--budget", "usd=1") if spent else CLI.command("retry", thread)
+        then, spent = CLI.command("retry", thread), event["cause"] == "BudgetSpent"
+        if spent:
+            more = more_words((await threads.state(thread)).get("budget"))
+            then = CLI.command("extend", thread, "--budget", more)
         session.output.note(f"Its budget has ended: {then}" if spent else f"It is blocked. Fix the cause, then: {then}")
     if event["type"] == "run_paused":
         session.output.note(f"Somebody has paused it. To resume it: {CLI.command('resume', thread)}")

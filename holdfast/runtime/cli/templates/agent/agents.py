@@ -1,6 +1,7 @@
-"""The agent: its tools, and the policy that says which calls a person approves."""
+"""The agent: its tools, the policy that says which calls a person approves, and a script for use without an LLM."""
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
+from holdfast.testing import call, say, steps
 
 
 @tool(effect="read")
@@ -22,3 +23,12 @@ dunning = Agent(
 )
 
 catalog = Catalog(agents=[dunning], tools=[open_invoices, send_reminder])
+
+# What the LLM answers in tests, and in `holdfast worker --dev` as long as there is no key.
+script = steps(
+    [
+        call("open_invoices", customer="4711"),
+        call("send_reminder", invoice="2026-17", text="May we remind you of invoice 2026-17?"),
+        say("I have reminded customer 4711 of invoice 2026-17."),
+    ]
+)

@@ -1,8 +1,7 @@
 """Run with `pytest`, after `pip install pytest pytest-asyncio`."""
 
 import pytest
-from agents import catalog, send_reminder
-from script import script
+from agents import catalog, script, send_reminder
 
 from holdfast.testing import agent
 

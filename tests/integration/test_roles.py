@@ -1,0 +1,131 @@
+"""The table in `examples/hardened`: which role needs which call of Temporal. A real server counts the calls."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.request import urlopen
+
+import pytest
+from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
+from temporalio.client import Client
+
+from holdfast import Policy
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.testing import call, say
+from tests.rig import StartRig, environ_of, eventually, status_of
+from tests.security.people import clerk
+
+ROOT = Path(__file__).parents[2]
+SERVICE_CALL = re.compile(r"\b(?:workflow_service|operator_service|service)\.([a-z_]+)\(")
+COUNTED = re.compile(
+    r'^service_requests\{namespace="(?:default|_unknown_)",operation="(?:Operator)?(\w+)",'
+    r'service_name="frontend"\} (\d+)',
+    re.MULTILINE,
+)
+MARK: Final = "GetClusterInfo"
+"""A call that nothing of ours makes: once the server reports it, it has counted all that came before."""
+
+VERBS: Final = {
+    "reader": (
+        *(["list"], ["show", "{run}"], ["pending"], ["export", "{run}", "--output", "{folder}/x.holdfast"]),
+        *(["verify", "{run}"], ["schedule", "list"]),
+    ),
+    "starter": (
+        *(["start", "pay", "--thread", "t-{run}"], ["say", "t-{run}", "hello"], ["fork", "t-{run}", "--at", "2"]),
+        *(["cancel", "t-{run}"], ["restart", "t-{run}"]),
+    ),
+    "approver": (["pending", "{run}"], ["approve", "{run}", "1", "--by", "ann"]),
+    "operator": (["doctor"], ["replay", "{run}"], ["schedule", "add", "s-{run}", "--cron", "0 0 1 1 *", "pay"]),
+}
+
+
+def table() -> dict[str, set[str]]:
+    """The calls of each role, as the table has them."""
+    text = (ROOT / "examples/hardened/README.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    (header,) = (row for row in rows if row[0] == "call")
+    calls = [row for row in rows if len(row) == len(header) and row[1] in ("✓", "–")]
+    return {role: {row[0].strip("`") for row in calls if row[at] == "✓"} for at, role in enumerate(header) if at}
+
+
+def in_code() -> Iterator[str]:
+    """The calls that our code makes by their own names; the SDK's client makes the others."""
+    for folder in ("holdfast/runtime", "activities"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for name in SERVICE_CALL.findall(file.read_text(encoding="utf-8")):
+                yield "".join(part.capitalize() for part in name.split("_"))
+
+
+def test_the_table_has_every_call_that_our_code_makes() -> None:
+    """A new call has to be given to a role; and the gateway has what its callers do, and nothing else."""
+    roles = table()
+    assert set(in_code()) <= set().union(*roles.values())
+    callers = roles["reader"] | roles["starter"] | roles["approver"]
+    schedules = {each for each in roles["operator"] if "Schedule" in each}
+    assert roles["gateway"] == callers | schedules
+    polls = {each for each in roles["worker"] if each.startswith(("Poll", "Respond", "Record"))}
+    assert not [role for role, calls in roles.items() if role != "worker" and calls & polls]
+
+
+async def counts(stack: Stack, client: Client) -> Counter[str]:
+    """How often the server was asked for each call until now."""
+    log = (Path(stack.fleet_keys).parent / "logs/temporal.log").read_text(encoding="utf-8")
+    port = re.findall(r"Temporal Metrics: +http://localhost:(\d+)/metrics", log)[-1]
+
+    def read() -> Counter[str]:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:  # of this machine
+            found: Counter[str] = Counter()
+            for name, number in COUNTED.findall(answer.read().decode()):
+                found[name] += int(number)
+            return found
+
+    before = (await asyncio.to_thread(read))[MARK]
+    await client.workflow_service.get_cluster_info(GetClusterInfoRequest())
+    found: Counter[str] = await eventually(lambda: asyncio.to_thread(read), lambda found: found[MARK] > before)
+    return found
+
+
+def carry_out(words: list[str], environ: dict[str, str]) -> None:
+    """Run a verb, which has to succeed."""
+    command = [sys.executable, str(ROOT / "starter.py"), *words]
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    assert ran.returncode == 0, (words, ran.stderr)
+
+
+@pytest.mark.slow
+async def test_each_role_makes_only_the_calls_that_the_table_gives_it(
+    rig: StartRig, stack: Stack, client: Client, tmp_path: Path
+) -> None:
+    """As a server counts them, while a worker runs: the calls of a role's verbs, and those of the worker."""
+
+    def script(conversation: Any) -> Any:
+        return say("Done.") if any(each["role"] == "tool" for each in conversation.messages) else call("pay", cents=5)
+
+    roles = table()
+    environ = {name: text for name, text in os.environ.items() if not name.startswith(("TEMPORAL_", "OPENAI_"))}
+    environ |= environ_of(stack) | {"DATABASE_URL": stack.database_url}
+    before = await counts(stack, client)
+    async with rig(clerk(Policy()), script) as r:
+        environ["HOLDFAST_TASK_QUEUE"] = r.task_queue
+        run = await r.start("pay")
+        await status_of(run, "waiting_approval")
+        found = await counts(stack, client)
+        assert set(found - before) - {MARK} <= roles["worker"]
+        for role, verbs in VERBS.items():
+            before = found
+            for words in verbs:
+                given = [word.format(run=run.id, folder=tmp_path) for word in words]
+                await asyncio.to_thread(carry_out, given, environ)
+            found = await counts(stack, client)
+            polls = {each for each in roles["worker"] if each.startswith(("Poll", "Respond", "Record"))}
+            calls = set(found - before) - {MARK} - polls
+            assert calls <= roles[role], (role, calls - roles[role])
+            assert calls
+    before = found
+    assert set(await counts(stack, client) - before) - {MARK} <= roles["worker"]

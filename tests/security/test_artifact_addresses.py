@@ -1,0 +1,103 @@
+"""An artifact's address is no right to read it: an agent reads what its own thread, or its tree, refers to."""
+
+import re
+from typing import Any
+from uuid import uuid4
+
+from temporalio.client import WorkflowHandle
+
+from holdfast import Agent, Catalog, Policy, allow, tool
+from holdfast.log.events import ToolCallFinished
+from holdfast.runtime.client import forks
+from holdfast.runtime.client.threads import Threads
+from holdfast.testing import Conversation, Reply, call, say
+from tests.rig import PATIENCE, Rig, StartRig, events_of
+
+FREE = Policy(rules=(allow(),))
+REFUSED = "no event of this thread refers to the artifact"
+
+
+@tool(effect="read")
+def dump(secret: str) -> str:
+    """Return more than fits the log."""
+    return f"{secret} " * 3_000
+
+
+def script(conversation: Conversation) -> Reply:
+    """Do what the last message says, and answer with the result."""
+    if conversation.results:
+        return say(conversation.results[0])
+    order = re.search(r"(dump|read|have) (.+)", conversation.last_user_message)
+    assert order, conversation.last_user_message
+    match order[1]:
+        case "dump":
+            return call("dump", secret=order[2])
+        case "read":
+            return call("read_artifact", address=order[2])
+        case _:
+            return call("run_agent", agent="helper", task=order[2])
+
+
+def catalog() -> Catalog:
+    """Return an agent that keeps secrets in artifacts, and one that it may have help it."""
+    return Catalog(
+        agents=[
+            Agent(name="lead", instructions="Work.", policy=FREE, subagents=("helper",)),
+            Agent(name="helper", instructions="Help.", policy=FREE, subagents=("helper",)),
+        ],
+        tools=[dump],
+    )
+
+
+async def told(run: WorkflowHandle[Any, Any]) -> str:
+    """Return what a run has answered."""
+    return str((await run.result())["result"])
+
+
+async def kept(rig: Rig, secret: str, *, inside: str = "") -> tuple[WorkflowHandle[Any, Any], str]:
+    """Have a thread, or its sub-agents, store a secret; return the thread and the secret's address."""
+    run = await rig.start(f"{inside}dump {secret}")
+    await run.result()
+    owner = rig.client.get_workflow_handle(f"{run.id}{'.1' * inside.count('have')}")
+    (dumped,) = [event for event in await events_of(owner) if isinstance(event, ToolCallFinished)]
+    assert dumped.artifact
+    return run, dumped.artifact
+
+
+async def test_another_threads_address_reads_nothing(rig: StartRig) -> None:
+    """The address of another thread's artifact, one that nobody has, and no address: each call fails, and says less."""
+    async with rig(catalog(), script) as r:
+        secret = uuid4().hex
+        _, address = await kept(r, secret)
+        for other in (address, f"sha256:{'0' * 64}"):
+            answer = await told(await r.start(f"read {other}"))
+            assert f"{REFUSED} {other}" in answer
+            assert secret not in answer
+        assert "is not an artifact address" in await told(await r.start("read ../../etc/passwd"))
+
+
+async def test_a_threads_own_artifacts_are_read_in_its_later_runs_and_forks(rig: StartRig) -> None:
+    """Also from before its latest run; and in a fork from the first event on, when the record has nothing of it yet."""
+    async with rig(catalog(), script) as r:
+        secret = uuid4().hex
+        run, address = await kept(r, secret)
+        threads = Threads(r.client, task_queue=r.task_queue, answer_within=PATIENCE, record=r.threads)
+        forked = await forks.fork(threads, run.id, say=f"read {address}")
+        assert secret in await told(r.client.get_workflow_handle(forked.thread))
+        started = await threads.start(f"read {address}", thread=run.id)
+        assert secret in await told(r.client.get_workflow_handle(started.thread))
+
+
+async def test_a_tree_shares_what_is_handed_up_or_down(rig: StartRig) -> None:
+    """A run reads the artifacts of those below it; a sub-agent those of the run above that its task names."""
+    async with rig(catalog(), script) as r:
+        secret = uuid4().hex
+        threads = Threads(r.client, task_queue=r.task_queue, answer_within=PATIENCE, record=r.threads)
+        run, address = await kept(r, secret, inside="have have ")
+        started = await threads.start(f"read {address}", thread=run.id)
+        assert secret in await told(r.client.get_workflow_handle(started.thread))
+
+        own, address = await kept(r, secret := uuid4().hex)
+        started = await threads.start(f"have read {address}", thread=own.id)
+        assert secret in await told(r.client.get_workflow_handle(started.thread))
+        assert REFUSED in await told(await r.start(f"have read {address}"))

@@ -1,0 +1,25 @@
+"""The log of activities: a line that cannot be written fails nothing."""
+
+import io
+import sys
+
+import pytest
+
+from holdfast.activities.safe_logs import SafeLogger
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_line_that_cannot_be_encoded_is_escaped(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    """A name that the output has no characters for is written in ASCII, and the call that it is about goes on."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, write_through=True))
+    SafeLogger("test").info("tool_failed", reason="cannot read \udce9")
+    assert b"\\udce9" in written.getvalue()
+
+
+def test_a_closed_output_loses_the_line_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may have closed its output."""
+    output = io.TextIOWrapper(io.BytesIO())
+    output.close()
+    monkeypatch.setattr(sys, "stdout", output)
+    SafeLogger("test").warning("tool_failed", reason="no")

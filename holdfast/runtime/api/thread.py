@@ -93,6 +93,7 @@ class Thread:
         Raises:
             RunFailed: The run failed.
             RunCancelled: The run was cancelled.
+            HistoryForged: Our own processes did not make the run.
             TimeoutError: Neither happened in time. The run continues.
         """
         limit = asyncio.timeout(timeout)

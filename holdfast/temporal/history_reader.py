@@ -315,8 +315,9 @@ class _Reader:
     def _match_end(self, run: AgentRun, task: WorkflowTask) -> None:
         """Check that the history has the end that the run has, with the same input for a next Temporal run."""
         if (task.closed is not None) != (run.end is not None):
-            how = "ends the run, and what it saw does not" if task.closed else "does not end the run, as it should"
-            unreadable(task.event_id, f"this workflow task {how}")
+            if task.closed:
+                forged(task.event_id, "this workflow task ends the run, and what it saw does not")
+            unreadable(task.event_id, "this workflow task does not end the run, as it should")
         if task.closed and run.end:
             continued = task.closed.HasField("workflow_execution_continued_as_new_event_attributes")
             if continued != (run.end.next is not None):

@@ -122,8 +122,8 @@ async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator
 @asynccontextmanager
 async def gateway_of(worker: Rig, *, queue: str = "", **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
     """Run a gateway for a worker's task queue, or another, and yield a client of Alice's."""
-    within = options.pop("answer_within", 60.0)
-    threads = Threads(worker.client, task_queue=queue or worker.task_queue, answer_within=within)
+    within, record = options.pop("answer_within", 60.0), options.pop("record", None)
+    threads = Threads(worker.client, task_queue=queue or worker.task_queue, answer_within=within, record=record)
     async with (
         served(build_app(threads, Callers(FILE, POLICY), **options)) as url,
         httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE, trust_env=False, headers=bearer()) as http,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import EventUnreadable, HistoryUnreadable, RecordUnavailable, RecordUnreadable
+from holdfast.errors import EventUnreadable, HistoryForged, HistoryUnreadable, RecordUnavailable, RecordUnreadable
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
@@ -71,7 +71,12 @@ async def from_histories(threads: Threads, thread: str) -> Log:
     if not log.sealed:
         why = "no fleet key is set here: set HOLDFAST_FLEET_KEYS as the workers have it"
         log.unchecked.append(Unchecked("seals", why))
-    runs = [run async for run in runs_back(threads.runs, thread, found.run_id, by=by)]
+    runs: list[RecordedRun] = []
+    try:
+        async for run in runs_back(threads.runs, thread, found.run_id, by=by):
+            runs.append(run)
+    except HistoryForged as error:
+        log.fault = Finding("history", str(error), 0)
     for run in reversed(runs):
         log.chain = log.chain or run.chain
         try:
@@ -146,12 +151,13 @@ def differences(history: Log, record: Log) -> list[Finding]:
     """Return where the record differs from the histories, or ends too early."""
     if not history.digests or not (record.digests or record.empty):
         return []
-    if record.empty and (least := _least(history)):
+    if record.empty:
+        least = _least(history) if history.sealed else 0
         words = (
             f"it has no events of this thread, and {least} were written to it: they were deleted or pruned, or "
             "DATABASE_URL names another database than the workers have"
         )
-        return [Finding("record", words, 0)]
+        return [Finding("record", words, 0)] if least else []
     known = {**history.heads, **history.digests}
     for position in sorted(known.keys() & record.digests.keys()):
         if known[position] != record.digests[position]:

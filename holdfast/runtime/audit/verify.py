@@ -110,6 +110,9 @@ async def verify(
         return conclude(thread, 0, ("record",), gone.faults, gone.unchecked)
     record = await from_record(threads, thread)
     unchecked += [*history.unchecked, *record.unchecked]
+    if record.empty and not history.sealed:  # what was written to it, only sealed histories can say
+        why = "it has no events of this thread: does DATABASE_URL match that of the workers?"
+        unchecked.append(Unchecked("record", why))
     faults = [log.fault for log in (record, history) if log.fault] + differences(history, record)
     log = _AuditResult()
     if not faults:

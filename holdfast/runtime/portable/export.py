@@ -162,8 +162,8 @@ async def export_thread(
         lacks = made.vouching.lacks if made.vouching else ""
         if lacks and not unsigned:
             raise ExportFailed(
-                f"the file of thread {thread!r} cannot be signed, because it cannot be checked here ({lacks}). Export it "
-                "without a key, or where it can be checked"
+                f"the file of thread {thread!r} cannot be signed, because it cannot be checked here ({lacks}). "
+                "Export it without a key, or where it can be checked"
             )
         writer.finish(manifest, None if lacks else private)
         return Exported(
@@ -252,7 +252,9 @@ class _File:
         if self.vouching is None:
             return Vouched()
         found = await vouch(self._threads, thread, self._evidence, self.vouching.anchors)
-        self.vouching.lacks = self.vouching.lacks or (found.lacks and f"{thread}: {found.lacks}")
+        # What a file has brought, the one who signed that file has vouched for.
+        if found.lacks and not self.vouching.lacks and not await self._threads.may_be_brought(thread):
+            self.vouching.lacks = f"{thread}: {found.lacks}"
         return found
 
     async def write(

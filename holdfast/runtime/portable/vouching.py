@@ -46,9 +46,7 @@ async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchor
     found = await verify(threads, thread, evidence=checks, anchors=anchors)
     if found.faults:
         place = found.where if found.position is None else f"{found.where}, event {found.position}"
-        raise ExportFailed(
-            f"the file of thread {thread!r} is not signed, for it does not verify: {place}: {found.reason}"
-        )
+        raise ExportFailed(f"thread {thread!r} does not verify, so its file is not signed: {place}: {found.reason}")
     gaps = {gap.what: gap.why for gap in found.unchecked}
     needed = ("record",) if "anchors" in found.checked else ("record", "history", "seals", "beginning")
     lacks = next((f"{name}: {gaps[name]}" for name in needed if name in gaps), "")

@@ -228,5 +228,5 @@ class Ownership:
         by = converter_for(self._runs.client, thread)
         with suppress(HistoryUnreadable, DecryptionFailed):
             run = await fetch(self._runs, thread, run_id, by=by)
-            return bool(run) and any(event.type == "agent_loaded" for event in run.log)
+            return run is not None and any(event.type == "agent_loaded" for event in run.log)
         return False

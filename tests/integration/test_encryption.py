@@ -137,7 +137,7 @@ async def test_everything_but_temporal_reads_an_encrypted_run(
     assert shown.json["status"] == "completed"
     for mark in (b"TASK-MARK", b"CALL-MARK", b"RESULT-MARK", b"ANSWER-MARK"):
         assert mark.decode() in said.out
-    assert (checked.json["ok"], checked.json["from"]) == (True, ["history", "record"])
+    assert (checked.json["verdict"], checked.json["from"]) == ("proven", ["history", "record"])
 
     keyless = [("show", thread), ("log", thread), ("verify", thread), ("replay", "--file", str(file))]
     refused = await asyncio.gather(starter(NEW, "verify", thread), *(starter("", *words) for words in keyless))

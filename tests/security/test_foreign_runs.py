@@ -35,7 +35,7 @@ from holdfast.runtime.client.showing import show_thread
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.encryption_keys import parse_keys
 from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.encryption.codec import EncryptionCodec
+from holdfast.runtime.encryption.codec import EncryptionCodec, KeyUnknown
 from holdfast.runtime.encryption.fleet_keys import stack_seals
 from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.verify import verify_file
@@ -213,6 +213,15 @@ async def test_with_encryption_on_a_foreign_run_is_not_believed(stack: Stack, tm
     await forge(stack, tmp_path, thread, own_keys(stack)[0], theirs)
     async with open_readers(stack, EncryptionCodec(parse_keys(f"ours:{b64encode(b'o' * 32).decode()}"))) as readers:
         assert (await readers.listed(thread))["status"] == "unauthenticated"
+        if encrypts:  # it cannot be read at all
+            for reading in (
+                lambda: readers.show(thread),
+                lambda: verify(readers.threads, thread, evidence=readers.evidence),
+                lambda: readers.export(thread, tmp_path / "signed.holdfast"),
+            ):
+                with pytest.raises(KeyUnknown):
+                    await reading()
+            return
         view, _ = await readers.show(thread)
         assert (view["status"], view["result"]) == ("unauthenticated", None)
         assert (await verify(readers.threads, thread, evidence=readers.evidence)).verdict == "altered"
@@ -330,7 +339,7 @@ async def test_the_gateway_shows_no_forged_result(rig: StartRig, stack: Stack, t
     """A forged run is a problem with the outcome `unauthenticated`; a repeated PUT of a closed thread stays 200."""
     forged, closed = named("forged"), named("closed")
     async with rig(CATALOG, steps([say("done")])) as r, open_readers(stack) as readers:
-        options: dict[str, Any] = {"record": r.threads, "key": GATEWAY, "evidence": readers.evidence}
+        options: dict[str, Any] = {"recorded": True, "key": GATEWAY, "evidence": readers.evidence}
         async with gateway_of(r, **options) as http:
             assert (await http.put(f"/threads/{closed}", json={"task": "do it"})).status_code == 201
             await r.client.get_workflow_handle(closed).result()

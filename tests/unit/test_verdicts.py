@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.runtime.audit.evidence import Finding, Unchecked
-from holdfast.runtime.audit.verdicts import Verdict, checked_of, conclude, require, verdict_of, view_of
+from holdfast.runtime.audit.verdicts import Verdict, checked_of, conclude, required, verdict_of, view_of
 
 HISTORY = frozenset({"history", "seals", "record", "ledger", "artifacts"})
 """What is checked while Temporal has the history."""
@@ -62,18 +62,18 @@ def test_a_fault_means_altered_whatever_was_checked(missing: tuple[str, ...]) ->
     assert (found.verdict, found.where, found.position, found.reason) == ("altered", "history", 3, "first")
     assert [fault.position for fault in found.faults] == [3, 7, None]
     assert found.advice
-    assert require(found, ["anchors"]).verdict == "altered"
+    assert required(found, ["anchors"]).verdict == "altered"
 
 
 def test_a_check_that_is_required_and_was_not_made_is_an_error() -> None:
     """What is proven without a check is not proven where that check is required, and the gap has its name."""
     found = conclude("t", 9, ("history", "record"), (), (), made=HISTORY)
     assert found.verdict == "proven"
-    assert require(found, ["seals", "record", "ledger"]) == found
-    demanded = require(found, ["seals", "anchors"])
+    assert required(found, ["seals", "record", "ledger"]) == found
+    demanded = required(found, ["seals", "anchors"])
     assert (demanded.verdict, [gap.what for gap in demanded.unchecked]) == ("not_proven", ["anchors"])
     known = conclude("t", 9, ("history", "record"), (), gaps("keys"), made=HISTORY)
-    assert [gap.what for gap in require(known, ["keys"]).unchecked] == ["keys"]  # named once
+    assert [gap.what for gap in required(known, ["keys"]).unchecked] == ["keys"]  # named once
 
 
 def test_the_view_names_what_was_checked_what_was_not_and_all_faults() -> None:

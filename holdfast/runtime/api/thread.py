@@ -23,6 +23,7 @@ from holdfast.log.upcasters import decode_event
 from holdfast.portable.manifest import Exported
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
+from holdfast.runtime.audit.verdicts import Check, Verification, required
 from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, waking
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.follow import follow as follow_events
@@ -190,6 +191,52 @@ class Thread:
             subagents=subagents,
             note=_log.info,
         )
+
+    async def verify(
+        self,
+        *,
+        keys: Path | str | None = None,
+        anchors: Sequence[Path | str] | None = None,
+        nodes: Sequence[str] = (),
+        require: Sequence[Check] = (),
+    ) -> Verification:
+        """Check that the thread is what was recorded, as `holdfast verify` does.
+
+        The answer is in `verdict`: `proven`, `altered`, or `not_proven`, where nothing that could be checked is wrong,
+        and `unchecked` says what could not be. The seals of Temporal's histories are checked if the client has the
+        fleet key.
+
+        Args:
+            keys: A file with people, gateways and their keys, as a policy lists them; None to trust the log's own.
+            anchors: Where workers have sealed the record; None for those of `HOLDFAST_ANCHORS` that can be read here.
+            nodes: Public keys of the nodes whose seals count; empty for all nodes.
+            require: What must have been checked; without one of these, the answer is not `proven`.
+
+        Raises:
+            SettingsError: A file or an anchor cannot be read, or a package is missing.
+        """
+        if not find_spec("psycopg"):
+            raise SettingsError(f"verifying needs packages of the command line: {setup_command('cli')}")
+        from holdfast.authority.signatures import check_key
+        from holdfast.runtime.anchors.setting import given_place
+        from holdfast.runtime.audit.anchors import Anchors
+        from holdfast.runtime.audit.verify import verify
+        from holdfast.runtime.config.policy_file import load_policy
+
+        own = self._anchors if anchors is None else None
+        places = own() if own else [given_place(Path(place)) for place in anchors or ()]
+        try:
+            trusted = {check_key(node): None for node in nodes} or None
+        except ValueError as error:
+            raise SettingsError(f"nodes: {error}") from None
+        found = await verify(
+            self._threads,
+            self.id,
+            evidence=await self._evidence() if self._evidence else None,
+            trusted=load_policy(Path(keys)) if keys else None,
+            anchors=Anchors(places, trusted) if places else None,
+        )
+        return required(found, require)
 
     async def move(
         self, path: Path | str, *, by: str | None = None, reason: str = "", key: Path | str | None = None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import EventUnreadable, HistoryForged, HistoryUnreadable, RecordUnavailable, RecordUnreadable
+from holdfast.errors import EventUnreadable, HistoryUnreadable, RecordUnavailable, RecordUnreadable
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
@@ -71,12 +71,7 @@ async def from_histories(threads: Threads, thread: str) -> Log:
     if not log.sealed:
         why = "no fleet key is set here: set HOLDFAST_FLEET_KEYS as the workers have it"
         log.unchecked.append(Unchecked("seals", why))
-    runs: list[RecordedRun] = []
-    try:
-        async for run in runs_back(threads.runs, thread, found.run_id, by=by):
-            runs.append(run)
-    except HistoryForged as error:
-        log.fault = Finding("history", str(error), 0)
+    runs = [run async for run in runs_back(threads.runs, thread, found.run_id, by=by)]
     for run in reversed(runs):
         log.chain = log.chain or run.chain
         try:

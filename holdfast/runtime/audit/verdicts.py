@@ -8,14 +8,16 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from holdfast.runtime.audit.evidence import ADVICE, Finding, Unchecked
 
 Verdict = Literal["proven", "not_proven", "altered"]
 
-CHECKS = ("history", "seals", "record", "ledger", "artifacts", "anchors", "keys", "iterations", "signature")
+Check = Literal["history", "seals", "record", "ledger", "artifacts", "anchors", "keys", "iterations", "signature"]
 """What can be checked, and required."""
+
+CHECKS: tuple[Check, ...] = get_args(Check)
 
 _GAPS: Mapping[str, str] = {"nodes": "anchors", "policy": "keys", "signer": "signature"}
 """A gap that means that another check was not made."""
@@ -136,7 +138,7 @@ def verdict_of(faults: Sequence[Finding], checked: Sequence[str], gaps: Sequence
     return "not_proven"
 
 
-def require(found: VerificationT, names: Sequence[str]) -> VerificationT:
+def required(found: VerificationT, names: Sequence[str]) -> VerificationT:
     """Return the result where these checks have to have been made: without one of them, nothing is proven."""
     known = {gap.what for gap in found.unchecked}
     lacking = [name for name in names if name not in found.checked]

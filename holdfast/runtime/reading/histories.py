@@ -11,11 +11,10 @@ from temporalio.client import Client
 from temporalio.converter import PayloadCodec, PayloadConverter, WorkflowSerializationContext
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.errors import HistoryForged, HistoryUnreadable
+from holdfast.errors import HistoryUnreadable
 from holdfast.log.events import AgentEvent
 from holdfast.run.contracts import Archived, LoadedThread, RunInput
 from holdfast.run.snapshot import RunSnapshot
-from holdfast.runtime.encryption.codec import DecryptionFailed
 from holdfast.runtime.reading.runs import Runs
 from holdfast.temporal.converter import LeanPayloadConverter
 from holdfast.temporal.encrypted import decrypt_in_place
@@ -116,8 +115,7 @@ async def fetch(runs: Runs, thread: str, run_id: str, *, by: PayloadConverter = 
         by: Decodes the payloads; a converter with the fleet keys and the thread's context also checks their seals.
 
     Raises:
-        DecryptionFailed: The history is encrypted, and no key is set here.
-        HistoryForged: It is encrypted with none of the keys that are set here.
+        DecryptionFailed: The history is encrypted with a key that is not set here.
         ServerUnreachable: The server does not answer.
     """
     handle = runs.client.get_workflow_handle(thread, run_id=run_id)
@@ -127,13 +125,7 @@ async def fetch(runs: Runs, thread: str, run_id: str, *, by: PayloadConverter = 
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
         raise runs.translate_error(error, thread) from error
-    codec = runs.client.data_converter.payload_codec
-    try:
-        await decrypt_events(events, codec)
-    except DecryptionFailed as error:
-        if by is READING or not getattr(codec, "encrypts", False):  # this process may only lack the key
-            raise
-        raise HistoryForged(f"run {run_id} was not made by our own processes: {error}") from error
+    await decrypt_events(events, runs.client.data_converter.payload_codec)
     return RecordedRun(thread, run_id, events, by)
 
 

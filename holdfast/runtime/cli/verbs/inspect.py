@@ -298,12 +298,11 @@ async def verify(
     The answer is `proven` (exit 0), `altered` (exit 1, with the first fault), or `not proven` (exit 7): nothing is
     wrong with what could be checked, and the rest is listed.
     """
-    from holdfast.runtime.audit.verdicts import CHECKS, view_of
-    from holdfast.runtime.audit.verdicts import require as required_of
+    from holdfast.runtime.audit.verdicts import CHECKS, required, view_of
     from holdfast.runtime.client.start_options import check_thread_id
 
-    required = [name.strip() for name in require.split(",")] if require else []
-    if unknown := sorted(set(required) - {*CHECKS}):
+    demanded = [name.strip() for name in require.split(",")] if require else []
+    if unknown := sorted(set(demanded) - {*CHECKS}):
         raise typer.BadParameter(f"--require: there is no check {unknown[0]!r}; there are: {', '.join(CHECKS)}")
 
     in_file = is_file(thread)
@@ -320,7 +319,7 @@ async def verify(
     if in_file:
         artifacts = not no_artifacts
         return await verify_portable(
-            session, thread, trusted=trusted, signer=signer, artifacts=artifacts, anchors=sealed, required=required
+            session, thread, trusted=trusted, signer=signer, artifacts=artifacts, anchors=sealed, demanded=demanded
         )
     threads = await session.connect(thread)
     from dataclasses import replace
@@ -339,7 +338,7 @@ async def verify(
         if no_artifacts:
             evidence = replace(evidence, artifacts=None)
         found = await verify_thread(threads, thread, evidence=evidence, trusted=trusted, anchors=sealed)
-    found = required_of(found, required)
+    found = required(found, demanded)
     session.output.result(view_of(found), verify_screen(found))
     return VERDICTS[found.verdict]
 

@@ -243,11 +243,11 @@ async def verify_portable(
     signer: str | None,
     artifacts: bool,
     anchors: "Anchors | None" = None,
-    required: Sequence[str] = (),
+    demanded: Sequence[str] = (),
 ) -> int:
     """Verify a portable file, without a server."""
     from holdfast.authority.signatures import check_key
-    from holdfast.runtime.audit.verdicts import require, view_of
+    from holdfast.runtime.audit.verdicts import required, view_of
     from holdfast.runtime.cli.file_screens import file_screen
     from holdfast.runtime.portable.verify import verify_file
 
@@ -257,7 +257,7 @@ async def verify_portable(
         except ValueError as error:
             raise typer.BadParameter(f"--signer: {error}") from None
     found = await verify_file(Path(name), trusted=trusted, signer=signer, artifacts=artifacts, anchors=anchors)
-    found = require(found, required)
+    found = required(found, demanded)
     session.output.result(view_of(found), file_screen(found))
     return VERDICTS[found.verdict]
 

@@ -335,6 +335,21 @@ async def test_a_start_under_a_closed_threads_id_does_not_displace_it(
             await run.terminate()
 
 
+async def test_a_copied_result_is_not_that_of_another_run(rig: StartRig, stack: Stack, readers: Readers) -> None:
+    """A sealed result is one run's: a copy of it under the same id does not make another run `completed`."""
+    thread, queue = named("copied"), f"test-{uuid4().hex[:8]}"
+    attacker = await reach(stack)
+    async with rig(CATALOG, steps([say("done")])) as r:
+        own = await ended(r, thread)
+        closed = (await own.fetch_history()).events[-1].workflow_execution_completed_event_attributes
+        ours = Threads(await connect_stack(stack), task_queue=queue, record=PostgresThreads(readers.pool))
+        await ours.start("more", thread=thread)
+        await complete(attacker, queue, closed.result.payloads[0])
+        assert (await readers.listed(thread))["status"] != "completed"
+        view, _ = await readers.show(thread)
+        assert (view["status"], view["result"]) == ("unauthenticated", None)
+
+
 async def test_the_gateway_shows_no_forged_result(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """A forged run is a problem with the outcome `unauthenticated`; a repeated PUT of a closed thread stays 200."""
     forged, closed = named("forged"), named("closed")
@@ -414,7 +429,7 @@ async def _all(items: AsyncIterator[JSON]) -> list[JSON]:
     return [item async for item in items]
 
 
-async def complete(client: Client, task_queue: str, result: JSON) -> None:
+async def complete(client: Client, task_queue: str, result: JSON | Payload) -> None:
     """Poll the first workflow task of a task queue, and complete the run with any result."""
     asked = PollWorkflowTaskQueueRequest(
         namespace=client.namespace,
@@ -422,11 +437,12 @@ async def complete(client: Client, task_queue: str, result: JSON) -> None:
         identity="somebody",
     )
     task = await client.workflow_service.poll_workflow_task_queue(asked)
-    payload = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(result).encode())
+    if not isinstance(result, Payload):
+        result = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(result).encode())
     command = Command(
         command_type=CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION,
         complete_workflow_execution_command_attributes=CompleteWorkflowExecutionCommandAttributes(
-            result=Payloads(payloads=[payload])
+            result=Payloads(payloads=[result])
         ),
     )
     await client.workflow_service.respond_workflow_task_completed(

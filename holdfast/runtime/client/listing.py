@@ -227,12 +227,32 @@ async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
         if threads.sealed:
             raise answer_forged(run.id, "result", str(error)) from error
         raise
-    except (RPCError, WorkflowFailureError, ValueError) as error:  # removed meanwhile, or not readable here
+    except (RPCError, WorkflowFailureError) as error:  # removed meanwhile
         raise QueryRefused(f"the result of thread {run.id!r} cannot be read") from error
+    except Exception as error:  # anybody may complete a run of their own with any bytes
+        raise answer_forged(run.id, "result", f"it does not decode: {type(error).__name__}") from error
     if not isinstance(result, contracts.RunResult):
         raise answer_forged(run.id, "result", str(result))
+    await _check_own(threads, run, result)
     known = {"step": result.steps, "usage": result.usage.model_dump(), "llm": result.llm or None}
     return {**known, "refinements": result.refinements}
+
+
+async def _check_own(threads: Threads, run: WorkflowExecution, result: contracts.RunResult) -> None:
+    """Check that a sealed result is that of this run, and not a copy of an earlier one's.
+
+    Raises:
+        AnswerForged: It is a copy.
+        QueryRefused: The run is not the thread's own.
+    """
+    chain = result.first_run_id
+    if chain == run.run_id:
+        return
+    found = await threads.reader.find(run.id)
+    if found is None or found.run_id != run.run_id:
+        raise QueryRefused(f"run {run.run_id} is not the own one of thread {run.id!r}")
+    if chain not in ("", found.raw_info.first_run_id):
+        raise answer_forged(run.id, "result", "it is a copy of the result of another run")
 
 
 async def _without_reopened(threads: Threads, found: list[WorkflowExecution]) -> list[WorkflowExecution]:

@@ -149,7 +149,9 @@ class Ownership:
             case "foreign":
                 return False
             case "sealed":  # later than this, a copy of the start would have been refused
-                recent = [each for each in earlier if run.start_time - each.start_time <= 2 * START_WITHIN]
+                recent = [
+                    each for each in earlier if begin.start and run.start_time - each.start_time <= 2 * START_WITHIN
+                ]
                 copied = [await self._begin(each.id, each.run_id) for each in recent]
                 return not any(each.start == begin.start and each.chain != begin.chain for each in copied)
             case "opens" if first:
@@ -170,13 +172,14 @@ class Ownership:
         chain, kind = begun.first_execution_run_id, INPUTS.get(begun.workflow_type.name)
         if kind is None:
             return _Begin("foreign", chain, why=f"it is a workflow of type {begun.workflow_type.name!r}")
-        by = converter_for(self._runs.client, thread)
+        by, codec = converter_for(self._runs.client, thread), self._runs.client.data_converter.payload_codec
         try:
-            await decrypt_events([event], self._runs.client.data_converter.payload_codec)
+            await decrypt_events([event], codec)
             given = decode(1, begun.input.payloads, kind, by)
         except DecryptionFailed as error:
-            # Without a fleet key, this process may lack the encryption key as well.
-            return _Begin("sealed" if by is READING else "foreign", chain, why=str(error))
+            # A process without any fleet key, or encryption key, may lack that of the run as well.
+            blind = by is READING or not getattr(codec, "encrypts", False)
+            return _Begin("sealed" if blind else "foreign", chain, why=str(error))
         except HistoryUnreadable as error:
             newer = isinstance(error.__cause__, FeaturesUnknown)  # sealed, by a newer release
             return _Begin("sealed" if newer else "foreign", chain, why=str(error))

@@ -24,6 +24,7 @@ from holdfast import Agent, Catalog, Policy, allow, tool
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import AnswerForged, ExportFailed, HistoryForged, TaskDiffers, ThreadExists
 from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
+from holdfast.runtime.api.thread import OpenEvidence, Thread
 from holdfast.runtime.api.waiting import result_of, wait
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect, connect_stack, stack_config
@@ -291,6 +292,9 @@ async def test_a_foreign_run_does_not_displace_a_closed_thread(
         await forge(stack, tmp_path, thread, own_keys(stack)[key])
         foreign = (await r.client.get_workflow_handle(thread).describe()).run_id
         await assert_recorded(readers, thread, foreign, tmp_path / "file.holdfast")
+        held = Thread(thread, threads=readers.threads, evidence=_given(readers.evidence))
+        assert (await held.verify(require=["seals", "record", "ledger"])).verdict == "proven"
+        assert (await held.verify(require=["anchors"])).verdict == "not_proven"
         without = Threads(readers.threads.runs.client, answer_within=PATIENCE)  # and no permanent record
         assert (await without.state(thread))["result"] == "done"
         again = Threads(await connect_stack(stack), task_queue=r.task_queue, record=PostgresThreads(readers.pool))
@@ -423,6 +427,13 @@ async def test_a_record_that_was_deleted_is_found_while_temporal_has_the_history
         found = await verify(readers.threads, thread, evidence=readers.evidence)
         assert (found.verdict, found.where, found.position) == ("altered", where, 0)
         assert "were written to it" in found.reason
+
+
+def _given(evidence: Evidence) -> OpenEvidence:
+    async def opened() -> Evidence:
+        return evidence
+
+    return opened
 
 
 async def _all(items: AsyncIterator[JSON]) -> list[JSON]:

@@ -21,9 +21,10 @@ from holdfast.llm.messages import AnyMessage, from_json
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.portable.manifest import Exported
+from holdfast.runtime.api.verifying import verify_thread
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
-from holdfast.runtime.audit.verdicts import Check, Verification, required
+from holdfast.runtime.audit.verdicts import Check, Verification
 from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, waking
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.follow import follow as follow_events
@@ -172,12 +173,10 @@ class Thread:
         """
         if not (find_spec("psycopg") and find_spec("securesystemslib")):
             raise SettingsError(f"exporting needs packages of the command line: {setup_command('cli')}")
-        from holdfast.runtime.anchors.setting import given_place
         from holdfast.runtime.audit.anchors import Anchors
         from holdfast.runtime.portable.export import export_thread
 
-        own = self._anchors if anchors is None else None
-        places = own() if own else [given_place(Path(place)) for place in anchors or ()]
+        places = self._places(anchors)
         chosen = Path(key) if key else self._key
         return await export_thread(
             self._threads,
@@ -215,28 +214,22 @@ class Thread:
         Raises:
             SettingsError: A file or an anchor cannot be read, or a package is missing.
         """
-        if not find_spec("psycopg"):
-            raise SettingsError(f"verifying needs packages of the command line: {setup_command('cli')}")
-        from holdfast.authority.signatures import check_key
-        from holdfast.runtime.anchors.setting import given_place
-        from holdfast.runtime.audit.anchors import Anchors
-        from holdfast.runtime.audit.verify import verify
-        from holdfast.runtime.config.policy_file import load_policy
-
-        own = self._anchors if anchors is None else None
-        places = own() if own else [given_place(Path(place)) for place in anchors or ()]
-        try:
-            trusted = {check_key(node): None for node in nodes} or None
-        except ValueError as error:
-            raise SettingsError(f"nodes: {error}") from None
-        found = await verify(
+        return await verify_thread(
             self._threads,
             self.id,
             evidence=await self._evidence() if self._evidence else None,
-            trusted=load_policy(Path(keys)) if keys else None,
-            anchors=Anchors(places, trusted) if places else None,
+            keys=keys,
+            anchors=self._places(anchors),
+            nodes=nodes,
+            require=require,
         )
-        return required(found, require)
+
+    def _places(self, anchors: Sequence[Path | str] | None) -> Sequence[Path]:
+        """Where seals are: in these anchors; with None, in those of the settings."""
+        from holdfast.runtime.anchors.setting import given_place
+
+        own = self._anchors if anchors is None else None
+        return own() if own else [given_place(Path(place)) for place in anchors or ()]
 
     async def move(
         self, path: Path | str, *, by: str | None = None, reason: str = "", key: Path | str | None = None

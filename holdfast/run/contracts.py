@@ -128,6 +128,8 @@ class RunResult(Sealed):
     """Of a sub-agent: what its tools said cannot be done."""
     cost: TreeCost | None = None
     """Of a sub-agent with a budget: what it and all runs below it have spent."""
+    first_run_id: str = ""
+    """The first run id of the chain of Temporal runs that it ends; empty below the feature level that names it."""
 
 
 class EffectsRequest(Order):

@@ -37,7 +37,8 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger",
+    "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger; a "
+    "run's result names its chain of Temporal runs",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -51,6 +52,9 @@ RESULT_NAMES_LLM = 1
 
 INTERRUPT_NAMES_TOOLS = 1
 """The answer to a message that interrupts says which tools it waits for."""
+
+RESULT_NAMES_RUN = 1
+"""A run's result names its chain of Temporal runs, so that a copy of it is not the result of another one."""
 
 COMPACTION_MUST_HELP = 1
 """A context is compacted by size only where half of it can go (`Context.is_full`)."""

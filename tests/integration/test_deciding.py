@@ -101,9 +101,9 @@ async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
         assert "request 1: approve by bob (signed) → accepted" in log.out
         verified = await desk("verify", run.id, "--json")
         assert (verified.code, verified.json["signatures"], verified.json["from"]) == (0, 2, ["history", "record"])
-        assert [one["what"] for one in verified.json["unchecked"]] == ["keys"]
+        assert [one["what"] for one in verified.json["not_checked"]] == ["keys"]
         known = await desk("verify", run.id, "--keys", "policy.yaml", "--json")
-        assert (known.code, known.json["ok"], known.json["unchecked"]) == (0, True, [])
+        assert (known.code, known.json["verdict"], known.json["not_checked"]) == (0, "proven", [])
         # Other keys under the same names: the signatures in the log do not match them.
         other = (await desk("keygen", "--out", "other.key")).out.strip()
         people = [f"  - {{name: {name}, {other}}}" for name in ("alice", "bob")]

@@ -21,8 +21,10 @@ from holdfast.llm.messages import AnyMessage, from_json
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.portable.manifest import Exported
+from holdfast.runtime.api.verifying import verify_thread
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
+from holdfast.runtime.audit.verdicts import Check, Verification
 from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, waking
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.follow import follow as follow_events
@@ -93,6 +95,7 @@ class Thread:
         Raises:
             RunFailed: The run failed.
             RunCancelled: The run was cancelled.
+            HistoryForged: Our own processes did not make the run.
             TimeoutError: Neither happened in time. The run continues.
         """
         limit = asyncio.timeout(timeout)
@@ -170,12 +173,10 @@ class Thread:
         """
         if not (find_spec("psycopg") and find_spec("securesystemslib")):
             raise SettingsError(f"exporting needs packages of the command line: {setup_command('cli')}")
-        from holdfast.runtime.anchors.setting import given_place
         from holdfast.runtime.audit.anchors import Anchors
         from holdfast.runtime.portable.export import export_thread
 
-        own = self._anchors if anchors is None else None
-        places = own() if own else [given_place(Path(place)) for place in anchors or ()]
+        places = self._places(anchors)
         chosen = Path(key) if key else self._key
         return await export_thread(
             self._threads,
@@ -189,6 +190,46 @@ class Thread:
             subagents=subagents,
             note=_log.info,
         )
+
+    async def verify(
+        self,
+        *,
+        keys: Path | str | None = None,
+        anchors: Sequence[Path | str] | None = None,
+        nodes: Sequence[str] = (),
+        require: Sequence[Check] = (),
+    ) -> Verification:
+        """Check that the thread is what was recorded, as `holdfast verify` does.
+
+        The answer is in `verdict`: `proven`, `altered`, or `not_proven`, where nothing that could be checked is wrong,
+        and `unchecked` says what could not be. The seals of Temporal's histories are checked if the client has the
+        fleet key.
+
+        Args:
+            keys: A file with people, gateways and their keys, as a policy lists them; None to trust the log's own.
+            anchors: Where workers have sealed the record; None for those of `HOLDFAST_ANCHORS` that can be read here.
+            nodes: Public keys of the nodes whose seals count; empty for all nodes.
+            require: What must have been checked; without one of these, the answer is not `proven`.
+
+        Raises:
+            SettingsError: A file or an anchor cannot be read, or a package is missing.
+        """
+        return await verify_thread(
+            self._threads,
+            self.id,
+            evidence=await self._evidence() if self._evidence else None,
+            keys=keys,
+            anchors=self._places(anchors),
+            nodes=nodes,
+            require=require,
+        )
+
+    def _places(self, anchors: Sequence[Path | str] | None) -> Sequence[Path]:
+        """Where seals are: in these anchors; with None, in those of the settings."""
+        from holdfast.runtime.anchors.setting import given_place
+
+        own = self._anchors if anchors is None else None
+        return own() if own else [given_place(Path(place)) for place in anchors or ()]
 
     async def move(
         self,

@@ -20,8 +20,9 @@ from holdfast.tools.cannot import Scope
 
 T = TypeVar("T")
 
-ThreadStatus = Status | Literal["paused_in_temporal"]
-"""A thread's status; `paused_in_temporal` is Temporal's own pause (`temporal workflow pause`), at any step."""
+ThreadStatus = Status | Literal["paused_in_temporal", "unauthenticated"]
+"""A thread's status; `paused_in_temporal` is Temporal's own pause (`temporal workflow pause`), at any step. No process
+with a fleet key that is known here has made a run that is `unauthenticated`: nothing that it says counts."""
 
 
 class PendingVote(Frozen):

@@ -40,6 +40,7 @@ STATUS_STYLES = {
     "waiting_message": "yellow",
     "paused": "bold blue",
     "paused_in_temporal": "blue",
+    "unauthenticated": "bold red",
     "dormant": "blue",
     "blocked": "bold red",
     "completed": "green",

@@ -67,7 +67,7 @@ async def move_thread(
             if found.parent_id:
                 why = f"{found.parent_id!r} waits for it here"
                 raise NotAccepted(f"thread {thread!r} cannot be moved: {why}", outcome="not_movable")
-            _check_complete(await export_thread(threads, thread, file, evidence=evidence))
+            _check_complete(await export_thread(threads, thread, file, evidence=evidence, private=private))
             await _end(threads, thread, by=by, reason=reason, to=to, note=note)
             await _check_destination(threads, thread, to)
             file.seek(0)

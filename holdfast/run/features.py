@@ -37,7 +37,8 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, and imports",
+    "the outcome `moved`, and imports; messages that cannot be read are recorded as refused; the cost of conditions, and of "
+    "checks of edited arguments, has a limit",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -111,6 +112,15 @@ BUDGETS = 1
 
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""
+
+UNREAD_CLAIMS = 1
+"""A signal that does not decode is recorded as refused. Below it, as in 0.1.0, it leaves no trace."""
+
+BOUNDED_CONDITIONS = 1
+"""A condition of a policy that would take too long cannot be evaluated (`holdfast.authority.condition_costs`)."""
+
+LINEAR_SCHEMAS = 1
+"""Arguments that people edit are checked in linear time (`holdfast.tools.argument_schema`)."""
 
 
 def require_features(level: int) -> None:

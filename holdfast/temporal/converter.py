@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self, cast
 
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter
 from temporalio.converter import (
     CompositePayloadConverter,
@@ -105,7 +106,7 @@ class LeanPayloadConverter(CompositePayloadConverter):
             elif hint in (None, Any):
                 values.append(self._claim(payload))
             else:
-                values += super().from_payloads([self._readable(payload)], [hint])
+                values += super().from_payloads([payload if hint is RawValue else self._readable(payload)], [hint])
         return values
 
     def _claim(self, payload: Payload) -> Any:

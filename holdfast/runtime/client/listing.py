@@ -16,7 +16,7 @@ from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError
 
 from holdfast.base.text import one_line
-from holdfast.errors import HoldfastError, StatusInvalid
+from holdfast.errors import HoldfastError, NoWorker, StatusInvalid
 from holdfast.run import contracts
 from holdfast.run.state import Status
 from holdfast.run.task_summary import TASK
@@ -41,6 +41,13 @@ _LATEST = (
 _MAX_CONCURRENT = 20
 """Queries in flight while listing."""
 
+PENDING_AT_ONCE = 50
+"""The same for open requests. A run that never answers holds a place for `Runs.answer_within`."""
+
+PENDING_SECONDS = 25.0
+"""How long all of them may take: less than the gateway waits for any response. Anybody who reaches Temporal can start
+runs that claim to have open requests, and never answer."""
+
 VALUES_SECONDS = 0.7
 """How long `list_threads` waits for what only the runs themselves can say."""
 
@@ -54,9 +61,16 @@ class Unanswered:
 
 
 async def list_pending(
-    threads: Threads, *, limit: int = 1_000, prefixes: Sequence[str] = (), note: Note | None = None
+    threads: Threads,
+    *,
+    limit: int = 1_000,
+    prefixes: Sequence[str] = (),
+    note: Note | None = None,
+    within: float = PENDING_SECONDS,
 ) -> tuple[list[JSON], list[Unanswered]]:
     """List the open requests of all threads, and the threads that have some but could not be read.
+
+    Those on our task queue are read first. What is not read in time counts as unread.
 
     Args:
         threads: The namespace's threads.
@@ -64,6 +78,7 @@ async def list_pending(
         prefixes: Only threads whose id begins with one of these; none for all.
         note: Called once with a message when no worker answers, and requests are those in Temporal's histories; None
             to count such threads as unread.
+        within: Seconds for all of them.
     """
     # Not by ExecutionStatus: paused runs have one of their own, which older servers reject in a query.
     query = f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{of_prefixes(prefixes)}"
@@ -75,7 +90,10 @@ async def list_pending(
         keep = silent.append if note else None
         return await threads.pending(thread, note=keep, use_worker=not silent)
 
-    answers = await _query_all([run.id for run in found], pending)
+    first = sorted(found, key=lambda run: run.task_queue != threads.task_queue)
+    answers = await _query_all([run.id for run in first], pending, within=within, at_once=PENDING_AT_ONCE)
+    late = f"it was not read within the {within:g} s for all open requests: read it alone"
+    answers |= {run.id: NoWorker(f"thread {run.id!r}: {late}") for run in first if run.id not in answers}
     if silent and note:
         note(f"{silent[0]} These requests are from Temporal's histories.")
     unanswered = [Unanswered(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
@@ -200,9 +218,11 @@ def of_prefixes(prefixes: Sequence[str]) -> str:
     return f" AND ({' OR '.join(each)})" if prefixes else ""
 
 
-async def _query_all(names: Sequence[str], query: Any, *, within: float | None = None) -> dict[str, Any]:
+async def _query_all(
+    names: Sequence[str], query: Any, *, within: float | None = None, at_once: int = _MAX_CONCURRENT
+) -> dict[str, Any]:
     """Return each thread's answer or HoldfastError, without the threads that gave neither within the limit."""
-    slots = asyncio.Semaphore(_MAX_CONCURRENT)
+    slots = asyncio.Semaphore(at_once)
 
     async def one(thread: str) -> Any:
         async with slots:
@@ -210,6 +230,9 @@ async def _query_all(names: Sequence[str], query: Any, *, within: float | None =
                 return await query(thread)
             except HoldfastError as error:
                 return error
+            except Exception as error:  # a run of somebody else's may answer, or hold, anything
+                why = one_line(f"{type(error).__name__}: {error}", 300)
+                return HoldfastError(f"thread {thread!r} cannot be read: {why}")
 
     tasks = {thread: asyncio.create_task(one(thread)) for thread in names}
     if tasks:

@@ -32,6 +32,6 @@ def too_large(payload: Mapping[str, Any], *, limit: int = STATEMENT_BYTES) -> st
         return ""
     largest = max(sizes, key=lambda name: sizes[name])
     return (
-        f"`{largest}` has {sizes[largest]:,} bytes as JSON, and the whole message may have {limit:,}. Nothing was sent: "
-        "shorten it, or put it into a file in the workspace and name the file"
+        f"`{largest}` has {sizes[largest]:,} bytes as JSON, and the whole message may have {limit:,}. Nothing was "
+        "sent: shorten it, or put it into a file in the workspace and name the file"
     )

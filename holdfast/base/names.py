@@ -4,8 +4,8 @@
 2. A name that is not ASCII after that is rejected: `alice` with a Cyrillic first letter looks like Alice.
 3. The tables are those of Unicode 3.2, which every Python version has: a replay normalises a name as the run did.
 4. Anybody may send a name of any length, so each letter is decomposed alone, and once. Decomposing a whole text sorts
-   its runs of combining marks, in quadratic time and with Python's lock held: 100,000 of them would stop a worker. Marks
-   are dropped, so their order does not matter.
+   its runs of combining marks, in quadratic time and with Python's lock held: 100,000 of them would stop a worker.
+   Marks are dropped, so their order does not matter.
 """
 
 from typing import Annotated

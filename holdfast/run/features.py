@@ -37,8 +37,8 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, and imports; messages that cannot be read are recorded as refused; the cost of conditions, and of "
-    "checks of edited arguments, has a limit",
+    "the outcome `moved`, and imports; messages that cannot be read are recorded as refused; the cost of "
+    "conditions, and of checks of edited arguments, has a limit",
 }
 """Feature level → what it adds, and in which release."""
 

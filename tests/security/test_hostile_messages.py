@@ -63,8 +63,8 @@ async def test_an_update_that_is_too_large_to_be_answered_does_not_stop_the_run(
         await status_of(run, "waiting_approval")
         hostile = (await reach(stack)).get_workflow_handle(run.id)
         for size in (LARGE, 2_200_000, 3_500_000):
+            huge = as_json(b'{"decision":"approve","request":"1","by":"alice","reason":"' + b"x" * size + b'"}')
             with pytest.raises((RPCError, WorkflowUpdateFailedError)):
-                huge = as_json(b'{"decision":"approve","request":"1","by":"alice","reason":"' + b"x" * size + b'"}')
                 await hostile.execute_update("decide", RawValue(huge))
         assert await decided(r.client.get_workflow_handle(run.id), APPROVAL) == "accepted"
         await asyncio.wait_for(run.result(), PATIENCE)

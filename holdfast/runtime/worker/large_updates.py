@@ -1,8 +1,8 @@
 """Withholds updates that are too large to be answered.
 
 The server takes an update of up to 4 MB, but the answer to it repeats all of it, and may have 2 MB
-(`limit.blobSize.error`): the SDK fails the workflow task instead, and each of its retries. Without an answer, the server
-itself refuses such an update when the workflow task is completed.
+(`limit.blobSize.error`): the SDK fails the workflow task instead, and each of its retries. Without an answer, the
+server itself refuses such an update when the workflow task is completed.
 """
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob

@@ -1,5 +1,5 @@
-"""Encrypted payloads: what cannot be decrypted, and the payloads in a message of Temporal's API, such as a history event
-or a description.
+"""Encrypted payloads: what cannot be decrypted, and the payloads in a message of Temporal's API, such as a history
+event or a description.
 
 1. Temporal's client decodes the values that it returns, but returns histories and descriptions as stored.
 2. Anybody can send a signal, an update or a start whose payload says that it is encrypted. Such a claim is left as it

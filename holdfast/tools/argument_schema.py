@@ -1,8 +1,9 @@
 """Checks arguments that people have edited against a tool's JSON schema, within the workflow: at a bounded cost.
 
-1. Regular expressions run in linear time (`holdfast.base.patterns`). One that this engine lacks is left to the activity,
-   where the tool's own types parse the arguments strictly, and refuse what does not fit.
-2. A check takes a bounded number of steps: alternatives that refer to themselves would take twice as many at each level.
+1. Regular expressions run in linear time (`holdfast.base.patterns`). One that this engine lacks is left to the
+   activity, where the tool's own types parse the arguments strictly, and refuse what does not fit.
+2. A check takes a bounded number of steps: alternatives that refer to themselves would take twice as many at each
+   level.
 3. Nothing is fetched: a reference to another document is not resolved.
 """
 

@@ -1,6 +1,7 @@
 """Payloads that nobody can read, and some that take long to read, each by what is wrong with it."""
 
 import json
+from functools import cache
 
 from temporalio.api.common.v1 import Payload
 
@@ -47,21 +48,32 @@ UNREADABLE: dict[str, Payload] = {
     ),
 }
 
-LABORIOUS: dict[str, Payload] = {
-    "combining marks": as_json(json.dumps({"by": "a" + "\u0301\u0316" * 400_000}, ensure_ascii=False).encode()),
-    "names in other letters": as_json(json.dumps({"by": "ж" * (LARGE // 2)}, ensure_ascii=False).encode()),
-    "floats": as_json(b'{"data":[' + b",".join([b"1e22"] * (LARGE // 5)) + b"]}"),
-    "different floats": as_json(b'{"arguments":{"a":[' + b",".join(b"%de7" % n for n in range(200_000)) + b"]}}"),
-    "no numbers": as_json(b"[" + b",".join([b"NaN"] * (LARGE // 4)) + b"]"),
-    "keys": as_json(b"{" + b",".join(b'"\xc3\xa9%d":1' % n for n in range(150_000)) + b"}"),
-    "lists": as_json(b'{"message":[' + b",".join([b"[]"] * (LARGE // 3)) + b"]}"),
-    "blocks": as_json(b'{"message":[' + b",".join([b'{"type":"text"}'] * (LARGE // 16)) + b"]}"),
-    "a reason": as_json(b'{"request":"1","by":"alice","reason":"' + b"x" * LARGE + b'"}'),
-    "white space": as_json(b'{"request":"1","by":"alice","reason":"' + b" " * LARGE + b'"}'),
-    "a text": as_json(b'"' + b"\\u0001" * (LARGE // 6) + b'"'),
-    "a text that is JSON": as_json(json.dumps("[" * (LARGE // 2)).encode()),
-    "a protocol's message": Payload(
-        metadata={"encoding": b"json/protobuf", "messageType": b"google.protobuf.Struct"},
-        data=b'{"a":[' + b",".join([b"1"] * (LARGE // 2)) + b"]}",
-    ),
-}
+
+@cache
+def laborious(size: int) -> dict[str, Payload]:
+    """Return payloads of about that many bytes that could take long to read, each by what is in it."""
+    marks = "a" + "\u0301\u0316" * (size // 4)
+    return {
+        "combining marks": as_json(json.dumps({"by": marks}, ensure_ascii=False).encode()),
+        "combining marks in each field": as_json(
+            json.dumps(dict.fromkeys(("to", "by", "request", "message", "delegated_to"), marks[: size // 8])).encode()
+        ),
+        "other letters": as_json(json.dumps({"by": "ж" * (size // 2)}, ensure_ascii=False).encode()),
+        "floats": as_json(b'{"data":[' + b",".join([b"1e22"] * (size // 5)) + b"]}"),
+        "different floats": as_json(b'{"arguments":{"a":[' + b",".join(b"%de7" % n for n in range(size // 9)) + b"]}}"),
+        "no numbers": as_json(b"[" + b",".join([b"NaN"] * (size // 4)) + b"]"),
+        "large numbers": as_json(b"[" + b",".join([b"9" * 4_000] * (size // 4_001)) + b"]"),
+        "keys": as_json(b"{" + b",".join(b'"\xc3\xa9%d":1' % n for n in range(size // 12)) + b"}"),
+        "lists": as_json(b'{"message":[' + b",".join([b"[]"] * (size // 3)) + b"]}"),
+        "blocks": as_json(b'{"message":[' + b",".join([b'{"type":"text"}'] * (size // 16)) + b"]}"),
+        "good blocks": as_json(b'{"message":[' + b",".join([b'{"type":"text","text":"x"}'] * (size // 27)) + b"]}"),
+        "a reason": as_json(b'{"request":"1","by":"alice","reason":"' + b"x" * size + b'"}'),
+        "white space": as_json(b'{"request":"1","by":"alice","reason":"' + b" " * size + b'"}'),
+        "a text": as_json(b'"' + b"\\u0001" * (size // 6) + b'"'),
+        "a text that is JSON": as_json(json.dumps("[" * (size // 2)).encode()),
+        "a text with an object": as_json(json.dumps(json.dumps({"by": "a", "reason": "\\" * (size // 8)})).encode()),
+        "a protocol's message": Payload(
+            metadata={"encoding": b"json/protobuf", "messageType": b"google.protobuf.Struct"},
+            data=b'{"a":[' + b",".join([b"1"] * (size // 2)) + b"]}",
+        ),
+    }

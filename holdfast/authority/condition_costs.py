@@ -54,10 +54,11 @@ def cost(bare: str, loops: int, variables: Mapping[str, Any]) -> int:
     """
     shape, (values, chars) = shape_of(bare), _size([variables.get("args"), variables.get("paths")])
     size, items = chars + _VALUE * values // 10, (values + shape.items) * (shape.additions + 1)
-    rounds = items**loops
+    outer: int = items ** max(0, loops - 1)
+    rounds = outer * items if loops else 1
     total = chars + _VALUE * values + _OPERATION * shape.parts * rounds
     total += max(0, shape.mentions - loops) * rounds * size
-    total += shape.mentions * size * items ** max(0, loops - 1)
+    total += shape.mentions * size * outer
     total += shape.additions**2 * rounds * size // 2
     if shape.builds:  # the language copies a list for each item that it appends
         total += rounds * items * (size + 600)

@@ -54,11 +54,11 @@ def unfit(value: Any, schema: Mapping[str, Any]) -> str:
     """Return why a value does not fit a schema, with its place; empty if it does."""
     with workflow.unsafe.imports_passed_through():
         import jsonschema  # here, because few processes ever need it
-        from jsonschema_specifications import REGISTRY
+        from referencing import Registry
     kind = _bounded(jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator))
     try:
         error = jsonschema.exceptions.best_match(
-            kind(schema, format_checker=_Steps(schema), registry=REGISTRY).iter_errors(value)
+            kind(schema, format_checker=_Steps(schema), registry=Registry()).iter_errors(value)
         )
     except (TooComplex, RecursionError):
         return "arguments: they are too complex to be checked here; approve the call as it is, or deny it"
@@ -80,7 +80,8 @@ def _bounded(kind: Any) -> Any:
     checks = {**kind.VALIDATORS, **own}
     if unevaluated := checks.get("unevaluatedProperties"):
         checks["unevaluatedProperties"] = _without_patterns(unevaluated)
-    return jsonschema.validators.extend(kind, {name: _counted(check) for name, check in checks.items()})
+    extend: Callable[[Any, Any], Any] = jsonschema.validators.extend
+    return extend(kind, {name: _counted(check) for name, check in checks.items()})
 
 
 def _counted(check: _Check) -> _Check:

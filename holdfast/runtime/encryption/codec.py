@@ -46,6 +46,16 @@ from holdfast.temporal.failures import EncodingFailureConverter
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+__all__ = [
+    "DecryptionFailed",
+    "EncryptionCodec",
+    "KeyUnknown",
+    "PayloadAltered",
+    "PayloadMisplaced",
+    "PlaintextRefused",
+]
+"""The errors are defined where payloads are read (`holdfast.temporal.encrypted`)."""
+
 KEY_ID = "encryption-key-id"
 PLACE = "encryption-place"
 NONCE_BYTES = 12

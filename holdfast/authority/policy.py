@@ -6,13 +6,14 @@
 4. A policy is data: a run records it with the agent when it starts, and `evaluate` is a pure function.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from holdfast.authority.condition_costs import Budget
 from holdfast.authority.conditions import ConditionFailed, check_condition, holds
 from holdfast.authority.patterns import check_pattern
 from holdfast.authority.signatures import check_key
@@ -243,6 +244,8 @@ class ToolUse:
     workspace: str = ""
     trust: Trust = "agent"
     """Trust level of what the LLM writes, given everything it has read."""
+    budget: Budget | None = field(default_factory=Budget, compare=False)
+    """What all conditions on the call may cost; None for no limit, as in 0.1.0."""
 
     @cached_property
     def variables(self) -> dict[str, Any]:
@@ -293,7 +296,7 @@ def _applies(rule: Rule, use: ToolUse) -> tuple[bool, str]:
     if not rule.when:
         return True, ""
     try:
-        return holds(rule.when, use.variables), ""
+        return holds(rule.when, use.variables, use.budget), ""
     except ConditionFailed as error:
         return rule.verdict != "allow", f" (the condition cannot be evaluated: {error})"
 

@@ -8,6 +8,7 @@
 4. The LLM has no part in this: what it writes is never a decision.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, assert_never
 from typing import cast as cast_type
@@ -33,6 +34,7 @@ from holdfast.log.events import (
 from holdfast.run.approval_requests import edited_request, new_request
 from holdfast.run.constraints import refuse_approval
 from holdfast.run.dormancy import on_sleep_due
+from holdfast.run.features import LINEAR_SCHEMAS
 from holdfast.run.judge import judge_call
 from holdfast.run.pausing import on_pause_due
 from holdfast.run.polling import call_problem
@@ -40,6 +42,7 @@ from holdfast.run.remembered_rules import rule_made_by
 from holdfast.run.rights import Refusal, Speaker, right_of, verify_speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import CallState
+from holdfast.tools.argument_schema import unfit
 from holdfast.tools.effects import words_of
 
 Events = list[AgentEvent]
@@ -236,29 +239,36 @@ def _editable(state: RunState, decision: Decision, call: CallState, *, at: datet
     if decision.decision != "approve":
         return Refusal("malformed", f"arguments go with approve, not with {decision.decision}")
     assert state.spec is not None
-    if problem := _unfit(state.spec, call.call.name, decision.arguments):
+    linear = state.features >= LINEAR_SCHEMAS
+    if problem := _unfit(state.spec, call.call.name, decision.arguments, linear=linear):
         return Refusal("malformed", problem)
     edited = ToolCall(id="", name=call.call.name, arguments=exact_json(decision.arguments))
     if problem := call_problem(state.spec, edited, at=at):
         return Refusal("malformed", problem[:500])
     if polled := state.spec.polled_call(edited):
-        problem = _unfit(state.spec, polled.name, parsed(polled.arguments))
+        problem = _unfit(state.spec, polled.name, parsed(polled.arguments), linear=linear)
         return Refusal("malformed", f"arguments.{problem}") if problem else None
     return None
 
 
-def _unfit(spec: AgentSpec, name: str, arguments: dict[str, Any]) -> str:
+def _unfit(spec: AgentSpec, name: str, arguments: dict[str, Any], *, linear: bool) -> str:
     """Why the tool of that name cannot take these arguments; empty if it can."""
     tool = spec.tool(name)
     assert tool is not None
-    with workflow.unsafe.imports_passed_through():
-        import jsonschema  # here, because few processes ever need it
-    try:
-        jsonschema.validate(arguments, tool.parameters)
-    except jsonschema.ValidationError as error:
-        place = ".".join(str(part) for part in error.absolute_path)
-        return f"arguments{'.' if place else ''}{place}: {error.message}"[:500]
+    if why := (unfit if linear else _unfit_as_in_0_1)(arguments, tool.parameters):
+        return why
     if missing := tool.defaults.keys() - arguments.keys():
         # All that runs has to be judged; a default would be filled in after the verdict.
         return f"arguments: give every parameter, also {', '.join(sorted(missing))}"
+    return ""
+
+
+def _unfit_as_in_0_1(arguments: dict[str, Any], parameters: Mapping[str, Any]) -> str:
+    with workflow.unsafe.imports_passed_through():
+        import jsonschema  # here, because few processes ever need it
+    try:
+        jsonschema.validate(arguments, parameters)
+    except jsonschema.ValidationError as error:
+        place = ".".join(str(part) for part in error.absolute_path)
+        return f"arguments{'.' if place else ''}{place}: {error.message}"[:500]
     return ""

@@ -38,7 +38,8 @@ LEVELS: Mapping[int, str] = {
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
     "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger; a "
-    "run's result names its chain of Temporal runs",
+    "run's result names its chain of Temporal runs; messages that cannot be read are recorded as refused; the cost of "
+    "conditions, and of checks of edited arguments, has a limit",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -121,6 +122,15 @@ LOOP_BUDGETS = 1
 
 CANCEL_REASON = 1
 """The result of a cancelled run says why it was cancelled."""
+
+UNREAD_CLAIMS = 1
+"""A signal that does not decode is recorded as refused. Below it, as in 0.1.0, it leaves no trace."""
+
+BOUNDED_CONDITIONS = 1
+"""A condition of a policy that would take too long cannot be evaluated (`holdfast.authority.condition_costs`)."""
+
+LINEAR_SCHEMAS = 1
+"""Arguments that people edit are checked in linear time (`holdfast.tools.argument_schema`)."""
 
 
 def require_features(level: int) -> None:

@@ -17,6 +17,7 @@ from holdfast.authority.statements import (
     read_decision,
     read_signed,
 )
+from holdfast.base.unread import is_unread
 from holdfast.llm.content import size_of
 from holdfast.log.events import CompactionRequested, RunUnblocked, SignalRejected, UserMessageReceived
 from holdfast.run.arrivals import verify_sender, when_shown
@@ -33,6 +34,7 @@ from holdfast.run.features import (
     PAUSE_BY_PERSON,
     REFINE_TASK,
     SUBAGENTS,
+    UNREAD_CLAIMS,
 )
 from holdfast.run.moving import on_move
 from holdfast.run.pausing import on_pause, on_resume
@@ -88,13 +90,18 @@ def in_level(table: Mapping[str, int], name: str, state: RunState) -> bool:
     return name in table and table[name] <= state.features
 
 
+def leaves_no_trace(state: RunState, payload: Any) -> bool:
+    """Whether a signal that arrives now is dropped, as the SDK dropped one that did not decode in 0.1.0."""
+    return is_unread(payload) and state.features < UNREAD_CLAIMS
+
+
 def raw_texts(payloads: Iterable[Payload]) -> list[str]:
     """Return the payload of a signal of an unknown name: read as text, of which only a digest is kept."""
     return [payload.data.decode("utf-8", "replace") for payload in payloads]
 
 
 def read_payload(payloads: Sequence[Payload], by: PayloadConverter) -> Any:
-    """Return the payload of a signal of a later level: its first one, decoded, or texts where it does not decode."""
+    """Return the payload of a signal of a later level: its first one, decoded; `Unread` where it does not decode."""
     try:
         return by.from_payloads(payloads[:1], [Any])[0] if payloads else None
     except Exception:  # anybody can send anything, and each converter raises its own exceptions
@@ -103,6 +110,8 @@ def read_payload(payloads: Sequence[Payload], by: PayloadConverter) -> Any:
 
 def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Events:
     """Return the events that follow from a signal of any name and payload, except `MESSAGES`."""
+    if is_unread(payload):
+        return bounded([SignalRejected(signal=signal, explanation=str(payload), outcome="malformed")], payload)
     if in_level(SIGNALS, signal, state):
         match signal:
             case "approve" | "deny" | "respond":

@@ -16,10 +16,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from holdfast.authority.condition_costs import Budget
 from holdfast.authority.policy import Terms, ToolUse, Verdict, VerdictKind, evaluate
 from holdfast.authority.refinements import REFINE_TOOL
 from holdfast.authority.statements import parsed
 from holdfast.llm.blocks import ToolCall
+from holdfast.run.features import BOUNDED_CONDITIONS
 from holdfast.run.forking import judge_in_fork
 from holdfast.run.remembered_rules import rule_for
 from holdfast.run.repeats import guarded
@@ -96,6 +98,7 @@ def _verdict(state: RunState, call: ToolCall) -> Verdict:
         depth=state.origin.depth,
         workspace=state.workspace,
         trust=trust,
+        budget=Budget() if state.features >= BOUNDED_CONDITIONS else None,
     )
     verdict = _with_those_above(evaluate(spec.policy, use), use, state)
     verdict = judge_in_fork(state, tool, verdict, spec.policy.terms)

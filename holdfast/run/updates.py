@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from holdfast.base.unread import is_unread
 from holdfast.log.events import DecisionReceived, SignalRejected
 from holdfast.run.decisions import Events, on_due
 from holdfast.run.dormancy import on_wake
@@ -21,7 +22,7 @@ from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload
 from holdfast.run.moving import on_move
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refining import on_refinement
-from holdfast.run.refusals import is_refused
+from holdfast.run.refusals import bounded, is_refused
 from holdfast.run.state import RunState
 
 UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", "revoke"), 0) | {
@@ -61,6 +62,9 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
         payload: What was sent.
         at: Now.
     """
+    if is_unread(payload):
+        rejected = SignalRejected(signal=name, explanation=str(payload), outcome="malformed")
+        return UpdateOutcome("malformed", str(payload), bounded([rejected], payload))
     if name == "say":
         outcome, explanation, events = on_message(state, payload, name=name, at=at)
         return UpdateOutcome(outcome, explanation, events, outcome == "interrupting")

@@ -17,7 +17,6 @@ that continues as new must be the same, snapshot included.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
@@ -25,12 +24,13 @@ from temporalio.api.history.v1 import History, HistoryEvent, WorkflowExecutionSt
 from temporalio.api.update.v1 import Request as UpdateRequest
 from temporalio.converter import PayloadConverter
 
+from holdfast.base.unread import argument_of
 from holdfast.errors import FeaturesUnknown, HistoryForged, HistoryUnreadable
 from holdfast.log.events import AgentEvent
 from holdfast.run.activities import activity_of
 from holdfast.run.commands import Call, Failure, Sleep, Stop
 from holdfast.run.contracts import RunInput
-from holdfast.run.inputs import SIGNALS, raw_texts, read_payload
+from holdfast.run.inputs import SIGNALS, leaves_no_trace, raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
 from holdfast.run.updates import UPDATES
@@ -226,18 +226,16 @@ class _Reader:
             later = partial(AgentRun.signal, payload=read_payload(payloads, READING), texts=raw_texts(payloads))
             self._pass_on(run, partial(later, name=name))
             return
-        try:
-            payload = _first(event.event_id, payloads)
-        except HistoryUnreadable:
-            return  # the SDK drops signals that it cannot decode
-        self._pass_on(run, partial(AgentRun.signal, name=name, payload=payload))
+        payload = argument_of(READING.from_payloads(payloads))
+        if not leaves_no_trace(run.state, payload):
+            self._pass_on(run, partial(AgentRun.signal, name=name, payload=payload))
 
     def _update(self, run: AgentRun, event: HistoryEvent) -> None:
         accepted = event.workflow_execution_update_accepted_event_attributes
         request = self._admitted.get(accepted.protocol_instance_id, accepted.accepted_request)
         if request.input.name not in UPDATES:
             unreadable(event.event_id, f"there is no update named {request.input.name!r}")
-        payload = _first(event.event_id, request.input.args.payloads)
+        payload = argument_of(READING.from_payloads(request.input.args.payloads))
         self._pass_on(run, partial(AgentRun.update, name=request.input.name, payload=payload))
 
     def _end(self, run: AgentRun, event: HistoryEvent) -> None:
@@ -368,9 +366,3 @@ def _name(call: Call | Sleep) -> str:
 
 def _outlives_stop(call: Call | Sleep) -> bool:
     return isinstance(call, Call) and activity_of(call.request).outlives_stop
-
-
-def _first(event_id: int, payloads: Sequence[Payload]) -> Any:
-    """Return the argument that a message's handler uses: the first one, or None. All of them have to decode."""
-    values = [decode_any(event_id, [payload], Any) for payload in payloads]
-    return values[0] if values else None

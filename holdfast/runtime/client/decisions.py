@@ -16,6 +16,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.authority.claim_limits import CLAIM_BYTES, REASON_CHARS, STATEMENT_BYTES, too_large
 from holdfast.errors import AnswerForged, HoldfastError, NoWorker, QueryRefused, Refused, RunStuck
 from holdfast.run.contracts import View
 from holdfast.runtime.client.connect import seals_of
@@ -145,9 +146,11 @@ async def send_update(
 
     Raises:
         AnswerForged, SealKeyUnknown: The run's worker has no fleet key of ours; nothing was sent.
+        Refused: The payload is too large.
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
+    check_size(update, payload)
     runs = threads.runs
     await _check_fleet(runs, thread)
     limit = timedelta(seconds=runs.answer_within)
@@ -228,9 +231,11 @@ async def cancel(threads: Threads, thread: str, *, reason: str = "") -> UpdateRe
         reason: Why; it is in Temporal's history.
 
     Raises:
-        Refused: The run is closed.
+        Refused: The run is closed, or the reason is too long.
         ThreadNotFound: There is no such thread.
     """
+    if len(reason) > REASON_CHARS:
+        raise Refused(f"cancel: the reason has {len(reason):,} characters, and may have {REASON_CHARS:,}.")
     found = await threads.runs.describe(thread, loops=True)
     if ended := _ended_status(found):
         raise Refused(f"thread {thread!r} is {ended}: there is nothing to cancel")
@@ -255,9 +260,11 @@ async def send_signal(
         why_later: Why the run processes it later; empty if no worker answered.
 
     Raises:
+        Refused: The payload is too large.
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
+    check_size(signal, payload)
     try:
         await runs.client.get_workflow_handle(thread).signal(signal, payload, rpc_timeout=timedelta(seconds=10))
     except RPCError as error:
@@ -266,6 +273,20 @@ async def send_signal(
         raise runs.translate_error(error, thread) from error
     silent = f"no worker answered within {runs.answer_within:g} s; the next worker will process it"
     return UpdateResult(SENT, f"delivered to Temporal; {why_later or silent}")
+
+
+def check_size(name: str, payload: dict[str, Any]) -> None:
+    """Check that a message is not too large, before anything is sent: Temporal's own errors do not say what is.
+
+    Args:
+        name: The name of the update or signal.
+        payload: Its argument.
+
+    Raises:
+        Refused: It is.
+    """
+    if why := too_large(payload, limit=CLAIM_BYTES if name == "say" else STATEMENT_BYTES):
+        raise Refused(f"{name}: {why}.")
 
 
 async def _fetch_ended_status(runs: Runs, thread: str) -> str | None:

@@ -21,17 +21,17 @@ from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError
 
 from holdfast.base.text import one_line
-from holdfast.errors import AnswerForged, HoldfastError, QueryRefused, StatusInvalid
+from holdfast.errors import AnswerForged, HoldfastError, NoWorker, QueryRefused, StatusInvalid
 from holdfast.run import contracts
 from holdfast.run.state import Status
 from holdfast.run.task_summary import TASK
 from holdfast.runtime.client.searching import newest, search, search_page
 from holdfast.runtime.client.threads import JSON, Threads
-from holdfast.runtime.encryption.codec import DecryptionFailed
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.runs import ENDED, MOVED, UNAUTHENTICATED, answer_forged, status_of
 from holdfast.runtime.reading.states import CLOSED
 from holdfast.seals.seals import SealKeyUnknown
+from holdfast.temporal.encrypted import DecryptionFailed
 
 STATUSES: tuple[str, ...] = get_args(Status)
 
@@ -47,6 +47,13 @@ _LATEST = (
 )
 _MAX_CONCURRENT = 20
 """Queries in flight while listing."""
+
+PENDING_AT_ONCE = 50
+"""The same for open requests. A run that never answers holds a place for `Runs.answer_within`."""
+
+PENDING_SECONDS = 25.0
+"""How long all of them may take: less than the gateway waits for any response. Anybody who reaches Temporal can start
+runs that claim to have open requests, and never answer."""
 
 VALUES_SECONDS = 0.7
 """How long `list_threads` waits for what only the runs themselves can say."""
@@ -69,9 +76,16 @@ class Unanswered:
 
 
 async def list_pending(
-    threads: Threads, *, limit: int = 1_000, prefixes: Sequence[str] = (), note: Note | None = None
+    threads: Threads,
+    *,
+    limit: int = 1_000,
+    prefixes: Sequence[str] = (),
+    note: Note | None = None,
+    within: float = PENDING_SECONDS,
 ) -> tuple[list[JSON], list[Unanswered]]:
     """List the open requests of all threads, and the threads that have some but could not be read.
+
+    Those on our task queue are read first. What is not read in time counts as unread.
 
     Args:
         threads: The namespace's threads.
@@ -79,6 +93,7 @@ async def list_pending(
         prefixes: Only threads whose id begins with one of these; none for all.
         note: Called once with a message when no worker answers, and requests are those in Temporal's histories; None
             to count such threads as unread.
+        within: Seconds for all of them.
     """
     # Not by ExecutionStatus: paused runs have one of their own, which older servers reject in a query.
     query = f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{of_prefixes(prefixes)}"
@@ -90,7 +105,10 @@ async def list_pending(
         keep = silent.append if note else None
         return await threads.pending(thread, note=keep, use_worker=not silent)
 
-    answers = await _query_all([run.id for run in found], pending)
+    first = sorted(found, key=lambda run: run.task_queue != threads.task_queue)
+    answers = await _query_all([run.id for run in first], pending, within=within, at_once=PENDING_AT_ONCE)
+    late = f"it was not read within the {within:g} s for all open requests: read it alone"
+    answers |= {run.id: NoWorker(f"thread {run.id!r}: {late}") for run in first if run.id not in answers}
     if silent and note:
         note(f"{silent[0]} These requests are from Temporal's histories.")
     unanswered = [Unanswered(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
@@ -277,9 +295,11 @@ def of_prefixes(prefixes: Sequence[str]) -> str:
     return f" AND ({' OR '.join(each)})" if prefixes else ""
 
 
-async def _query_all(names: Sequence[str], query: Any, *, within: float | None = None) -> dict[str, Any]:
+async def _query_all(
+    names: Sequence[str], query: Any, *, within: float | None = None, at_once: int = _MAX_CONCURRENT
+) -> dict[str, Any]:
     """Return each thread's answer or HoldfastError, without the threads that gave neither within the limit."""
-    slots = asyncio.Semaphore(_MAX_CONCURRENT)
+    slots = asyncio.Semaphore(at_once)
 
     async def one(thread: str) -> Any:
         async with slots:
@@ -287,6 +307,9 @@ async def _query_all(names: Sequence[str], query: Any, *, within: float | None =
                 return await query(thread)
             except HoldfastError as error:
                 return error
+            except Exception as error:  # a run of somebody else's may answer, or hold, anything
+                why = one_line(f"{type(error).__name__}: {error}", 300)
+                return HoldfastError(f"thread {thread!r} cannot be read: {why}")
 
     tasks = {thread: asyncio.create_task(one(thread)) for thread in names}
     if tasks:

@@ -59,9 +59,11 @@ TITLES = {
     408: "Request timeout",
     409: "Conflict with the state of the run",
     413: "Too large",
+    414: "URL too long",
     416: "No such range",
     422: "Malformed",
     429: "Too many requests",
+    431: "Headers too large",
     500: "Internal error",
     503: "Unavailable",
 }

@@ -24,12 +24,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.errors import FeaturesUnknown, HistoryUnreadable, HoldfastError
 from holdfast.loop.state import LoopInput
 from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW, RunInput
-from holdfast.runtime.encryption.codec import DecryptionFailed
 from holdfast.runtime.reading import executions
 from holdfast.runtime.reading.histories import converter_for, decrypt_events, fetch
 from holdfast.runtime.reading.record import Record, call_store
 from holdfast.runtime.reading.runs import Runs
 from holdfast.seals.starts import START_WITHIN, Start, refusal
+from holdfast.temporal.encrypted import DecryptionFailed
 from holdfast.temporal.history import READING, decode
 
 INPUTS: dict[str, type[Start]] = {WORKFLOW: RunInput, LOOP_WORKFLOW: LoopInput}

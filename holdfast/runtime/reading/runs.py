@@ -40,11 +40,10 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 from holdfast.run.contracts import LOOP_WORKFLOW, QUERIES, WORKFLOW, View
-from holdfast.runtime.encryption.codec import DecryptionFailed
 from holdfast.runtime.programs import CLI, WORKER
 from holdfast.runtime.reading import executions
 from holdfast.seals.seals import SealKeyUnknown, is_unsealed
-from holdfast.temporal.encrypted import decrypt_in_place
+from holdfast.temporal.encrypted import DecryptionFailed, decrypt_in_place
 
 TIMED_OUT = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
 """How a call that exceeds its time limit fails: the first status comes from the client, the second from the server."""

@@ -21,6 +21,7 @@ from holdfast.authority.policy import Policy
 from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
+    DecisionReceived,
     LLMReplied,
     Proven,
     RunForked,
@@ -34,6 +35,7 @@ from holdfast.log.references import artifacts_of
 from holdfast.run.call_words import describe_call
 from holdfast.run.evolve import evolve
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
+from holdfast.run.policies import policy_for
 from holdfast.run.repeats import told
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect, PastEffect
@@ -197,7 +199,8 @@ class Audit:
         trusted, by = self._trusted, getattr(event, "by", "")
         if not event.proof:
             counts = getattr(event, "outcome", "accepted") in (*COUNTING, "judged_anew")
-            if trusted and trusted.signatures == "required" and counts and not isinstance(event, UserMessageReceived):
+            counts = counts and not isinstance(event, UserMessageReceived) and not self._counts_for_others(event)
+            if trusted and trusted.signatures == "required" and counts:
                 raise Wrong(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
             return
         self.signatures += 1
@@ -210,6 +213,15 @@ class Audit:
         if event.key not in keys:
             whose = by if event.proof == "signed" else "any gateway"
             raise Wrong(f"it was signed with {event.key}, which is no key of {whose} among the given keys")
+
+    def _counts_for_others(self, event: Proven) -> bool:
+        """Whether a decision counted only for policies beside the trusted one, which take it as it is."""
+        request = self.state.authority.request(event.request) if isinstance(event, DecisionReceived) else None
+        if request is None or not isinstance(event, DecisionReceived) or not request.requirements:
+            return False
+        asking = [policy_for(self.state, request.requirements[each.requirement]) for each in event.standings]
+        trusted = self._trusted.hash if self._trusted else ""
+        return all(policy is not None and policy.hash != trusted for policy in asking)
 
     def _begun(self, event: ToolCallStarted) -> None:
         call = self.state.calls.get(event.number)

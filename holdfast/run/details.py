@@ -26,6 +26,7 @@ from holdfast.run.call_words import describe_call
 from holdfast.run.features import REFINE_TASK
 from holdfast.run.lifecycle import phase_of
 from holdfast.run.outlook import doing
+from holdfast.run.policies import signatures_required
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.calls import CallState
 from holdfast.run.substates.dormancy import Dormancy
@@ -168,7 +169,7 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
         answers = tuple(answer for answer in answers if answer in HARMLESS)
         cut = f"**Cut: {SHOWN_CHARS:,} of {len(shown):,} characters.** Digest of all: `{request.digest}`."
         block += [cut, "", f"To let it run, read the rest first: `{pending}`", ""]
-    if state.spec and state.spec.policy.signatures == "required":
+    if signatures_required(state):
         words = ", ".join(request.answers)
         return [*lines, *block, f"Only a signed decision counts ({words}): `{pending}` shows the commands."]
     signals = [f"To decide, press {WHERE}. Choose the signal, and paste its JSON with your name.", ""]
@@ -206,7 +207,7 @@ def _constraints(state: RunState) -> list[str]:
     lines = ["### Cannot be done", "", *(f"- {plain(each.line, 1_000)}" for each in shown), ""]
     if older := len(state.constraints.kept) - len(shown):
         lines += [f"{older:,} older ones: `{code(f'holdfast show {state.thread}')}`", ""]
-    if state.spec and state.spec.policy.signatures == "required":
+    if signatures_required(state):
         return [*lines, f"Only a signed lift counts: `{code(f'holdfast lift {state.thread} CONSTRAINT')}`", ""]
     payload = json.dumps({"constraint": shown[-1].number, "by": "your name", "reason": "why"}, indent=1)
     return [*lines, f"To lift one, press {_named('lift')}", "", f"```json\n{payload}\n```", ""]
@@ -220,7 +221,7 @@ def _refinements(state: RunState) -> list[str]:
         lines += ["", f"**Refinement {each.number}**: {about}", "", quoted(each.text)]
     if state.outcome or state.spec is None or state.features < REFINE_TASK:
         return lines
-    if state.spec.policy.signatures == "required":
+    if signatures_required(state):
         return [
             *lines,
             "",

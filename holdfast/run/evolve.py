@@ -137,7 +137,8 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             if event.verdict == "allow":
                 starts_at = event.at + timedelta(seconds=event.delay) if event.delay else None
                 phase = call.after("allow")
-                call = replace(call, phase=phase, terms=event.terms, starts_at=starts_at, repeats=event.repeats)
+                call = replace(call, phase=phase, starts_at=starts_at, repeats=event.repeats)
+                call = replace(call, terms=event.terms, requirements=event.requirements)
             else:
                 call = replace(call, phase=call.after("judge"))
             return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())

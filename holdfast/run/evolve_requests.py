@@ -25,6 +25,7 @@ def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
         phase=call.after("require_approval"),
         request=request.id,
         terms=request.terms,
+        requirements=request.requirements,
         grant="",
         approved=False,
     )
@@ -34,7 +35,8 @@ def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
 def lose_outcome(state: RunState, request: ApprovalRequest) -> RunState:
     """Open the request about a started call whose outcome is unknown."""
     call = state.calls.get(request.number)
-    asked = replace(call, phase=call.after("lose_outcome"), request=request.id, terms=request.terms)
+    phase, asked_by = call.after("lose_outcome"), {"terms": request.terms, "requirements": request.requirements}
+    asked = replace(call, phase=phase, request=request.id, **asked_by)
     return _open(state, request, asked, lapsed="")
 
 
@@ -60,7 +62,7 @@ def close_decided(state: RunState, event: DecisionReceived) -> RunState:
             approved = _with_arguments(state, approved, edited or request.arguments, by=editor)
             vote = _vote_of(request, event)
             votes = agreeing(cast(() if edited else request.votes, vote), vote)
-            rule = rule_made_by(votes, number=authority.rule_count + 1, quorum=request.terms.quorum)
+            rule = rule_made_by(votes, number=authority.rule_count + 1, quorum=request.quorum)
             repeats = Repeats() if request.rule == REPEATED else state.repeats
             after = replace(put_call(state, approved), repeats=repeats)
             return replace(after, authority=replace(authority, proposed_rule=rule))
@@ -107,7 +109,8 @@ def _answered_request(state: RunState, event: DecisionReceived) -> ApprovalReque
 
 
 def _vote_of(request: ApprovalRequest, event: DecisionReceived) -> Vote:
-    return Vote(said=event.said, seen=request.seen, right=event.right, proof=event.proof, key=event.key)
+    known = {"right": event.right, "proof": event.proof, "key": event.key, "standings": event.standings}
+    return Vote(said=event.said, seen=request.seen, **known)
 
 
 def close_expired(state: RunState, event: ApprovalExpired) -> RunState:

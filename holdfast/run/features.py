@@ -37,7 +37,8 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, and imports",
+    "the outcome `moved`, and imports; approval by every policy that judges a call; a new request for arguments that a "
+    "voter has changed; signed `pause`, `resume`, `retry` and `move`; `revoke_key`; votes that one login has cast",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -111,6 +112,21 @@ BUDGETS = 1
 
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""
+
+EVERY_POLICY_ASKS = 1
+"""A call asks for the approval that every policy requires which judges it, by its own terms, people and signatures; and
+whoever changes what may run is somebody whom all of them let (`holdfast.run.policies`). Below it, the policy of the
+agent alone says who decides."""
+
+EDITS_ASK_ANEW = 1
+"""Arguments that one of several voters has changed open a new request. Below it, the request keeps its id."""
+
+SIGNED_STEERING = 1
+"""`pause`, `resume`, `retry` and `move` are signed where decisions are, and a pause by an approver, or one that is
+signed, is ended by another such person alone. Below it, anybody steers a run by their own claim."""
+
+KEYS_REVOKED = 1
+"""The signal and update `revoke_key`."""
 
 
 def require_features(level: int) -> None:

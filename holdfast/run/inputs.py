@@ -36,13 +36,13 @@ from holdfast.run.features import (
 )
 from holdfast.run.moving import on_move
 from holdfast.run.pausing import on_pause, on_resume
+from holdfast.run.policies import policies_of
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
     Speaker,
     claimed,
     on_delegation,
     on_revocation,
-    policy_of,
     refuse_reuse,
 )
 from holdfast.run.state import RunState
@@ -243,7 +243,7 @@ def _judge_message(
 
 def _speaker(state: RunState, message: Message, *, at: datetime) -> Speaker | tuple[MessageOutcome, str]:
     """Who sent the message, or why it is refused."""
-    required = policy_of(state).proves_requesters
+    required = any(policy.proves_requesters for policy in policies_of(state))
     if required and not message.signature:
         return "unsigned", "requesters may not approve here, so requesters have to sign: --key, or a gateway"
     speaker = verify_sender(state, message, required=required, at=at)

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
 from holdfast.authority.statements import Decision, DecisionKind
+from holdfast.authority.votes import Standing
 from holdfast.base.models import Frozen
 from holdfast.log.events.base import Event, Proven
 from holdfast.log.events.tool_calls import ToolStatus
@@ -98,6 +99,9 @@ class DecisionReceived(Event, Proven):
     remember: bool = False
     right: str = ""
     """Who delegated the approval authority that was used; empty for the person's own."""
+    standings: tuple[Standing, ...] = ()
+    """The requirements of the request for which it counts, where several policies ask. Recorded from feature level 1
+    on."""
     rule: str = ""
     """The rule that judged changed arguments."""
     sent_digest: str = ""

@@ -201,6 +201,15 @@ class RunInterface:
     def _may_move(self, payload: Any = None, *more: Any) -> None:
         self._refuse("move", payload)
 
+    @workflow.update(name="retry")
+    async def retry_update(self, payload: Any = None, *more: Any) -> View:
+        """Unblock the run, as the signal `retry` does, and return the outcome: {"by": "alice"}."""
+        return await self._answer("retry", payload)
+
+    @retry_update.validator
+    def _may_retry(self, payload: Any = None, *more: Any) -> None:
+        self._refuse("retry", payload)
+
     @workflow.update(name="wake")
     async def wake_update(self, payload: Any = None, *more: Any) -> View:
         """Deliver an event, as the signal `wake` does, and return the outcome: {"event": "deploy.done", "id": "7"}."""

@@ -23,10 +23,14 @@ from holdfast.log.events import (
     AgentLoaded,
     DecisionReceived,
     LLMReplied,
+    MoveRequested,
     Proven,
     RunForked,
+    RunPaused,
     RunReset,
+    RunResumed,
     RunStarted,
+    RunUnblocked,
     ToolCallFinished,
     ToolCallStarted,
     UserMessageReceived,
@@ -34,7 +38,7 @@ from holdfast.log.events import (
 from holdfast.log.references import artifacts_of
 from holdfast.run.call_words import describe_call
 from holdfast.run.evolve import evolve
-from holdfast.run.features import RESULT_NAMES_ARTIFACTS
+from holdfast.run.features import RESULT_NAMES_ARTIFACTS, SIGNED_STEERING
 from holdfast.run.policies import policy_for
 from holdfast.run.repeats import told
 from holdfast.run.state import RunState
@@ -199,7 +203,8 @@ class Audit:
         trusted, by = self._trusted, getattr(event, "by", "")
         if not event.proof:
             counts = getattr(event, "outcome", "accepted") in (*COUNTING, "judged_anew")
-            counts = counts and not isinstance(event, UserMessageReceived) and not self._counts_for_others(event)
+            claims = isinstance(event, UserMessageReceived) or self._steers_by_claim(event)
+            counts = counts and not claims and not self._counts_for_others(event)
             if trusted and trusted.signatures == "required" and counts:
                 raise Wrong(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
             return
@@ -213,6 +218,11 @@ class Audit:
         if event.key not in keys:
             whose = by if event.proof == "signed" else "any gateway"
             raise Wrong(f"it was signed with {event.key}, which is no key of {whose} among the given keys")
+
+    def _steers_by_claim(self, event: Proven) -> bool:
+        """Whether this steers a run that anybody may steer, or is the end of a pause whose time has come."""
+        steers = isinstance(event, RunPaused | RunResumed | RunUnblocked | MoveRequested)
+        return steers and (self.state.features < SIGNED_STEERING or not getattr(event, "by", ""))
 
     def _counts_for_others(self, event: Proven) -> bool:
         """Whether a decision counted only for policies beside the trusted one, which take it as it is."""

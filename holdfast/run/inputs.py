@@ -46,9 +46,13 @@ from holdfast.run.rights import (
     refuse_reuse,
 )
 from holdfast.run.state import RunState
+from holdfast.run.steering import Steerer, SteeringOutcome, steerer
 
 CompactOutcome = Literal["accepted", "duplicate", "nothing_to_compact", "too_late"]
 """The outcome of a request for a compaction."""
+
+RetryOutcome = Literal["accepted", "not_blocked", "budget_spent"] | SteeringOutcome
+"""The outcome of `retry`."""
 
 SIGNALS: dict[str, int] = dict.fromkeys(
     ("approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"), 0
@@ -112,8 +116,7 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
             case "delegate_authority" | "revoke" | "lift":
                 return on_mandate(state, signal, payload, at=at)[2]
             case "retry":
-                by, reason = claimed(payload)
-                return bounded(on_retry(state, by=by, reason=reason), payload)
+                return on_retry(state, payload)[2]
             case "compact":
                 return on_compact(state, payload)[2]
             case "pause":
@@ -189,15 +192,21 @@ def on_compact(state: RunState, payload: Any) -> tuple[CompactOutcome, str, Even
     return outcome, why, bounded([SignalRejected(signal="compact", explanation=why, outcome=outcome)], payload)
 
 
-def on_retry(state: RunState, *, by: str, reason: str) -> Events:
-    """Return the events that follow from the signal `retry`."""
+def on_retry(state: RunState, payload: Any) -> tuple[RetryOutcome, str, Events]:
+    """Return the outcome of `retry`, why, and the events that follow."""
+    who = steerer(state, "retry", payload)
     if state.blocked is None:
-        why = f"the run is {state.status}, not blocked"
-        return [SignalRejected(signal="retry", explanation=why, outcome="not_blocked")]
-    if state.blocked.cause == BUDGET_SPENT and state.account.limits:
-        why = "the budget of the run has ended: extend it (`extend`)"
-        return [SignalRejected(signal="retry", explanation=why, outcome="budget_spent")]
-    return [RunUnblocked(by=by, reason=reason)]
+        refused: tuple[RetryOutcome, str] = "not_blocked", f"the run is {state.status}, not blocked"
+    elif state.blocked.cause == BUDGET_SPENT and state.account.limits:
+        refused = "budget_spent", "the budget of the run has ended: extend it (`extend`)"
+    elif not isinstance(who, Steerer):
+        refused = who
+    else:
+        then = "the run is not blocked any more, and stays paused" if state.pause else "the run resumes"
+        event = RunUnblocked.model_validate({"by": who.by, "reason": who.reason, **who.proven})
+        return "accepted", then, [event]
+    outcome, why = refused
+    return outcome, why, bounded([SignalRejected(signal="retry", explanation=why, outcome=outcome)], payload)
 
 
 def on_message(state: RunState, payload: Any, *, name: str, at: datetime) -> tuple[MessageOutcome, str, Events]:

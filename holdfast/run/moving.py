@@ -3,18 +3,18 @@ functions.
 
 1. From the request on, nothing starts. An LLM call under way is given up, and made there; tools under way end first.
 2. What is open stays in the log as it is: requests, waits, messages, a pause, a block. It is open there, and not here.
-3. Anybody who may pause a run may move it, by their own claim: that keeps nothing from being decided.
+3. Who may move it is in `holdfast.run.steering`.
 """
 
 from typing import Any, Literal
 
 from holdfast.log.events import AgentEvent, MoveRequested, RunFinished, SignalRejected
 from holdfast.run.refusals import bounded
-from holdfast.run.rights import claimed
 from holdfast.run.state import RunState
+from holdfast.run.steering import Steerer, SteeringOutcome, steerer
 from holdfast.tools.subagents import SUBAGENT_TOOLS
 
-MoveOutcome = Literal["accepted", "duplicate", "busy", "not_movable", "too_late"]
+MoveOutcome = Literal["accepted", "duplicate", "busy", "not_movable", "too_late"] | SteeringOutcome
 """The outcome of a request to move a run."""
 
 
@@ -33,9 +33,11 @@ def on_move(state: RunState, payload: Any) -> tuple[MoveOutcome, str, list[Agent
         refused = "busy", "the agent is being loaded: move the run in a moment"
     elif why := immovable(state):
         refused = "not_movable", why
+    elif not isinstance(who := steerer(state, "move", payload), Steerer):
+        refused = who
     else:
-        by, reason = claimed(payload)
-        return "accepted", _consequence(state), [MoveRequested(by=by, reason=reason)]
+        event = MoveRequested.model_validate({"by": who.by, "reason": who.reason, **who.proven})
+        return "accepted", _consequence(state), [event]
     outcome, why = refused
     return outcome, why, bounded([SignalRejected(signal="move", explanation=why, outcome=outcome)], payload)
 

@@ -1,4 +1,4 @@
-"""Change a run from outside: decide a request, delegate or revoke authority, lift a constraint, retry, cancel.
+"""Change a run from outside: decide a request, delegate or revoke authority, lift a constraint, cancel.
 
 Each function returns the outcome. If no worker answers, it sends the same message as a signal, which Temporal keeps.
 Delivery twice is harmless: a request is decided once, and the run records a second decision as a duplicate.
@@ -16,7 +16,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.errors import NoWorker, QueryRefused, Refused, RunStuck
+from holdfast.errors import Refused
 from holdfast.run.contracts import View
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.runs import ENDED, Runs, refused_answer, sealed_answer
@@ -167,30 +167,6 @@ async def send_update(
             why = "the run is paused in Temporal and will process it when it is unpaused"
             return await send_signal(runs, thread, signal, payload, why_later=why)
     return await send_signal(runs, thread, signal, payload)
-
-
-async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> UpdateResult:
-    """Resume a blocked run.
-
-    Raises:
-        Refused: The run is not blocked.
-        ThreadNotFound: There is no such thread.
-    """
-    payload = {"by": by, "reason": reason}
-    try:
-        state = await threads.state(thread)
-    except (NoWorker, RunStuck):
-        return await send_signal(threads.runs, thread, "retry", payload)
-    except QueryRefused:
-        # The query only serves to refuse early; the run itself ignores a retry when it is not blocked.
-        sent = await send_signal(threads.runs, thread, "retry", payload)
-        waits = "delivered to Temporal; the worker cannot say yet what the run is waiting for"
-        return UpdateResult(SENT, waits) if sent.outcome == SENT else sent
-    if state["status"] != "blocked" and not (state.get("paused") and state["blocked"]):
-        raise Refused(f"thread {thread!r} is {state['status']}, not blocked: there is nothing to retry")
-    sent = await send_signal(threads.runs, thread, "retry", payload)
-    then = "the run is not blocked any more, and stays paused" if state.get("paused") else "the run resumes"
-    return UpdateResult("accepted", then) if sent.outcome == SENT else sent
 
 
 async def cancel(threads: Threads, thread: str, *, reason: str = "") -> UpdateResult:

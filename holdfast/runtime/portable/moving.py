@@ -13,7 +13,8 @@ from typing import BinaryIO
 
 from holdfast.errors import ExportFailed, NotAccepted, NoWorker
 from holdfast.portable.manifest import Exported, LeftOut
-from holdfast.runtime.client.decisions import SENT, send_update
+from holdfast.runtime.client.decisions import SENT
+from holdfast.runtime.client.steering import steer_run
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.export import PART_BYTES, export_thread
 from holdfast.runtime.portable.writer import new_file
@@ -44,7 +45,7 @@ async def move_thread(
         by: Who moves it.
         reason: Why; it is in the log.
         evidence: Ledger and artifacts, which have to be in the file.
-        private: The key to sign with; None to sign nothing.
+        private: The key to sign the move and the file with; None to sign nothing.
         note: Called with a message about what is waited for.
 
     Raises:
@@ -62,7 +63,7 @@ async def move_thread(
                 why = f"{found.parent_id!r} waits for it here"
                 raise NotAccepted(f"thread {thread!r} cannot be moved: {why}", outcome="not_movable")
             _check_complete(await export_thread(threads, thread, file, evidence=evidence))
-            await _end(threads, thread, by=by, reason=reason, note=note)
+            await _end(threads, thread, by=by, reason=reason, private=private, note=note)
             file.seek(0)
             file.truncate()
         made = await export_thread(threads, thread, file, evidence=evidence, private=private)
@@ -113,14 +114,14 @@ def _check_complete(made: Exported) -> None:
         )
 
 
-async def _end(threads: Threads, thread: str, *, by: str, reason: str, note: Note) -> None:
+async def _end(threads: Threads, thread: str, *, by: str, reason: str, private: str | None, note: Note) -> None:
     """End the run as `moved`, and wait until it has ended.
 
     Raises:
         NotAccepted: It stays here.
         NoWorker: No worker answers: the next one will end it.
     """
-    answer = await send_update(threads, thread, "move", {"by": by, "reason": reason}, signal="move")
+    answer = await steer_run(threads, thread, "move", {"by": by, "reason": reason}, private=private)
     if answer.outcome == SENT:
         raise NoWorker(f"thread {thread!r} ends when a worker runs: repeat the move then ({answer.explanation})")
     if answer.outcome not in ("accepted", "duplicate", "too_late"):

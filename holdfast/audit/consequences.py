@@ -30,6 +30,7 @@ from holdfast.log.events import (
     DecisionReceived,
     DelegationRevoked,
     DormancyBegan,
+    KeyRevoked,
     LearningRequested,
     LearningSkipped,
     LLMCallLost,
@@ -80,6 +81,7 @@ from holdfast.run.extending import on_extension
 from holdfast.run.forking import forked_events
 from holdfast.run.importing import on_entered, refuse_import
 from holdfast.run.inputs import on_compact, on_message, on_retry
+from holdfast.run.key_revocations import on_key_revocation
 from holdfast.run.moving import on_move, on_moved
 from holdfast.run.next_actions import (
     AskForLearnings,
@@ -183,6 +185,8 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             yield on_delegation(state, event.said, at=at)[1]
         case RuleRevoked() | DelegationRevoked():
             yield on_revocation(state, event.said)[1]
+        case KeyRevoked():
+            yield on_key_revocation(state, event.said, at=at)[1]
         case ConstraintLifted():
             yield on_lift(state, event.said, at=at)[1]
         case UserMessageReceived(task=False):

@@ -31,6 +31,7 @@ from holdfast.log.events import (
     DecisionReceived,
     DelegationRevoked,
     DormancyBegan,
+    KeyRevoked,
     LearningRequested,
     LearningSkipped,
     LLMCallLost,
@@ -290,6 +291,8 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return replace(state, authority=authority)
         case DelegationRevoked():
             return replace(state, authority=state.authority.revoke_delegation(event.by, event.to))
+        case KeyRevoked():
+            return replace(state, authority=state.authority.revoke_keys((event.revoked,)))
 
         # What `verify` tools found.
         case BaselineRecorded():

@@ -8,6 +8,7 @@ from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import ApprovalExpired, DecisionReceived
+from holdfast.run.features import KEYS_REVOKED
 from holdfast.run.remembered_rules import rule_made_by
 from holdfast.run.repeats import RULE as REPEATED
 from holdfast.run.state import RunState
@@ -27,6 +28,7 @@ def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
         terms=request.terms,
         requirements=request.requirements,
         grant="",
+        granted_by=(),
         approved=False,
     )
     return _open(state, request, asked, lapsed=lapsed)
@@ -62,6 +64,8 @@ def close_decided(state: RunState, event: DecisionReceived) -> RunState:
             approved = _with_arguments(state, approved, edited or request.arguments, by=editor)
             vote = _vote_of(request, event)
             votes = agreeing(cast(() if edited else request.votes, vote), vote)
+            if state.features >= KEYS_REVOKED:
+                approved = replace(approved, granted_by=tuple(each.key for each in votes if each.key))
             rule = rule_made_by(votes, number=authority.rule_count + 1, quorum=request.quorum)
             repeats = Repeats() if request.rule == REPEATED else state.repeats
             after = replace(put_call(state, approved), repeats=repeats)

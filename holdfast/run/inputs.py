@@ -9,6 +9,7 @@ from temporalio.converter import PayloadConverter
 
 from holdfast.authority.approvals import MandateOutcome
 from holdfast.authority.follow_ups import Message, MessageOutcome, read_message
+from holdfast.authority.key_revocations import KeyRevocation
 from holdfast.authority.statements import (
     AuthorityDelegation,
     DecisionKind,
@@ -29,11 +30,13 @@ from holdfast.run.features import (
     COMPACT_ON_REQUEST,
     CONSTRAINTS,
     DORMANCY,
+    KEYS_REVOKED,
     MOVES,
     PAUSE_BY_PERSON,
     REFINE_TASK,
     SUBAGENTS,
 )
+from holdfast.run.key_revocations import on_key_revocation
 from holdfast.run.moving import on_move
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.policies import policies_of
@@ -66,6 +69,7 @@ SIGNALS: dict[str, int] = dict.fromkeys(
     "subagent_ended": SUBAGENTS,
     "extend": BUDGETS,
     "move": MOVES,
+    "revoke_key": KEYS_REVOKED,
 }
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
@@ -79,10 +83,11 @@ MESSAGES = ("say", "refine", "extend")
 """The signals that the LLM may read. Each is taken in as the update of its name, because it may interrupt an LLM
 call."""
 
-MANDATES: Mapping[str, type[AuthorityDelegation] | type[Revocation] | type[Lift]] = {
+MANDATES: Mapping[str, type[AuthorityDelegation] | type[Revocation] | type[Lift] | type[KeyRevocation]] = {
     "delegate_authority": AuthorityDelegation,
     "revoke": Revocation,
     "lift": Lift,
+    "revoke_key": KeyRevocation,
 }
 """The statements of approvers that are no decisions, by the name of their signal and update."""
 
@@ -113,7 +118,7 @@ def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Ev
                 return on_payload(state, signal, payload, decision=signal, at=at)
             case "reconcile":
                 return on_payload(state, signal, payload, at=at)
-            case "delegate_authority" | "revoke" | "lift":
+            case "delegate_authority" | "revoke" | "lift" | "revoke_key":
                 return on_mandate(state, signal, payload, at=at)[2]
             case "retry":
                 return on_retry(state, payload)[2]
@@ -164,6 +169,8 @@ def on_mandate(state: RunState, name: str, payload: Any, *, at: datetime) -> tup
         refusal, events = on_delegation(state, given, at=at)
     elif isinstance(given, Lift):
         refusal, events = on_lift(state, given, at=at)
+    elif isinstance(given, KeyRevocation):
+        refusal, events = on_key_revocation(state, given, at=at)
     else:
         refusal, events = on_revocation(state, given)
     events = bounded(events, payload)

@@ -70,13 +70,13 @@ def verify_speaker(state: RunState, statement: Signed, policy: Policy | None = N
         return Speaker()
     message = statement.signed_bytes(state.thread)
     approver = policy.approver(statement.by)
-    for key in approver.keys if approver else ():
+    known: list[tuple[Proof, str]] = [("signed", key) for key in (approver.keys if approver else ())]
+    known += [("vouched", key) for gateway in policy.gateways for key in gateway.keys]
+    for proof, key in known:
         if is_signed(key, statement.signature, message):
-            return Speaker("signed", key)
-    for gateway in policy.gateways:
-        for key in gateway.keys:
-            if is_signed(key, statement.signature, message):
-                return Speaker("vouched", key)
+            if key in state.authority.revoked_keys:
+                return Refusal("bad_signature", f"the key {key} was revoked in this thread")
+            return Speaker(proof, key)
     return Refusal("bad_signature", f"the signature fits no key of {statement.by}, and no key of a gateway")
 
 

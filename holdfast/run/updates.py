@@ -13,6 +13,7 @@ from holdfast.run.features import (
     COMPACT_ON_REQUEST,
     CONSTRAINTS,
     DORMANCY,
+    KEYS_REVOKED,
     MOVES,
     PAUSE_BY_PERSON,
     REFINE_TASK,
@@ -35,6 +36,7 @@ UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", 
     "extend": BUDGETS,
     "move": MOVES,
     "retry": SIGNED_STEERING,
+    "revoke_key": KEYS_REVOKED,
 }
 """The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
 

@@ -91,6 +91,8 @@ class Authority:
     delegations: tuple[DelegatedAuthority, ...] = ()
     used_statements: tuple[UsedStatement, ...] = ()
     """Signed delegations and messages that have not expired yet: each counts once."""
+    revoked_keys: tuple[str, ...] = ()
+    """Public keys that count no longer in this thread, though a policy lists them."""
     requesters: tuple[str, ...] = ()
     """Who gave the task and the messages."""
     requesters_left_out: bool = False
@@ -193,6 +195,16 @@ class Authority:
             for request in self.requests
         )
         return replace(self, delegations=self._delegations_but(by, to), requests=requests)
+
+    def revoke_keys(self, keys: tuple[str, ...]) -> "Authority":
+        """Revoke keys, and the votes and rules that they signed. A delegation is verified whenever it would count."""
+        requests = tuple(
+            with_votes(request, tuple(vote for vote in request.votes if vote.key not in keys))
+            for request in self.requests
+        )
+        rules = tuple(rule for rule in self.rules if all(vote.key not in keys for vote in rule.votes))
+        revoked = tuple(dict.fromkeys((*self.revoked_keys, *keys)))
+        return replace(self, revoked_keys=revoked, requests=requests, rules=rules)
 
     def use_statement(self, digest: str, *, until: datetime, at: datetime) -> "Authority":
         """Note that a signed statement has had its effect; those that have expired are dropped."""

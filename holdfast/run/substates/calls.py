@@ -99,6 +99,8 @@ class CallState:
     """The same, where several policies ask."""
     grant: str = ""
     """Id of the request whose approval lets it run; its start uses that up."""
+    granted_by: tuple[str, ...] = ()
+    """The public keys that signed that approval."""
     undo: bool = False
     """It is allowed to run in order to undo its effect."""
     edited_by: str = ""

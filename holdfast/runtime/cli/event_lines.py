@@ -206,7 +206,7 @@ def _summary(event: JSON) -> str:
             return decision_words(event)
         case "approval_reminded" | "approval_escalated" | "approval_expired":
             return overdue_words(event)
-        case "rule_remembered" | "rule_revoked" | "authority_delegated" | "delegation_revoked":
+        case "rule_remembered" | "rule_revoked" | "authority_delegated" | "delegation_revoked" | "key_revoked":
             return authority_words(event)
         case "state_verified":
             return brief(f"after a pause of {span_text(event['paused_seconds'])}: {findings_words(event)}", 240)

@@ -134,6 +134,9 @@ def authority_words(event: JSON) -> str:
         case "authority_delegated":
             reason = f": {event['reason']}" if event["reason"] else ""
             words = f"{event['by']} to {event['to']}, until {clock(event['until'])}{proof}{reason}"
+        case "key_revoked":
+            reason = f": {event['reason']}" if event["reason"] else ""
+            words = f"{event['revoked']} counts no longer, by {event['by']}{proof}{reason}"
         case _:
             words = f"{event['by']} from {event['to']}{proof}"
     return brief(words, 240)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.authority.approvals import ApprovalRequest
+from holdfast.authority.approvals import SHORT_DIGEST, ApprovalRequest
 from holdfast.authority.statements import parsed
 from holdfast.run.contracts import Notice
 from holdfast.run.details import HARMLESS
@@ -96,13 +96,18 @@ def _http(thread: str, request: ApprovalRequest, links: Links, decision: str | N
 def _commands(thread: str, request: ApprovalRequest, *, complete: bool = True) -> list[str]:
     """The commands that answer a request; only harmless ones where the message does not show it completely."""
     show = [] if complete else [CLI.command("pending", thread)]
+    seen = ("--digest", request.digest[:SHORT_DIGEST])
     if request.kind == "approval":
         return [
             *show,
-            *(CLI.command(verb, thread, request.id) for verb in ("approve", "deny") if complete or verb in HARMLESS),
+            *(
+                CLI.command(verb, thread, request.id, *seen)
+                for verb in ("approve", "deny")
+                if complete or verb in HARMLESS
+            ),
         ]
     answers = (answer for answer in request.answers if complete or answer in HARMLESS)
-    return [*show, *(CLI.command("reconcile", thread, request.id, f"--{answer}") for answer in answers)]
+    return [*show, *(CLI.command("reconcile", thread, request.id, f"--{answer}", *seen) for answer in answers)]
 
 
 def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons: bool) -> JSON:

@@ -44,6 +44,9 @@ MandateOutcome = DecisionOutcome | Literal["busy"]
 COUNTING: tuple[DecisionOutcome, ...] = ("accepted", "waiting_for_quorum")
 """The outcomes of decisions that count as votes."""
 
+SHORT_DIGEST = 16
+"""Characters of a digest in a printed command, which looks the request up and sends all of it: 64 bits."""
+
 ANSWERS: dict[RequestKind, tuple[DecisionKind, ...]] = {
     "approval": ("approve", "deny", "respond"),
     "reconcile": ("happened", "absent", "undo", "abandon"),

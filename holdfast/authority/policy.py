@@ -207,6 +207,12 @@ class Policy(Frozen):
         some = any(not terms.requester_may_decide for _, terms in self._all_terms())
         return self.signatures == "required" and some
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The public keys of its approvers and gateways."""
+        people = tuple(key for person in self.approvers for key in person.keys)
+        return (*people, *(key for gateway in self.gateways for key in gateway.keys))
+
     def approver(self, name: str) -> Approver | None:
         """Return the approver with this name, if there is one."""
         return next((person for person in self.approvers if person.name == name), None)

@@ -137,6 +137,16 @@ class Lift(Reasoned):
 SignedT = TypeVar("SignedT", bound=Signed)
 
 
+def speaker_words(by: str, proof: str) -> str:
+    """Return a person's name as screens show it: with its proof, or marked as what somebody claims to be.
+
+    Args:
+        by: The name.
+        proof: How it is known that it is theirs (`Proof`).
+    """
+    return f"{by} ({proof or 'claimed'})"
+
+
 def read_signed(payload: Any, kind: type[SignedT], **given: Any) -> SignedT | str:
     """Parse a signal's payload as a statement; if it is invalid, return a sentence that explains why.
 

@@ -91,7 +91,7 @@ class Vote(Frozen):
 
     def view(self) -> dict[str, Any]:
         """Return the vote as `show` and `pending` present it."""
-        view: dict[str, Any] = {"by": self.by, "decision": self.said.decision}
+        view: dict[str, Any] = {"by": self.by, "decision": self.said.decision, "proof": self.proof}
         view |= {"for": self.right} if self.right else {}
         view |= {"result": self.answer[1]} if self.answer[1] else {}
         return view | ({"remember": True} if self.said.remember else {})

@@ -151,8 +151,14 @@ def _counted(
 
 def _vote(request: ApprovalRequest, decision: Decision, speaker: Speaker) -> Vote:
     right = speaker.right if speaker.right != decision.by else ""
-    known = {"right": right, "proof": speaker.proof, "key": speaker.key, "standings": speaker.standings}
-    return Vote(said=decision, seen=request.seen, **known)
+    return Vote(
+        said=decision,
+        seen=request.seen,
+        right=right,
+        proof=speaker.proof,
+        key=speaker.key,
+        standings=speaker.standings,
+    )
 
 
 def _count(request: ApprovalRequest, votes: tuple[Vote, ...]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.refinements import RefinementKind
-from holdfast.authority.statements import DecisionKind, parsed
+from holdfast.authority.statements import DecisionKind, parsed, speaker_words
 from holdfast.base.readable_json import readable_json
 from holdfast.base.text import code, one_line, plain, quoted
 from holdfast.base.wrapping import wrapped
@@ -217,7 +217,8 @@ def _refinements(state: RunState) -> list[str]:
     """How the task was refined, and the signal that refines it."""
     lines: list[str] = []
     for each in state.refinements:
-        about = f"{plain(KIND_WORDS[each.kind])} by {plain(each.by, 100)}, {each.at:%Y-%m-%d %H:%M} UTC"
+        by = each.by if each.own else speaker_words(each.by, each.proof)
+        about = f"{plain(KIND_WORDS[each.kind])} by {plain(by, 100)}, {each.at:%Y-%m-%d %H:%M} UTC"
         lines += ["", f"**Refinement {each.number}**: {about}", "", quoted(each.text)]
     if state.outcome or state.spec is None or state.features < REFINE_TASK:
         return lines
@@ -267,7 +268,7 @@ def describe_terms(request: ApprovalRequest) -> str:
 
 
 def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
-    """Return how many gave which answer, and who: `1 of 2 have approved (alice)`.
+    """Return how many gave which answer, and who: `1 of 2 have approved: alice (signed)`.
 
     Args:
         votes: As `ApprovalRequest.view` has them.
@@ -276,19 +277,24 @@ def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
     answers: dict[tuple[str, str], list[str]] = {}
     for vote in votes:
         instead = f"{vote['by']} for {vote['for']}" if vote.get("for") else str(vote["by"])
+        instead = speaker_words(instead, vote["proof"]) if "proof" in vote else instead
         answers.setdefault((vote["decision"], vote.get("result", "")), []).append(instead)
     counts = []
     for (decision, result), people in answers.items():
         said = "have approved" if decision == "approve" else f"say {decision}"
-        words = f': "{one_line(result, 80)}"' if result else ""
-        counts.append(f"{len(people)} of {quorum} {said}{words} ({', '.join(people)})")
+        words = f' "{one_line(result, 80)}"' if result else ""
+        counts.append(f"{len(people)} of {quorum} {said}{words}: {', '.join(people)}")
     return "; ".join(counts) or f"0 of {quorum} have answered"
 
 
 def pause_words(pause: Pause) -> str:
     """Return who paused the run, until when and why, in a line: `alice until 2026-01-02 03:04 UTC: "look"`."""
     until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
-    return plain(pause.by, 100) + until + (f": {plain(pause.reason, 300)}" if pause.reason else "")
+    return (
+        plain(speaker_words(pause.by, pause.proof), 100)
+        + until
+        + (f": {plain(pause.reason, 300)}" if pause.reason else "")
+    )
 
 
 def delay_words(call: CallState) -> str:

@@ -37,8 +37,13 @@ def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
 def lose_outcome(state: RunState, request: ApprovalRequest) -> RunState:
     """Open the request about a started call whose outcome is unknown."""
     call = state.calls.get(request.number)
-    phase, asked_by = call.after("lose_outcome"), {"terms": request.terms, "requirements": request.requirements}
-    asked = replace(call, phase=phase, request=request.id, **asked_by)
+    asked = replace(
+        call,
+        phase=call.after("lose_outcome"),
+        request=request.id,
+        terms=request.terms,
+        requirements=request.requirements,
+    )
     return _open(state, request, asked, lapsed="")
 
 
@@ -113,8 +118,14 @@ def _answered_request(state: RunState, event: DecisionReceived) -> ApprovalReque
 
 
 def _vote_of(request: ApprovalRequest, event: DecisionReceived) -> Vote:
-    known = {"right": event.right, "proof": event.proof, "key": event.key, "standings": event.standings}
-    return Vote(said=event.said, seen=request.seen, **known)
+    return Vote(
+        said=event.said,
+        seen=request.seen,
+        right=event.right,
+        proof=event.proof,
+        key=event.key,
+        standings=event.standings,
+    )
 
 
 def close_expired(state: RunState, event: ApprovalExpired) -> RunState:

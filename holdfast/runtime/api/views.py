@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from holdfast.authority.approvals import RequestKind
 from holdfast.authority.refinements import RefinementKind
-from holdfast.authority.statements import DecisionKind
+from holdfast.authority.statements import DecisionKind, Proof
 from holdfast.base.models import Frozen
 from holdfast.budget.budget import LimitName
 from holdfast.errors import ResultNotStructured
@@ -29,6 +29,8 @@ class PendingVote(Frozen):
 
     by: str
     decision: DecisionKind
+    proof: Proof = ""
+    """How it is known who this is; empty for a name that somebody claims."""
     right: str = Field(default="", alias="for")
     """Who delegated the authority that was used; empty for the approver's own."""
     result: str = ""

@@ -28,6 +28,7 @@ from holdfast.runtime.cli.verbs import (
     projects,
     runs,
     schedules,
+    signing,
     trust,
 )
 from holdfast.runtime.commands import Command, Version
@@ -71,6 +72,7 @@ def build_app(*, workflows: Callable[[], Sequence[type]]) -> typer.Typer:
         budgets,
         events,
         decisions,
+        signing,
         inspect,
         portable,
         evaluating,

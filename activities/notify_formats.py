@@ -9,7 +9,7 @@ from urllib.parse import quote
 from holdfast.authority.approvals import SHORT_DIGEST, ApprovalRequest
 from holdfast.authority.statements import parsed
 from holdfast.run.contracts import Notice
-from holdfast.run.details import HARMLESS
+from holdfast.run.details import HARMLESS, describe_terms
 from holdfast.runtime.config.webhooks import Receiver
 from holdfast.runtime.programs import CLI
 
@@ -136,7 +136,9 @@ def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
     as_json = json.dumps(arguments, ensure_ascii=False, indent=1).replace(FENCE, r"\u0060" * 3)
     shown = arguments if isinstance(arguments, str) else as_json
     who = ", ".join(request.who) or "any approver"
-    needed = f" ({request.terms.quorum} of them)" if request.terms.quorum > 1 else ""
+    needed = f" ({request.quorum} of them)" if request.quorum > 1 else ""
+    if request.requirements:
+        who, needed = describe_terms(request), ""
     until = f"{request.expires_at:%Y-%m-%d %H:%M} UTC" if request.expires_at else "never"
     code, complete = _code(shown, ARGUMENT_CHARS)
     cut = [

@@ -98,6 +98,8 @@ class Audit:
         """Key → effect of branches that a reset abandoned, as the log has them."""
         self.artifacts: dict[str, int] = {}
         """Address → position of the first event that refers to it."""
+        self.one_login: list[str] = []
+        """Sentences on quorums that one login has filled."""
         self.policies: set[str] = set()
         """Digests of the policies that have been in force."""
         self.family = Family()
@@ -173,6 +175,9 @@ class Audit:
     def _fold(self, event: AgentEvent) -> None:
         if isinstance(event, Proven):
             self._check_proof(event)
+        if isinstance(event, DecisionReceived) and event.one_login:
+            people = f"{', '.join(event.one_login)} on request {event.request}"
+            self.one_login.append(f"event {event.position}: the votes of {people} came from one login")
         if isinstance(event, AgentLoaded):
             self.policies.add(event.spec.policy.hash)
         if isinstance(event, RunStarted | RunForked):

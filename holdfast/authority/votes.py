@@ -119,6 +119,17 @@ def without(votes: Iterable[Vote], drops: Callable[[Vote, Standing], bool]) -> t
     return tuple(kept)
 
 
+def one_login(votes: Iterable[Vote]) -> tuple[str, ...]:
+    """Return the people whose votes came from one login, or were signed by one key; empty if each had their own."""
+    people: dict[tuple[str, str], list[str]] = {}
+    for vote in votes:
+        if vote.said.via:
+            people.setdefault(("via", vote.said.via), []).append(vote.by)
+        if vote.proof == "signed":
+            people.setdefault(("key", vote.key), []).append(vote.by)
+    return tuple(dict.fromkeys(by for names in people.values() if len(names) > 1 for by in names))
+
+
 def agreeing(votes: Iterable[Vote], vote: Vote) -> tuple[Vote, ...]:
     """Return the votes that give the same answer as `vote`."""
     return tuple(each for each in votes if each.answer == vote.answer)

@@ -17,7 +17,7 @@ from temporalio import workflow
 from holdfast.agents.agent import AgentSpec
 from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome, MandateOutcome
 from holdfast.authority.statements import Decision, parsed
-from holdfast.authority.votes import Vote, agreeing, cast, votes_for
+from holdfast.authority.votes import Vote, agreeing, cast, one_login, votes_for
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import (
@@ -33,7 +33,7 @@ from holdfast.log.events import (
 from holdfast.run.approval_requests import edited_request, new_request
 from holdfast.run.constraints import refuse_approval
 from holdfast.run.dormancy import on_sleep_due
-from holdfast.run.features import EDITS_ASK_ANEW
+from holdfast.run.features import EDITS_ASK_ANEW, LOGINS
 from holdfast.run.judge import judge_call
 from holdfast.run.pausing import on_pause_due
 from holdfast.run.polling import call_problem
@@ -53,6 +53,8 @@ EDITED_BYTES = 250_000
 
 def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[DecisionReceived, Events]:
     """Return the event that records a person's decision and its outcome, and the events that follow from it."""
+    if decision.via and state.features < LOGINS:
+        decision = decision.model_copy(update={"via": ""})
     request = state.authority.request(decision.request)
     speaker = _check(state, decision, request, at=at)
     if isinstance(speaker, Refusal) or request is None:
@@ -63,7 +65,7 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
         return _received(decision, full.outcome, full.explanation, Speaker()), []
     if not edit:
         outcome, explanation, votes = _counted(request, decision, speaker, request.votes)
-        received = _received(decision, outcome, explanation, speaker)
+        received = _with_logins(state, _received(decision, outcome, explanation, speaker), votes)
         return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
     call = state.calls.get(request.number).call.model_copy(update={"arguments": edit})
     verdict = judge_call(state, call)
@@ -84,7 +86,7 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
         why = f"the others are asked about these arguments: request {anew.id}, {explanation}"
         received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
         return received, [ApprovalRequested(request=with_votes(anew, votes))]
-    received = _received(decision, outcome, explanation, speaker, rule=verdict.rule)
+    received = _with_logins(state, _received(decision, outcome, explanation, speaker, rule=verdict.rule), votes)
     return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
 
 
@@ -120,10 +122,21 @@ def _received(
         right=speaker.right if speaker.right != decision.by else "",
         standings=speaker.standings,
         rule=rule,
+        via=decision.via,
         proof=speaker.proof,
         key=speaker.key,
         signature=decision.signature,
     )
+
+
+def _with_logins(state: RunState, received: DecisionReceived, votes: tuple[Vote, ...]) -> DecisionReceived:
+    """The event, with those of the quorum whose votes came from one login."""
+    same = one_login(votes) if received.outcome == "accepted" and state.features >= LOGINS else ()
+    if not same:
+        return received
+    why = f"{received.explanation}; " if received.explanation else ""
+    explanation = f"{why}the votes of {', '.join(same)} came from one login"
+    return received.model_copy(update={"one_login": same, "explanation": explanation})
 
 
 def _counted(

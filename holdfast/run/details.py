@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import DecisionKind, parsed, speaker_words
+from holdfast.authority.votes import votes_for
 from holdfast.base.readable_json import readable_json
 from holdfast.base.text import code, one_line, plain, quoted
 from holdfast.base.wrapping import wrapped
@@ -254,14 +255,17 @@ def _refusal(event: AgentEvent) -> str:
 
 def describe_terms(request: ApprovalRequest) -> str:
     """Return who may decide, how many have decided, and until when, in a line; empty where anybody may, at any time."""
-    terms, parts = request.terms, []
-    if request.who:
+    parts: list[str] = []
+    for number, each in enumerate(request.requirements):
+        who, given = ", ".join(request.who_for(number)) or "its approvers", len(votes_for(request.votes, number))
+        parts.append(f"{each.rule}: {given} of {each.terms.quorum} of {who}")
+    if request.who and not request.requirements:
         parts.append(f"decided by {', '.join(request.who)}")
-    if terms.quorum > 1:
-        parts.append(votes_words([vote.view() for vote in request.votes], terms.quorum))
+    if request.quorum > 1 or request.requirements:
+        parts.append(votes_words([vote.view() for vote in request.votes], request.quorum))
     if request.expires_at:
         parts.append(
-            f"{'denied' if terms.on_expiry == 'deny' else 'approved'} at {request.expires_at:%Y-%m-%d %H:%M} UTC"
+            f"{'denied' if request.on_expiry == 'deny' else 'approved'} at {request.expires_at:%Y-%m-%d %H:%M} UTC"
         )
     text = one_line("; ".join(parts), 300)
     return text[:1].upper() + text[1:]

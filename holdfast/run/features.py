@@ -125,6 +125,9 @@ SIGNED_STEERING = 1
 """`pause`, `resume`, `retry` and `move` are signed where decisions are, and a pause by an approver, or one that is
 signed, is ended by another such person alone. Below it, anybody steers a run by their own claim."""
 
+LOGINS = 1
+"""A decision says from which login it came, and whether one login has cast the votes of several people."""
+
 KEYS_REVOKED = 1
 """The signal and update `revoke_key`."""
 

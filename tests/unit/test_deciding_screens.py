@@ -20,7 +20,7 @@ from holdfast.runtime.cli import watch
 from holdfast.runtime.cli.event_lines import event_line, event_summary
 from holdfast.runtime.cli.keys import Answer, Keys, hints_for
 from holdfast.runtime.cli.live_view import View
-from holdfast.runtime.cli.request_screens import request_screen, request_terms, deciding_screen, terms_words
+from holdfast.runtime.cli.request_screens import deciding_screen, request_screen, request_terms, terms_words
 from holdfast.runtime.cli.text import clock
 from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.runtime.client.decisions import UpdateResult

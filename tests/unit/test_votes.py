@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.audit.audit import Audit
 from holdfast.authority.approvals import shown_digest
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.policy import Approver, Policy, Terms, allow, ask
@@ -335,6 +336,23 @@ def test_votes_for_the_arguments_before_an_edit_do_not_count_after_it() -> None:
     assert thread.decide("3", by="ann") == "duplicate"
     assert thread.decide("3", by="ben") == "accepted"
     thread.check_consistent()
+
+
+def test_a_quorum_that_one_login_fills_is_logged_as_one() -> None:
+    """The decision counts, for the policy asks for two names; the log and `verify` say that one login gave both."""
+    for via, names in (("ann@host", ("ann", "ben")), ("", ())):
+        thread = loaded_thread(agent_spec(policy=TWO), features=1)
+        thread.reply(calls("pay"))
+        assert thread.decide("1", by="ann", via=via) == "waiting_for_quorum"
+        answer = thread.update("decide", {"request": "1", "decision": "approve", "by": "ben", "via": via})
+        assert (answer["outcome"], "one login" in answer["explanation"]) == ("accepted", bool(names))
+        received = [event for event in thread.log if isinstance(event, DecisionReceived)]
+        assert [event.one_login for event in received] == [(), names]
+        audit = Audit("t")
+        audit.take(thread.log)
+        assert audit.fault is None
+        assert bool(audit.one_login) is bool(names)
+        thread.check_consistent()
 
 
 def test_below_the_feature_level_an_edit_keeps_the_request() -> None:

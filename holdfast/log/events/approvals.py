@@ -104,6 +104,10 @@ class DecisionReceived(Event, Proven):
     on."""
     rule: str = ""
     """The rule that judged changed arguments."""
+    via: str = ""
+    """The login from which it was sent, as the sender's program says. Recorded from feature level 1 on."""
+    one_login: tuple[str, ...] = ()
+    """The people of the quorum whose votes came from one login, or with one key; empty if each had their own."""
     sent_digest: str = ""
     """Of a refused decision: SHA-256 of what was sent, in place of its body (`holdfast.run.refusals`)."""
     sent_bytes: int = 0
@@ -120,6 +124,7 @@ class DecisionReceived(Event, Proven):
             arguments=self.arguments,
             result=self.result,
             remember=self.remember,
+            via=self.via,
             signature=self.signature,
         )
 

@@ -37,6 +37,20 @@ class PendingVote(Frozen):
     remember: bool = False
 
 
+class PendingRequirement(Frozen):
+    """What one of several policies requires of the decision on a request."""
+
+    policy: str
+    """Digest of the policy; empty for the agent's own."""
+    rule: str
+    """Label of the rule that asks."""
+    who: tuple[str, ...]
+    """The people and roles who may decide for it; empty for all its approvers."""
+    quorum: int
+    votes: tuple[str, ...]
+    """Whose votes count for it."""
+
+
 class PendingRequest(Frozen):
     """An open request: may a tool call run, or did it happen? Pass it to `Thread.decide`."""
 
@@ -67,7 +81,9 @@ class PendingRequest(Frozen):
     on_expiry: Literal["deny", "approve"]
     veto: tuple[str, ...]
     quorum: int
-    """How many approvers must agree."""
+    """How many approvers must agree; of several policies that ask, for the one that asks most."""
+    requirements: tuple[PendingRequirement, ...] = ()
+    """What each policy requires, where another one than the agent's own asks, too; all must be satisfied."""
     votes: tuple[PendingVote, ...]
     reminded: int = 0
     """How often the approvers were reminded."""

@@ -81,6 +81,8 @@ class _AuditResult:
     policies: set[str] = field(default_factory=set)
     """Digests of the policies that were in force."""
     signatures: int = 0
+    one_login: list[str] = field(default_factory=list)
+    """Sentences on quorums that one login has filled."""
     last: str = ""
     """The type of the last event."""
     whole: bool = False
@@ -212,6 +214,7 @@ def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> 
         result.artifacts |= audit.artifacts
         result.policies |= audit.policies
         result.signatures += audit.signatures
+        result.one_login += audit.one_login
         result.last = segment.events[-1].type
         if audit.fault:
             result.fault = audit.fault
@@ -238,4 +241,4 @@ def _unproven(history: Log, log: _AuditResult, *, trusted: Policy | None) -> lis
     elif trusted is not None and not history.digests and log.policies - {trusted.hash}:
         why = "the approvers come from the log itself: its policy differs from the one given"
         found.append(Unchecked("policy", why))
-    return found
+    return [*found, *(Unchecked("people", why) for why in log.one_login)]

@@ -80,9 +80,13 @@ def request_terms(request: JSON) -> tuple[str, ...]:
 def terms_words(request: JSON) -> str:
     """Who may decide, how many have, and until when; empty where anybody may decide at any time."""
     words, quorum = [], request.get("quorum", 1)
-    if who := request.get("who"):
+    asked = request.get("requirements") or ()
+    for each in asked:
+        by = brief(", ".join(each["who"]) or "its approvers", 300)
+        words.append(f"{brief(each['rule'], 300)}: {len(each['votes'])} of {each['quorum']} of {by}")
+    if (who := request.get("who")) and not asked:
         words.append(f"decided by {brief(', '.join(who), 300)}")
-    if quorum > 1:
+    if quorum > 1 or asked:
         words.append(brief(votes_words(request.get("votes", ()), quorum), 300))
     if request.get("expires_at"):
         then = "denied" if request.get("on_expiry", "deny") == "deny" else "approved"

@@ -5,6 +5,8 @@ Delivery twice is harmless: a request is decided once, and the run records a sec
 """
 
 import asyncio
+import getpass
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -55,12 +57,14 @@ async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Upda
     Args:
         threads: The namespace's threads.
         thread: The thread id.
-        payload: The fields of `holdfast.authority.approvals.Decision`: `{"decision", "request", "by", "reason", …}`.
+        payload: The fields of `holdfast.authority.statements.Decision`: `{"decision", "request", "by", "reason", …}`;
+            `via` is the login of this process where it is left out.
 
     Raises:
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
+    payload = {"via": _login(), **payload}
     decision = payload["decision"]
     signal = decision if decision in ("approve", "deny", "respond") else "reconcile"
     return await send_update(threads, thread, "decide", payload, signal=signal)
@@ -216,6 +220,14 @@ async def send_signal(
         raise runs.translate_error(error, thread) from error
     silent = f"no worker answered within {runs.answer_within:g} s; the next worker will process it"
     return UpdateResult(SENT, f"delivered to Temporal; {why_later or silent}")
+
+
+def _login() -> str:
+    """The login of this process, as the log of a decision names it."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
+    except (OSError, KeyError, ImportError):  # a container whose user has no name
+        return ""
 
 
 async def _fetch_ended_status(runs: Runs, thread: str) -> str | None:

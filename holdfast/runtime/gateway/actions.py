@@ -111,7 +111,7 @@ class Actions:
             raise HTTPProblem(422, decision, outcome="malformed")
         await self._check_open(thread)
         pending = await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
-        payload = decision.model_dump(mode="json", exclude_defaults=True)
+        payload = decision.model_dump(mode="json", exclude_defaults=True) | {"via": f"gateway {by}"}
         # A request that is not open is not signed: the run says what is wrong.
         if self._key and (request := next((each for each in pending if each["request"] == decision.request), None)):
             check_shown(request)

@@ -50,7 +50,7 @@ class Unchecked:
 
     what: str
     """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts`, `iterations`,
-    `anchors`, `nodes`, `people`; of a file also `signature`, `signer`, `bodies`, `original`, `parent`, `subagents`.
+    `anchors`, `nodes`; of a file also `signature`, `signer`, `bodies`, `original`, `parent`, `subagents`.
     """
     why: str
 

@@ -67,6 +67,8 @@ class Verification:
     """How many seals of nodes, from anchors, the log bears out."""
     unchecked: tuple[Unchecked, ...] = ()
     """What could not be checked, and why."""
+    notes: tuple[str, ...] = ()
+    """What follows from the log, and a reader should know: a quorum that one login has filled."""
 
 
 @dataclass
@@ -180,6 +182,7 @@ async def verify(
         signatures=log.signatures,
         seals=compared.seals,
         unchecked=tuple(unchecked),
+        notes=tuple(log.one_login),
     )
 
 
@@ -241,4 +244,4 @@ def _unproven(history: Log, log: _AuditResult, *, trusted: Policy | None) -> lis
     elif trusted is not None and not history.digests and log.policies - {trusted.hash}:
         why = "the approvers come from the log itself: its policy differs from the one given"
         found.append(Unchecked("policy", why))
-    return [*found, *(Unchecked("people", why) for why in log.one_login)]
+    return found

@@ -24,6 +24,8 @@ def verify_screen(verified: Verification) -> Text:
         screen.append(f"\n         {event}in {place}: {visible(verified.reason)}\n         {verified.advice}")
     for one in verified.unchecked:
         screen.append(f"\n         not checked: {one.what}: {visible(one.why)}", "dim")
+    for words in verified.notes:
+        screen.append(f"\n         note: {visible(words)}", "yellow")
     return screen
 
 

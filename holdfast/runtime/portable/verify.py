@@ -411,6 +411,7 @@ def _result(
         signatures=seen.tree.signatures,
         seals=seen.compared.seals,
         unchecked=unchecked,
+        notes=tuple(seen.tree.one_login),
         head=manifest.head if manifest else "",
         signers=seen.file.signers if seen.file else (),
         redacted=bool(manifest and manifest.redacted),

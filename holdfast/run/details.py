@@ -112,9 +112,9 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     place = f"agent `{code(agent)}` · step {state.steps.count}{refined} · {phase_of(state)}"
     lines = [f"**{_headline(state)}** · {place}", "", *budget_details(state.account)]
     if state.pause:
-        lines += paused_details(state.pause)
+        lines += paused_details(state.pause, state.thread, signed=signatures_required(state) or bool(state.pause.proof))
     if state.blocked:
-        lines += blocked_details(state.blocked)
+        lines += blocked_details(state.blocked, state.thread if signatures_required(state) else "")
         if state.blocked.cause == BUDGET_SPENT:
             lines += extend_details(state)
     if state.dormancy.waits and not state.outcome:
@@ -308,10 +308,13 @@ def delay_words(call: CallState) -> str:
     return f"waits until {call.starts_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
 
 
-def paused_details(pause: Pause) -> list[str]:
-    """Return what a pause means, and the signal that ends it."""
+def paused_details(pause: Pause, thread: str, *, signed: bool) -> list[str]:
+    """Return what a pause means, and the signal or, where only a signed statement counts, the command that ends it."""
     since = f"Since {pause.since:%Y-%m-%d %H:%M} UTC, nothing starts; decisions and messages count when it resumes."
-    return ["", "### Paused", "", since, "", f"To resume it, press {_named('resume')}", "", WHO, ""]
+    lines = ["", "### Paused", "", since, ""]
+    if signed:
+        return [*lines, f"Only a signed statement ends it: `{code(f'holdfast resume {thread}')}`", ""]
+    return [*lines, f"To resume it, press {_named('resume')}", "", WHO, ""]
 
 
 def dormant_details(dormancy: Dormancy) -> list[str]:
@@ -330,9 +333,16 @@ def dormant_details(dormancy: Dormancy) -> list[str]:
     return [*lines, f"To wake it now, press {_named('wake')}", "", f"```json\n{payload}\n```", ""]
 
 
-def blocked_details(blocked: Blocked) -> list[str]:
-    """Return why a run or a loop is blocked, and the signal that unblocks it."""
+def blocked_details(blocked: Blocked, signed: str = "") -> list[str]:
+    """Return why a run or a loop is blocked, and the signal that unblocks it.
+
+    Args:
+        blocked: Why.
+        signed: The thread, where only a signed statement unblocks it.
+    """
     lines = ["", f"### Blocked: {plain(blocked.cause)}", "", quoted(blocked.message), ""]
     if blocked.after:
         lines += [plain(f"The run gave up {blocked.after}"), ""]
+    if signed:
+        return [*lines, f"Fix the cause. Then only a signed statement counts: `{code(f'holdfast retry {signed}')}`", ""]
     return [*lines, f"Fix the cause. Then press {WHERE}: the signal `retry` with", "", WHO]

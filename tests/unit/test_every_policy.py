@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.audit.audit import Audit
-from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Terms, allow, ask, deny
-from holdfast.authority.requirements import Requirement, expires_after, on_expiry
+from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Requirement, Terms, allow, ask, deny
+from holdfast.authority.requirements import expires_after, on_expiry
 from holdfast.authority.statements import AuthorityDelegation
 from holdfast.lineage import Lineage
 from holdfast.log.events import ApprovalRequested, DecisionReceived

@@ -13,7 +13,7 @@ from holdfast.authority.statements import AuthorityDelegation
 from holdfast.lineage import Lineage
 from holdfast.log.events import ApprovalRequested, DecisionReceived
 from holdfast.run.features import EVERY_POLICY_ASKS
-from tests.security.people import KEYS, PEOPLE, decision, lift, revocation, signed
+from tests.security.people import KEYS, PEOPLE, decision, lift, revocation, signed, steering
 from tests.unit.runs import Thread, agent_spec, calls
 
 FINANCE = Policy(
@@ -57,7 +57,8 @@ def moved(own: Policy, before: Policy) -> Thread:
     """Return a run that was imported under another policy than the recorded one, and pays."""
     thread = Thread(of(before), features=1)
     thread.load(1)
-    there = thread.moved().imported(of(own, instructions="Work here."))
+    said = steering("t", thread.state.view(), "move", "carol") if before.signatures == "required" else None
+    there = thread.moved(said).imported(of(own, instructions="Work here."))
     there.reply(calls("pay"))
     return there
 

@@ -40,5 +40,6 @@ class TaskRefinement(Frozen):
             "text": self.text,
             "by": self.by,
             "proof": self.proof,
+            "own": self.own,
             "at": self.at.isoformat(),
         }

@@ -59,7 +59,6 @@ STATUS = {
     "digest_mismatch": 409,
     "wrong_kind": 409,
     "not_paused": 409,
-    "not_blocked": 409,
     "outdated": 409,
     "not_waiting": 409,
     "wrong_event": 409,

@@ -6,6 +6,7 @@
 4. A policy is data: a run records it with the agent when it starts, and `evaluate` is a pure function.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -105,6 +106,16 @@ class Terms(Definition):
     def who(self, level: int) -> tuple[str, ...]:
         """Return the people and roles who may decide after `level` escalations; empty for everybody."""
         return (*self.by, *(name for step in self.escalate[:level] for name in step.by)) if self.by else ()
+
+
+class Requirement(Frozen):
+    """What one of the policies that judge a call requires of its approval (`holdfast.authority.requirements`)."""
+
+    policy: str = ""
+    """Digest of the policy whose approvers, keys and signatures count; empty for that of the run's agent."""
+    rule: str = ""
+    """Label of the rule that asks."""
+    terms: Terms = Terms()
 
 
 class Rule(Definition):
@@ -222,6 +233,12 @@ class Policy(Definition):
         some = any(not terms.requester_may_decide for _, terms in self._all_terms())
         return self.signatures == "required" and some
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The public keys of its approvers and gateways."""
+        people = tuple(key for person in self.approvers for key in person.keys)
+        return (*people, *(key for gateway in self.gateways for key in gateway.keys))
+
     def approver(self, name: str) -> Approver | None:
         """Return the approver with this name, if there is one."""
         return next((person for person in self.approvers if person.name == name), None)
@@ -263,9 +280,25 @@ class Verdict(Frozen):
     rule: str
     reason: str = ""
     terms: Terms = Terms()
-    """For `ask`: how the request is decided."""
+    """For `ask`: how the request is decided; of several policies that ask, the first one's."""
+    requirements: tuple[Requirement, ...] = ()
+    """For `ask`: what each policy requires where another one than the agent's own asks, too; else empty."""
     remembered: str = ""
     """The remembered rule that turns `ask` into `allow`."""
+
+    @property
+    def required(self) -> tuple[Requirement, ...]:
+        """What each policy that asks requires: at least one requirement."""
+        return self.requirements or (Requirement(rule=self.rule, terms=self.terms),)
+
+    def with_terms(self, change: Callable[[Terms], Terms]) -> "Verdict":
+        """Return the verdict with the terms of every policy changed."""
+        changed = tuple(each.model_copy(update={"terms": change(each.terms)}) for each in self.requirements)
+        return self.model_copy(update={"terms": change(self.terms), "requirements": changed})
+
+    def denied_on_expiry(self) -> "Verdict":
+        """Return the verdict with terms under which only a person may approve."""
+        return self.with_terms(lambda terms: terms.model_copy(update={"on_expiry": "deny"}))
 
 
 def evaluate(policy: Policy, use: ToolUse) -> Verdict:

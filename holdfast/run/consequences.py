@@ -6,7 +6,6 @@ Pure functions: state and fact in, events out. The fact is recorded first, then 
 from datetime import datetime
 
 from holdfast.agents.agent import AgentSpec
-from holdfast.authority.policy import Terms, Verdict
 from holdfast.base.names import person_name
 from holdfast.base.text import one_line
 from holdfast.llm.blocks import Content, ToolCall, text_of, with_heading
@@ -47,6 +46,7 @@ from holdfast.run.decisions import on_due
 from holdfast.run.ending import on_complete, on_learning_time, refuse_other_tool
 from holdfast.run.features import CANCEL_REASON, RESULT_NAMES_ARTIFACTS
 from holdfast.run.judge import denial_of, judge_call
+from holdfast.run.policies import asked_of_all
 from holdfast.run.polling import call_problem
 from holdfast.run.repeats import delay_of
 from holdfast.run.results import MISSING, NOTICE, answered, refuse_result
@@ -259,9 +259,11 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             events += cannot
             continue
         verdict = judge_call(state, call)
-        lifted = verdict.terms if verdict.remembered else None
         repeats, delay = delay_of(state, call, verdict)
-        given = VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule, terms=lifted)
+        given = VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
+        if verdict.remembered:
+            lifted = {"terms": verdict.terms, "requirements": verdict.requirements}
+            given = given.model_copy(update=lifted)
         events.append(given.model_copy(update={"repeats": repeats, "delay": delay}) if delay else given)
         if verdict.verdict == "deny":
             content = words_of(denial_of(verdict), past)
@@ -305,8 +307,9 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     asking = call.phase != "orphaned" or state.imported is not None
     if outcome.status == "unknown" and asking and not ending:
         # The same people, and as many of them, as may approve it have to say what became of it. It never expires.
-        terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
-        asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)
+        asks = asked_of_all(state, rule="the outcome is unknown", reason="")
+        if call.terms:
+            asks = asks.model_copy(update={"terms": call.terms, "requirements": call.requirements})
         request = new_request(state, "reconcile", number, call.call, asks, why=text_of(outcome.content), at=at)
         return [ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures)]
     content, status = outcome.content, outcome.status

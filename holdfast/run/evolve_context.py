@@ -72,6 +72,8 @@ def refine_task(state: RunState, event: TaskRefined) -> RunState:
         by=event.by,
         at=event.at,
         id=event.id,
+        proof=event.proof,
+        own=event.call is not None,
     )
     if event.call is not None:
         return replace(state, refinements=(*state.refinements, refinement))

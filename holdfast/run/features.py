@@ -39,7 +39,9 @@ LEVELS: Mapping[int, str] = {
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
     "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger; a "
     "run's result names its chain of Temporal runs; messages that cannot be read are recorded as refused; the cost of "
-    "conditions, and of checks of edited arguments, has a limit",
+    "conditions, and of checks of edited arguments, has a limit; approval by every policy that judges a call; a new "
+    "request for arguments that a voter has changed; signed `pause`, `resume`, `retry` and `move`; `revoke_key`; votes "
+    "that one login has cast",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -131,6 +133,24 @@ BOUNDED_CONDITIONS = 1
 
 LINEAR_SCHEMAS = 1
 """Arguments that people edit are checked in linear time (`holdfast.tools.argument_schema`)."""
+
+EVERY_POLICY_ASKS = 1
+"""A call asks for the approval that every policy requires which judges it, by its own terms, people and signatures; and
+whoever changes what may run is somebody whom all of them let (`holdfast.run.policies`). Below it, the policy of the
+agent alone says who decides."""
+
+EDITS_ASK_ANEW = 1
+"""Arguments that one of several voters has changed open a new request. Below it, the request keeps its id."""
+
+SIGNED_STEERING = 1
+"""`pause`, `resume`, `retry` and `move` are signed where decisions are, and a pause by an approver, or one that is
+signed, is ended by another such person alone. Below it, anybody steers a run by their own claim."""
+
+LOGINS = 1
+"""A decision says from which login it came, and whether one login has cast the votes of several people."""
+
+KEYS_REVOKED = 1
+"""The signal and update `revoke_key`."""
 
 
 def require_features(level: int) -> None:

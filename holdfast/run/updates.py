@@ -14,11 +14,13 @@ from holdfast.run.features import (
     COMPACT_ON_REQUEST,
     CONSTRAINTS,
     DORMANCY,
+    KEYS_REVOKED,
     MOVES,
     PAUSE_BY_PERSON,
     REFINE_TASK,
+    SIGNED_STEERING,
 )
-from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload
+from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload, on_retry
 from holdfast.run.moving import on_move
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refining import on_refinement
@@ -34,6 +36,8 @@ UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", 
     "wake": DORMANCY,
     "extend": BUDGETS,
     "move": MOVES,
+    "retry": SIGNED_STEERING,
+    "revoke_key": KEYS_REVOKED,
 }
 """The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
 
@@ -81,6 +85,8 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
         return UpdateOutcome(*on_resume(state, payload))
     if name == "move":
         return UpdateOutcome(*on_move(state, payload))
+    if name == "retry":
+        return UpdateOutcome(*on_retry(state, payload))
     if name == "wake":
         return UpdateOutcome(*on_wake(state, payload, at=at))
     if name != "decide":

@@ -395,7 +395,7 @@ def test_a_run_is_paused_shown_and_resumed(shell: Shell) -> None:
     resumed = shell("resume", "halted", "--say", "carry on", "--by", "dana", "--json")
     assert (resumed.code, resumed.json["outcome"]) == (0, "accepted")
     lines = shell("log", "halted").out
-    assert "by dana until" in lines
+    assert "by dana (claimed) until" in lines
     assert "carry on" in lines
     assert shell("resume", "halted", "--say", "too late").code == 5
     assert shell("cancel", "halted").code in (0, 5)
@@ -423,7 +423,7 @@ def test_a_budget_is_given_shown_and_extended(shell: Shell) -> None:
     assert state.json["budget"]["limits"][0]["allowed"] == "7"
     assert "Budget     steps 2 of 7, 0 reserved, 5 left" in shown.out, shown.out
     assert "steps=5 tokens=" in listed.out, listed.out
-    assert "by alice, steps=2" in log.out
+    assert "by alice (claimed), steps=2" in log.out
     assert shell("cancel", "thrifty").code == 0
 
 
@@ -444,9 +444,9 @@ def test_a_task_is_refined_and_shown(shell: Shell) -> None:
     assert (empty.code, "malformed" in empty.err) == (5, True)
     assert state.json["task"] == "release"
     assert [each["text"] for each in state.json["refinements"]] == ["Only the notes"]
-    assert "Refined    1, narrow, by alice" in shown.out
+    assert "Refined    1, narrow, by alice (claimed)" in shown.out
     assert any("(refined) release" in line for line in listed.out.splitlines() if "narrowed" in line)
-    assert "refinement 1, narrow, by alice: Only the notes" in shell("log", "narrowed").out
+    assert "refinement 1, narrow, by alice (claimed): Only the notes" in shell("log", "narrowed").out
     assert shell("cancel", "narrowed").code == 0
     late = shell("refine", "narrowed", "--narrow", "Less")
     assert (late.code, "say narrowed" in late.err) == (5, True)

@@ -89,7 +89,7 @@ async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
         assert "approve by alice" in first.err
         assert '"cents": 5' in first.err
         waiting = await desk("pending", run.id)
-        assert "Decided by finance; 1 of 2 have approved (alice)" in waiting.out
+        assert "Decided by finance; 1 of 2 have approved: alice (signed)" in waiting.out
         again = await desk(*approve, "--by", "alice", "--key", "alice.key", "--json")
         assert (again.code, again.json["outcome"]) == (5, "duplicate")
         second = await desk(*approve, "--by", "bob", "--key", "bob.key", "--json")
@@ -167,7 +167,7 @@ async def test_authority_is_delegated_and_revoked(desk: Desk, rig: StartRig) -> 
         assert (await desk("deny", run.id, "2", *as_alice)).json["outcome"] == "accepted"
         await run.result()
         log = await desk("log", run.id)
-        assert "request 1: approve by bob (for alice, signed) → accepted" in log.out
+        assert "request 1: approve by bob for alice (signed) → accepted" in log.out
 
 
 async def test_a_signed_decision_needs_no_worker(desk: Desk, rig: StartRig) -> None:

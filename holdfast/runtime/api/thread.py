@@ -25,7 +25,7 @@ from holdfast.runtime.api.verifying import verify_thread
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
 from holdfast.runtime.audit.verdicts import Check, Verification
-from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, waking
+from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, steering, waking
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.follow import follow as follow_events
 from holdfast.runtime.client.messages import MessageResult
@@ -429,14 +429,23 @@ class Thread:
         answer = await extending.extend(self._threads, self.id, payload, private=private)
         return self._counted(answer, f"extension of thread {self.id!r}")
 
-    async def retry(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
+    async def retry(self, *, by: str | None = None, reason: str = "", key: Path | str | None = None) -> UpdateResult:
         """Resume a blocked run, once its cause is fixed.
 
+        Args:
+            by: Who says that it is; None for the client's `by`.
+            reason: Why; it is in the log.
+            key: The file of the private key to sign with; None for the client's `key`.
+
         Raises:
+            NotAccepted: It stays blocked; `outcome` is `budget_spent`, or `unsigned`, `bad_signature` or `not_entitled`
+                where the policy requires signatures.
             Refused: The run is not blocked.
-            SettingsError: Nothing says who retries it.
+            SettingsError: Nothing says who retries it, or the key cannot be read.
         """
-        answer = await decisions.retry(self._threads, self.id, by=self._person(by), reason=reason)
+        answer = await steering.retry(
+            self._threads, self.id, by=self._person(by), reason=reason, private=self._private(key)
+        )
         return self._counted(answer, f"retry of thread {self.id!r}")
 
     async def compact(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
@@ -489,7 +498,12 @@ class Thread:
         return self._counted(answer, f"constraint {constraint} of thread {self.id!r}")
 
     async def pause(
-        self, *, by: str | None = None, reason: str = "", until: datetime | timedelta | None = None
+        self,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        until: datetime | timedelta | None = None,
+        key: Path | str | None = None,
     ) -> UpdateResult:
         """Pause the run: what is under way ends, and nothing else starts before it resumes.
 
@@ -500,19 +514,24 @@ class Thread:
             by: Who pauses it; None for the client's `by`.
             reason: Why; it is in the log.
             until: When it resumes by itself: a time with a time zone, or how long from now. None for never.
+            key: The file of the private key to sign with; None for the client's `key`. Only a signed statement ends a
+                signed pause.
 
         Returns:
             `accepted`, or `sent` where no worker has answered: Temporal keeps the request for the next one.
 
         Raises:
             NotAccepted: Nothing has changed; `outcome` is `duplicate`, `too_late` where the run or `until` is over,
-                `too_many`, `malformed`, or `unknown_update` for a run that a worker before 0.2.0 began.
-            SettingsError: Nothing says who pauses it, or `until` has no time zone.
+                `too_many`, `malformed`, `unsigned`, `bad_signature`, or `unknown_update` for a run that a worker before
+                0.2.0 began.
+            SettingsError: Nothing says who pauses it, `until` has no time zone, or the key cannot be read.
         """
         end = datetime.now(UTC) + until if isinstance(until, timedelta) else until
         if end and end.tzinfo is None:
             raise SettingsError("give `until` a time zone: datetime(…, tzinfo=UTC)")
-        answer = await pausing.pause(self._threads, self.id, by=self._person(by), reason=reason, until=end)
+        answer = await pausing.pause(
+            self._threads, self.id, by=self._person(by), reason=reason, until=end, private=self._private(key)
+        )
         return self._counted(answer, f"pause of thread {self.id!r}")
 
     async def resume(
@@ -529,20 +548,19 @@ class Thread:
             by: Who resumes it; None for the client's `by`.
             reason: Why; it is in the log.
             say: A message for the agent, which it reads before anything else; None for none.
-            key: The file of the private key to sign the message with; None for the client's `key`.
+            key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
             `accepted`, or `sent` where no worker has answered: Temporal keeps the request for the next one.
 
         Raises:
-            NotAccepted: Nothing has changed; `outcome` is `not_paused`, `too_late` for a closed run, `unknown_update`,
-                or that of the message.
+            NotAccepted: Nothing has changed; `outcome` is `not_paused`, `too_late` for a closed run, `unsigned`,
+                `bad_signature` or `not_entitled` where somebody has paused it who may do more, `unknown_update`, or
+                that of the message.
             SettingsError: Nothing says who resumes it, or the key cannot be read.
         """
-        path = Path(key) if key else self._key
-        private = read_key(path) if path and say is not None else None
         answer = await pausing.resume(
-            self._threads, self.id, by=self._person(by), reason=reason, message=say, private=private
+            self._threads, self.id, by=self._person(by), reason=reason, message=say, private=self._private(key)
         )
         return self._counted(answer, f"resumption of thread {self.id!r}")
 
@@ -690,6 +708,11 @@ class Thread:
         if name := named(self._by if by is None else by):
             return name
         raise SettingsError("say who decides: pass `by`, to this method or to `Client.connect`, or set HOLDFAST_BY")
+
+    def _private(self, key: Path | str | None) -> str | None:
+        """The private key to sign with; None to sign nothing."""
+        path = Path(key) if key else self._key
+        return read_key(path) if path else None
 
     @staticmethod
     def _counted(answer: AnswerT, what: str) -> AnswerT:

@@ -57,6 +57,8 @@ class _AuditResult:
     policies: set[str] = field(default_factory=set)
     """Digests of the policies that were in force."""
     signatures: int = 0
+    one_login: list[str] = field(default_factory=list)
+    """Sentences on quorums that one login has filled."""
     last: str = ""
     """The type of the last event."""
     whole: bool = False
@@ -189,6 +191,7 @@ def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> 
         result.artifacts |= audit.artifacts
         result.policies |= audit.policies
         result.signatures += audit.signatures
+        result.one_login += audit.one_login
         result.last = segment.events[-1].type
         if audit.fault:
             result.fault = audit.fault

@@ -29,6 +29,7 @@ from holdfast.agents.middleware import LLMCall, LLMResult
 from holdfast.base.text import one_line
 from holdfast.llm.adapters import Adapter
 from holdfast.llm.blocks import TextBlock, blocks_of
+from holdfast.llm.ends import WRITTEN_CALL
 from holdfast.llm.messages import AssistantMessage, Usage, encode
 from holdfast.llm.outages import MESSAGE_CHARS
 from holdfast.llm.tokens import tokens_of, tokens_of_request
@@ -67,6 +68,8 @@ class _Sent:
     request: LLMRequest
     cached: CachedTranscript
     attempt: Attempt
+    asked: bool
+    """The last message asks whether the call in a reply's text is meant as one."""
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -122,6 +125,7 @@ class LLM:
     async def _made(self, request: LLMRequest, attempt: Attempt) -> LLMReply:
         """Make one attempt, and return the reply as it is recorded."""
         cached, messages = await self._transcripts.read(request)
+        asked = bool(messages) and WRITTEN_CALL.encode() in messages[-1]
         if request.compacting:
             messages = [*messages, self._adapter.encode(SUMMARY_REQUEST)]
         body = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
@@ -129,7 +133,7 @@ class LLM:
         if attempt.lost:
             why = "an attempt before this one may have cost something: the run charges it, and makes the call again"
             raise ApplicationError(why, type=LLM_LOST, non_retryable=True)
-        sent = _Sent(body, request, cached, attempt)
+        sent = _Sent(body, request, cached, attempt, asked)
         reply = await self._reply(sent)
         # A validator of an argument's type may say anything.
         problems = {call: self._secrets.redact(why) for call, why in reply.problems.items()}
@@ -171,7 +175,8 @@ class LLM:
         response = await self._post(sent, headers)
         duration = time.monotonic() - started
         try:
-            reply = read_reply(response.content, adapter=self._adapter, tools=self._readers(sent), **sent.reading)
+            tools = self._readers(sent)
+            reply = read_reply(response.content, adapter=self._adapter, tools=tools, asked=sent.asked, **sent.reading)
         except NotAReply as error:
             sent.attempt.costly = costly or not error.refused
             raise self._not_a_reply(response, error) from None

@@ -37,7 +37,8 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, and imports",
+    "the outcome `moved`, and imports; the last call of a reply that was cut off never runs, and a run that replies "
+    "block says why the last one could not be used",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -108,6 +109,12 @@ MOVES = 1
 
 BUDGETS = 1
 """A run may have a budget, of which it keeps an account; the signal and update `extend`."""
+
+CUT_OFF_CALLS = 1
+"""The last call of a reply that the LLM itself did not end never runs, whatever the worker that read it says."""
+
+BLOCK_SAYS_WHY = 1
+"""Where too many replies in a row could not be used, the block has the reason for the last one."""
 
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""

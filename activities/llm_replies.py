@@ -17,8 +17,9 @@ from holdfast.errors import HoldfastError
 from holdfast.llm.adapters import Adapter, Decoded, as_dict, message_of, recordable
 from holdfast.llm.blocks import ToolCall, blocks_of
 from holdfast.llm.ends import CUT_OFF, EMPTY, why_no_end
-from holdfast.llm.finish_reasons import BROKEN, may_be_cut_off
+from holdfast.llm.finish_reasons import BROKEN, is_context_full, may_be_cut_off
 from holdfast.llm.messages import AssistantMessage
+from holdfast.llm.refusals import is_too_long
 from holdfast.llm.written_calls import meant_tool
 from holdfast.run.contracts import LLMReply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
@@ -49,11 +50,13 @@ class NotAReply(HoldfastError):
     Args:
         message: What it sends.
         refused: It reports an error, as with another status.
+        too_long: The request does not fit the LLM, or left it no room to reply.
     """
 
-    def __init__(self, message: str, *, refused: bool = False) -> None:
+    def __init__(self, message: str, *, refused: bool = False, too_long: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
+        self.too_long = too_long
 
 
 def read_reply(
@@ -83,7 +86,11 @@ def read_reply(
     given = adapter.decode(_parse(body), ids=step_id, used=used)
     message = _with_meant_tools(given.message, spec)
     if not given.holds_reply or given.finish_reason == BROKEN or (message is None and given.failure):
-        raise NotAReply(_explain(body, given.failure), refused=bool(given.failure) and message is None)
+        refused = bool(given.failure) and message is None
+        too_long = message is None and is_too_long(200, body)
+        raise NotAReply(_explain(body, given.failure), refused=refused, too_long=too_long)
+    if is_context_full(given.finish_word) and not (message and message.tool_calls):
+        raise NotAReply("the LLM's context window was full before its reply ended", too_long=True)
     problems, arguments = _read_calls(message, spec=spec, tools=tools)
     problems |= _incomplete(message, given)
     return LLMReply(
@@ -178,7 +185,9 @@ def _explain(body: bytes, failure: str) -> str:
             "off forced streaming at the endpoint or proxy"
         )
     text = body[:_SHOWN_BYTES].decode("utf-8", "replace")
-    return f"the body is no reply of this API: {text}" if text.strip() else "the body is empty"
+    if not text.strip():
+        return "the body is empty"
+    return f"the body is no reply of this API: {text}"
 
 
 def _read_calls(

@@ -66,6 +66,11 @@ def finish_reason(given: Any) -> str:
     return given[:200]
 
 
+def is_context_full(word: str) -> bool:
+    """Whether a provider's word says that the context window was full, and not that the reply reached its own limit."""
+    return re.search(r"context_?(?:window|length)", re.sub(r"[\W_]+", "_", word[:200]).casefold()) is not None
+
+
 def ended(given: str) -> bool:
     """Whether the LLM itself ended the reply, with an answer or with calls."""
     return finish_reason(given) in (STOP, CALLS)

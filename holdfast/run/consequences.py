@@ -47,7 +47,7 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.decisions import on_due
 from holdfast.run.ending import on_complete, on_learning_time, refuse_other_tool
-from holdfast.run.features import BLOCK_SAYS_WHY, CUT_OFF_CALLS, RESULT_NAMES_ARTIFACTS
+from holdfast.run.features import BLOCK_SAYS_WHY, CUT_OFF_CALLS, RESULT_NAMES_ARTIFACTS, SIZED_REQUESTS
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.polling import call_problem
 from holdfast.run.repeats import delay_of
@@ -118,6 +118,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
             attempt=reply.attempt,
             outage=reply.outage,
             artifact=reply.artifact,
+            request_tokens=reply.request_tokens if state.features >= SIZED_REQUESTS else 0,
             cost=reply.cost if state.account.priced else None,
         )
     ]

@@ -38,7 +38,7 @@ LEVELS: Mapping[int, str] = {
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
     "the outcome `moved`, and imports; the last call of a reply that was cut off never runs, and a run that replies "
-    "block says why the last one could not be used",
+    "block says why the last one could not be used; a request's own size as a floor of the provider's count",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -115,6 +115,9 @@ CUT_OFF_CALLS = 1
 
 BLOCK_SAYS_WHY = 1
 """Where too many replies in a row could not be used, the block has the reason for the last one."""
+
+SIZED_REQUESTS = 1
+"""A reply has the size of its request if the provider counts far fewer tokens, and the context is compacted by that."""
 
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""

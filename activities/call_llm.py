@@ -5,6 +5,7 @@ web page); errors that only a person can fix (wrong key, unknown model) block th
 the LLM, as part of the recorded reply.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -240,12 +241,16 @@ class LLM:
         timeout, costly = sent.cached.spec.limits.llm_timeout, sent.attempt.costly
         sent.attempt.costly = True  # until it is known that it is not
         try:
-            return await self._client.post(
-                self._adapter.path,
-                content=sent.body,
-                cast_to=httpx2.Response,
-                options={"timeout": timeout, "headers": {**headers, "Content-Type": "application/json"}},
-            )
+            async with asyncio.timeout(timeout):  # the client's own applies to each read, and not to all of them
+                return await self._client.post(
+                    self._adapter.path,
+                    content=sent.body,
+                    cast_to=httpx2.Response,
+                    options={"timeout": timeout, "headers": {**headers, "Content-Type": "application/json"}},
+                )
+        except TimeoutError:
+            why = f"{self._client.base_url}: no whole response within {timeout:g} s"
+            raise ApplicationError(why, type=openai.APITimeoutError.__name__) from None
         except openai.APIStatusError as error:
             sent.attempt.costly = costly or error.status_code in _TIMED_OUT
             raise _application_error(error) from None

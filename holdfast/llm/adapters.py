@@ -24,8 +24,10 @@ from holdfast.llm.blocks import (
     ImageBlock,
     ProviderPart,
     ReasoningBlock,
+    RefusalBlock,
     SaidBlock,
     SaidBlocks,
+    TextBlock,
     ToolCall,
 )
 from holdfast.llm.messages import MAX_DEPTH, AnyMessage, AssistantMessage, Usage, too_deep
@@ -162,9 +164,9 @@ def without(item: Mapping[str, Any], *names: str) -> dict[str, Any]:
 def message_of(
     blocks: Iterable[SaidBlock], provider: ProviderPart | None = None, *, ids: str, used: Collection[str] = ()
 ) -> AssistantMessage | None:
-    """Return the message with a reply's blocks, each call with an id of its own; None if it has nothing but reasoning.
+    """Return the message with a reply's blocks, each call with an id of its own; None if it is nothing but reasoning.
 
-    Thoughts in its text become reasoning, and text that shows nothing is left out.
+    Thoughts in its text become reasoning.
 
     Args:
         blocks: What the LLM wrote, in order.
@@ -176,9 +178,13 @@ def message_of(
         block.model_copy(update={"provider": _as_recorded(block.provider)})
         for block in _with_ids(tuple(without_thoughts(blocks)), ids=ids, used=used)
     )
-    if all(isinstance(block, ReasoningBlock) for block in content):
+    if all(isinstance(block, ReasoningBlock) or _shows_nothing(block) for block in content):
         return None
     return AssistantMessage(content=content, provider=_as_recorded(provider))
+
+
+def _shows_nothing(block: SaidBlock) -> bool:
+    return isinstance(block, TextBlock | RefusalBlock) and is_blank(block.text)
 
 
 def _as_recorded(part: ProviderPart | None) -> ProviderPart | None:

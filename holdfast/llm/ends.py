@@ -4,13 +4,15 @@ A reply with calls is judged call by call; the last one of a reply that was cut 
 if the LLM itself ended it, it shows something, and it is no call that was written as text.
 """
 
+import re
 from collections.abc import Collection
 
 from holdfast.base.text import one_line, visible
 from holdfast.llm.adapters import Decoded
-from holdfast.llm.blocks import RefusalBlock, blocks_of
+from holdfast.llm.blocks import OtherBlock, ReasoningBlock, RefusalBlock, SaidBlock, TextBlock, blocks_of
 from holdfast.llm.finish_reasons import STOP
 from holdfast.llm.messages import AssistantMessage
+from holdfast.llm.thoughts import is_blank
 from holdfast.llm.written_calls import written_call
 
 CUT_OFF = (
@@ -23,6 +25,9 @@ EMPTY = "it is empty."
 
 WRITTEN_CALL = "it has a tool call that was written as text, and nothing was called"
 """How the reason begins where a call was written as text; `call_llm` finds by it whether the LLM was asked."""
+
+
+_MEDIA = re.compile(r"image|audio|video|file|document")
 
 
 def why_no_end(message: AssistantMessage | None, given: Decoded, *, tools: Collection[str], asked: bool) -> str:
@@ -51,14 +56,26 @@ def why_no_end(message: AssistantMessage | None, given: Decoded, *, tools: Colle
             return f"it announces tool calls{word} and has none; make them, or answer without them."
         case reason if reason != STOP:
             return f"it ended early, for a reason that is no end of an answer ({one_line(visible(reason), 60)})."
-    if message is None:
+    if message is None or not any(map(_shows_something, blocks_of(message.content))):
         return EMPTY
     return _why_a_call(message.text, tools, asked=asked)
 
 
+def _shows_something(block: SaidBlock) -> bool:
+    """Whether a block is part of an answer, and not a thought, or a trace of what the provider's own tools did."""
+    match block:
+        case TextBlock(text=text) | RefusalBlock(text=text):
+            return not is_blank(text)
+        case OtherBlock(text=text):
+            return _MEDIA.search(text) is not None
+        case _:
+            return not isinstance(block, ReasoningBlock)
+
+
 def _is_refusal(message: AssistantMessage | None) -> bool:
-    """Whether what a content filter left of a reply is the LLM's own refusal, which is its answer."""
-    return message is not None and any(isinstance(block, RefusalBlock) for block in blocks_of(message.content))
+    """Whether all that a content filter left of a reply is the LLM's own refusal, which is its answer."""
+    shown = [block for block in blocks_of(message.content) if _shows_something(block)] if message else []
+    return bool(shown) and all(isinstance(block, RefusalBlock) for block in shown)
 
 
 def _why_a_call(text: str, tools: Collection[str], *, asked: bool) -> str:

@@ -15,6 +15,10 @@ STOP, CALLS, LENGTH, FILTERED, BROKEN = "stop", "tool_calls", "length", "content
 MALFORMED = "malformed_call"
 """The provider could not read the call that the LLM wrote."""
 
+UNREADABLE = "unreadable"
+"""It is no text."""
+
+_LABELS = ("finishreason", "finish_reason", "stopreason", "stop_reason", "reason")
 _WORDS: Mapping[str, str] = {
     word: reason
     for reason, words in {
@@ -53,17 +57,20 @@ def finish_reason(given: Any) -> str:
     if given is None or (isinstance(given, str) and not given.strip()):
         return STOP
     if not isinstance(given, str):
-        return f"{given!r:.60}"
-    # `content_filter: RECITATION`, `maxTokensReached`, `FinishReason.STOP`: each part may be the word.
+        return UNREADABLE
+    # `content_filter: RECITATION`, `maxTokensReached`, `FinishReason.STOP`: what is not an end counts in any part.
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", given[:200].strip()).casefold()
     parts = [re.sub(r"[\W_]+", "_", part).strip("_") for part in re.split(r"[:.,/|]", snake)]
-    for part in reversed(parts):
-        for reason, pattern in _PARTS:
-            if pattern.search(part):
-                return reason
-        if part in _WORDS:
-            return _WORDS[part]
-    return given[:200]
+    reasons = [_reason(part) for part in parts if part and part not in _LABELS]
+    for reason in reversed(reasons):
+        if reason not in ("", STOP, CALLS):
+            return reason
+    return reasons[0] if len(set(reasons)) == 1 and reasons[0] else given[:200]
+
+
+def _reason(part: str) -> str:
+    """Return the reason that a word says; empty if no table has it."""
+    return next((reason for reason, pattern in _PARTS if pattern.search(part)), _WORDS.get(part, ""))
 
 
 def is_context_full(word: str) -> bool:

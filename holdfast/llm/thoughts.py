@@ -25,7 +25,7 @@ _CHANNEL = re.compile(
 
 
 def without_thoughts(blocks: Iterable[SaidBlock]) -> Iterator[SaidBlock]:
-    """Yield the blocks of a reply, with thoughts as reasoning and without text that shows nothing."""
+    """Yield the blocks of a reply, with the thoughts in its text as reasoning."""
     for block in blocks:
         if not isinstance(block, TextBlock):
             yield block
@@ -33,9 +33,10 @@ def without_thoughts(blocks: Iterable[SaidBlock]) -> Iterator[SaidBlock]:
         thought, text = parted(block.text)
         if thought:
             yield ReasoningBlock(text=thought)
-        if is_blank(text):
-            continue
-        yield block if text == block.text else block.model_copy(update={"text": text})
+        if text == block.text:
+            yield block
+        elif not is_blank(text):
+            yield block.model_copy(update={"text": text})
 
 
 def is_blank(text: str) -> bool:

@@ -17,7 +17,6 @@ from pydantic import SecretStr
 from temporalio.envconfig import ClientConfig
 
 from holdfast.runtime.config.encryption_keys import parse_keys, split_plain
-from holdfast.runtime.config.endpoint import api_key, pasted
 from holdfast.runtime.config.settings import Settings, variables
 from holdfast.tools.secrets import Secrets
 
@@ -84,13 +83,6 @@ def _plain_words(settings: Settings, environ: Mapping[str, str]) -> set[str]:
 
 def _itself(text: str) -> Iterator[str]:
     yield text
-
-
-def _key(text: str) -> Iterator[str]:
-    """As it is, and as it is sent."""
-    yield text
-    with suppress(ValueError):
-        yield api_key(pasted(text))
 
 
 def _url(text: str) -> Iterator[str]:
@@ -170,7 +162,7 @@ _KINDS: Final[Mapping[str, Callable[[str], Iterator[str]]]] = {
     "HOLDFAST_WEBHOOK_SECRET": _itself,
     "HTTPS_PROXY": _url,
     "HTTP_PROXY": _url,
-    "OPENAI_API_KEY": _key,
+    "OPENAI_API_KEY": _itself,
     "OPENAI_BASE_URL": _url,
     "PGPASSFILE": _passfile,
     "PGPASSWORD": _itself,

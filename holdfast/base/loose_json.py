@@ -7,7 +7,6 @@ stays refused, and so does what could mean two things: two elements without a co
 
 import json
 import re
-from json.decoder import scanstring
 
 MAX_DEPTH = 100
 """What is nested more deeply is refused."""
@@ -17,6 +16,7 @@ _LANGUAGE = re.compile(r"[ \t]*\w*[ \t]*\n?")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])", re.ASCII)
 _WORD = re.compile(r"[A-Za-z]+")
 _WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+_DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _SINGLE = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _ESCAPED = re.compile(r"\\.|\"", re.DOTALL)
 _AROUND = "\ufeff\u200b\u2060\xa0 \t\r\n"
@@ -88,14 +88,13 @@ def _elements(text: str, at: int, depth: int) -> tuple[str, int]:
 
 
 def _string(text: str, at: int) -> tuple[str, int]:
-    if text[at] == '"':
-        value, end = scanstring(text, at + 1, False)
-        return json.dumps(value), end
-    found = _SINGLE.match(text, at)
+    found = (_DOUBLE if text[at] == '"' else _SINGLE).match(text, at)
     if found is None:
         raise ValueError("no text")
-    inner = _ESCAPED.sub(lambda part: {"\\'": "'", '"': '\\"'}.get(part[0], part[0]), found[1])
-    return json.dumps(scanstring(inner + '"', 0, False)[0]), found.end()
+    inner = found[1]
+    if text[at] == "'":
+        inner = _ESCAPED.sub(lambda part: {"\\'": "'", '"': '\\"'}.get(part[0], part[0]), inner)
+    return json.dumps(json.loads(f'"{inner}"', strict=False)), found.end()
 
 
 def _after_space(text: str, at: int) -> int:

@@ -30,18 +30,21 @@ def api_key(text: str) -> str:
     return key
 
 
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not match, or a port that is no number
+        return False
+
+
 def base_url(text: str) -> str:
     """Check the address of an endpoint, to which the route of each request is added.
 
     Raises:
         ValueError: It is not such an address.
     """
-    try:
-        parts = urlsplit(text)
-        known = parts.scheme in ("https", "http") and parts.hostname and (parts.port or 1)
-    except ValueError:
-        known = None
-    if not known:
+    if not _is_address(text):
         raise ValueError(
             "the URL must start with https:// or http://, and name a host, such as https://api.openai.com/v1 or "
             "http://localhost:11434/v1"
@@ -49,6 +52,6 @@ def base_url(text: str) -> str:
     if re.search(r"\s", text):
         raise ValueError("the URL must not have blanks in it")
     for route in _ROUTES:
-        if parts.path.rstrip("/").endswith(route):
+        if urlsplit(text).path.rstrip("/").endswith(route):
             raise ValueError(f"the URL must end before {route}, which each request adds")
     return text

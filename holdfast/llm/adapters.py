@@ -180,6 +180,8 @@ def message_of(
     )
     if all(isinstance(block, ReasoningBlock) or _shows_nothing(block) for block in content):
         return None
+    if any(isinstance(block, RefusalBlock) for block in content):  # blank text beside it would hide it
+        content = tuple(block for block in content if not _shows_nothing(block))
     return AssistantMessage(content=content, provider=_as_recorded(provider))
 
 

@@ -73,14 +73,15 @@ class Endpoint(BaseHTTPRequestHandler):
 @contextmanager
 def endpoint(**bodies: tuple[int, dict[str, str], bytes]) -> Iterator[str]:
     """Serve these bodies by path during the block; give the address."""
-    kind = type("_Endpoint", (Endpoint,), {"bodies": bodies, "stopping": threading.Event()})
+    stopping = threading.Event()
+    kind = type("_Endpoint", (Endpoint,), {"bodies": bodies, "stopping": stopping})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
-        kind.stopping.set()
+        stopping.set()
         server.shutdown()
         server.server_close()
 

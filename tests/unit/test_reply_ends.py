@@ -125,7 +125,7 @@ def test_a_reply_that_broke_off_is_a_fault_of_the_endpoint(word: str) -> None:
         read(ADAPTERS["chat_completions"], wire("chat_completions", word, text="I w"))
 
 
-WORDS = {
+WORDS: dict[str, list[Any]] = {
     "stop": ["stop", "STOP", "end_turn", "EndTurn", "eos", "eosFound", "COMPLETE", "FinishReason.STOP", "", None],
     "tool_calls": ["tool_calls", "toolCalls", "TOOL_CALL", "function_call", "tool_use"],
     "length": [

@@ -40,20 +40,10 @@ WORDS: list[Any] = [
 VALUES: list[Any] = [None, "", " ", "\u200b", 0, -1, 1e300, True, [], {}, [None], [[]], {"type": "text"}, "{"]
 CALL = '{"name": "look", "arguments": {}}'
 TEXTS = ("Done.", " \n", "\u200b", "<think>hm</think>", f"<tool_call>{CALL}</tool_call>", CALL)
-ARGUMENTS: tuple[Any, ...] = (
-    "",
-    "{}",
-    "null",
-    " ",
-    '{"path": "/"',
-    '{"path": "/"}',
-    "{'path': '/',}",
-    '{"path": "',
-    "[]",
-    None,
-    {},
-    5,
-)
+ARGUMENTS: list[Any] = [
+    *("", "{}", "null", " ", '{"path": "/"', '{"path": "/"}', "{'path': '/',}", '{"path": "', "[]"),
+    *(None, {}, 5),
+]
 
 ENDS = {"stop", "end_turn", "stop_sequence", "completed", "tool_calls", "tool_use", "function_call"}
 """Words by which an API says that the LLM itself ended its reply; nothing at all counts as one, too."""

@@ -60,7 +60,7 @@ def finish_reason(given: Any) -> str:
         return UNREADABLE
     # `content_filter: RECITATION`, `maxTokensReached`, `FinishReason.STOP`: what is not an end counts in any part.
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", given[:200].strip()).casefold()
-    parts = [re.sub(r"[\W_]+", "_", part).strip("_") for part in re.split(r"[:.,/|]", snake)]
+    parts = [re.sub(r"[\W_]+", "_", part.strip()) for part in re.split(r"[:.,/|]", snake)]
     reasons = [_reason(part) for part in parts if part and part not in _LABELS]
     for reason in reversed(reasons):
         if reason not in ("", STOP, CALLS):

@@ -10,6 +10,8 @@ from holdfast.base.names import person_name
 from holdfast.base.text import one_line
 from holdfast.llm.blocks import Content, ToolCall, text_of, with_heading
 from holdfast.llm.content import too_long, unfit
+from holdfast.llm.ends import CUT_OFF
+from holdfast.llm.finish_reasons import may_be_cut_off
 from holdfast.llm.outages import Outage
 from holdfast.log.events import (
     AgentEvent,
@@ -44,7 +46,13 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.decisions import on_due
 from holdfast.run.ending import on_complete, on_learning_time, refuse_other_tool
-from holdfast.run.features import CANCEL_REASON, RESULT_NAMES_ARTIFACTS
+from holdfast.run.features import (
+    BLOCK_SAYS_WHY,
+    CANCEL_REASON,
+    CUT_OFF_CALLS,
+    RESULT_NAMES_ARTIFACTS,
+    SIZED_REQUESTS,
+)
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.policies import asked_of_all
 from holdfast.run.polling import call_problem
@@ -63,6 +71,8 @@ CLOSED_EARLY = "The run was closed from outside before this was done."
 OUTCOME_UNKNOWN = "Its outcome is unknown."
 CANCEL_REASON_CHARS = 500
 """Characters of the reason for a cancellation that the log keeps."""
+WHY_CHARS = 500
+"""Characters of the reason for the last rejected reply that the block has."""
 CONTENT_FILTERED = "ContentFiltered"
 """The cause of a run that is blocked because the provider's content filter keeps back the LLM's replies."""
 
@@ -116,6 +126,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
             attempt=reply.attempt,
             outage=reply.outage,
             artifact=reply.artifact,
+            request_tokens=reply.request_tokens if state.features >= SIZED_REQUESTS else 0,
             cost=reply.cost if state.account.priced else None,
         )
     ]
@@ -125,7 +136,8 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
         return events  # the run has its answer, or what the LLM hands in at the end of the budget
     if reply.rejected:
         notice = f"Your last reply could not be used: {reply.rejected} Please reply again."
-        return [*events, ReplyRejected(reason=reply.rejected, notice=notice), *_on_filtered(state, reply)]
+        rejected = ReplyRejected(reason=reply.rejected, notice=notice)
+        return [*events, rejected, *_on_last_rejected(state, reply, reply.rejected)]
     result = reply.message.text if reply.message else ""
     if state.inbox.waiting:
         return events  # another message arrived meanwhile
@@ -134,16 +146,21 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
     return [*events, *answered(state, result)]
 
 
-def _on_filtered(state: RunState, reply: LLMReply) -> Events:
-    """Block the run where this is the last reply that may be rejected, and a content filter is the cause.
+def _on_last_rejected(state: RunState, reply: LLMReply, why: str) -> Events:
+    """Block the run where this is the last reply that may be rejected.
 
-    Otherwise `next_action` blocks it, which does not see why a reply was rejected.
+    Below its feature level, `next_action` blocks it, which does not see why; a content filter is the exception.
     """
     count = state.steps.rejected_replies + 1
-    if reply.finish_reason != "content_filter" or not state.spec or count < state.spec.limits.max_rejected_replies:
+    if not state.spec or count < state.spec.limits.max_rejected_replies:
         return []
-    why = f"{count} replies in a row could not be used; the provider's content filter kept back the last one"
-    return [RunBlocked(cause=CONTENT_FILTERED, message=why)]
+    several = f"{count} replies in a row could not be used"
+    if reply.finish_reason == "content_filter":
+        last = f"{several}; the provider's content filter kept back the last one"
+        return [RunBlocked(cause=CONTENT_FILTERED, message=last)]
+    if state.features < BLOCK_SAYS_WHY:
+        return []
+    return [RunBlocked(cause="RepliesRejected", message=f"{several}. The last one: {one_line(why, WHY_CHARS)}")]
 
 
 def on_time(state: RunState, *, at: datetime) -> Events:
@@ -191,7 +208,7 @@ def on_summary(
         if state.account.limits:
             cost = reply.cost if state.account.priced else None
             rejected = rejected.model_copy(update={"usage": reply.usage, "outage": reply.outage, "cost": cost})
-        return [rejected, *_on_filtered(state, reply)]
+        return [rejected, *_on_last_rejected(state, reply, why)]
     compaction = on_compaction(state, summary, compacted=compacted, kept=kept, originals=originals)
     cost = reply.cost if state.account.priced else None
     return [compaction.model_copy(update={"usage": reply.usage, "outage": reply.outage, "cost": cost})]
@@ -239,6 +256,7 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     events: Events = []
     opened = 0
     before = list(state.calls.past)
+    last = state.calls.count + len(reply.message.tool_calls)
     for number, written in enumerate(reply.message.tool_calls, start=state.calls.count + 1):
         # One value is judged, shown, signed, recorded and run: never the LLM's own text.
         arguments = reply.arguments.get(written.id) or canonical_arguments(written.arguments)
@@ -251,6 +269,8 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         closing = NO_TOOL if state.account.closing == "asked" and not gives else ""
         problem = closing or refuse_result(state, reply, call) or refuse_other_tool(state, call)
         problem = problem or _problem(state.spec, call, at=at)
+        if state.features >= CUT_OFF_CALLS and number == last and may_be_cut_off(reply.finish_reason):
+            problem = CUT_OFF
         if problem or call.id in reply.problems:
             problem = reply.problems.get(call.id) or problem
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
@@ -275,6 +295,9 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     ends = state.ending.learning or state.account.closing
     if not any(isinstance(event, VerdictGiven) for event in events) and not ends:
         events.append(ReplyRejected(reason="no call in it can run"))
+        if state.features >= BLOCK_SAYS_WHY:
+            said = [text_of(event.content) for event in events if isinstance(event, ToolCallFinished)]
+            events += _on_last_rejected(state, reply, said[-1] if said else "no call in it can run")
     return events
 
 

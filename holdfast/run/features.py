@@ -41,7 +41,8 @@ LEVELS: Mapping[int, str] = {
     "run's result names its chain of Temporal runs; messages that cannot be read are recorded as refused; the cost of "
     "conditions, and of checks of edited arguments, has a limit; approval by every policy that judges a call; a new "
     "request for arguments that a voter has changed; signed `pause`, `resume`, `retry` and `move`; `revoke_key`; votes "
-    "that one login has cast",
+    "that one login has cast; the last call of a reply that was cut off never runs, and a run that replies block says "
+    "why the last one could not be used; a request's own size as a floor of the provider's count",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -118,6 +119,15 @@ BUDGETS = 1
 
 OUTCOMES_HAVE_MACS = 1
 """Workers put a MAC of the fleet on each outcome in the effect ledger, and adopt none without one."""
+
+CUT_OFF_CALLS = 1
+"""The last call of a reply that the LLM itself did not end never runs, whatever the worker that read it says."""
+
+BLOCK_SAYS_WHY = 1
+"""Where too many replies in a row could not be used, the block has the reason for the last one."""
+
+SIZED_REQUESTS = 1
+"""A reply has the size of its request if the provider counts far fewer tokens, and the context is compacted by that."""
 
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""

@@ -46,7 +46,7 @@ def invisible(text: str) -> int:
 
 def invisible_removed(text: str) -> str:
     """Leave out what `written_out` writes out."""
-    return _INVISIBLE.sub("", text)
+    return INVISIBLE.sub("", text)
 
 
 def visible_json(text: str) -> str:

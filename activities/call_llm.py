@@ -5,6 +5,7 @@ web page); errors that only a person can fix (wrong key, unknown model) block th
 the LLM, as part of the recorded reply.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,11 +27,13 @@ from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.middleware import LLMCall, LLMResult
-from holdfast.base.text import one_line
+from holdfast.base.text import one_line, visible
 from holdfast.llm.adapters import Adapter
 from holdfast.llm.blocks import TextBlock, blocks_of
+from holdfast.llm.ends import WRITTEN_CALL
 from holdfast.llm.messages import AssistantMessage, Usage, encode
 from holdfast.llm.outages import MESSAGE_CHARS
+from holdfast.llm.refusals import WORDS_CHARS, is_too_long, words_of
 from holdfast.llm.tokens import tokens_of, tokens_of_request
 from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_LOST, LLM_REJECTED, LLMReply, LLMRequest
@@ -55,6 +58,11 @@ _UNSENT = (
 """Errors before anything of a request is sent."""
 
 
+COUNTED_OF = 2
+"""A provider counts at least one of so many tokens that are estimated from a request's bytes; or its count lacks a
+part, such as what its cache had, and is no measure of how full the context is."""
+
+
 _TIMED_OUT = (504, 524)
 """Statuses of a gateway that no longer waits for the endpoint, which may still answer the request."""
 
@@ -67,6 +75,8 @@ class _Sent:
     request: LLMRequest
     cached: CachedTranscript
     attempt: Attempt
+    asked: bool
+    """The last message asks whether the call in a reply's text is meant as one."""
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -122,6 +132,7 @@ class LLM:
     async def _made(self, request: LLMRequest, attempt: Attempt) -> LLMReply:
         """Make one attempt, and return the reply as it is recorded."""
         cached, messages = await self._transcripts.read(request)
+        asked = bool(messages) and WRITTEN_CALL.encode() in messages[-1]
         if request.compacting:
             messages = [*messages, self._adapter.encode(SUMMARY_REQUEST)]
         body = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
@@ -129,7 +140,7 @@ class LLM:
         if attempt.lost:
             why = "an attempt before this one may have cost something: the run charges it, and makes the call again"
             raise ApplicationError(why, type=LLM_LOST, non_retryable=True)
-        sent = _Sent(body, request, cached, attempt)
+        sent = _Sent(body, request, cached, attempt, asked)
         reply = await self._reply(sent)
         # A validator of an argument's type may say anything.
         problems = {call: self._secrets.redact(why) for call, why in reply.problems.items()}
@@ -171,9 +182,12 @@ class LLM:
         response = await self._post(sent, headers)
         duration = time.monotonic() - started
         try:
-            reply = read_reply(response.content, adapter=self._adapter, tools=self._readers(sent), **sent.reading)
+            tools = self._readers(sent)
+            reply = read_reply(response.content, adapter=self._adapter, tools=tools, asked=sent.asked, **sent.reading)
         except NotAReply as error:
             sent.attempt.costly = costly or not error.refused
+            if error.too_long:
+                raise ApplicationError(f"{error}", type=CONTEXT_TOO_LONG, non_retryable=True) from None
             raise self._not_a_reply(response, error) from None
         priced = self._priced(reply, sent)
         sent.attempt.usage, sent.attempt.cost = priced.usage, priced.cost
@@ -183,6 +197,8 @@ class LLM:
     def _priced(self, reply: LLMReply, sent: _Sent) -> LLMReply:
         """Add the tokens that the provider did not count, and the cost, where the run asks for it."""
         reply = self._counted(reply, sent.body)
+        if sent.request.sized and (tokens := tokens_of_request(sent.body)) > COUNTED_OF * reply.usage.prompt_tokens:
+            reply = reply.model_copy(update={"request_tokens": tokens})
         if not sent.request.priced:
             return reply
         cost = cost_of(reply.llm, reply.usage)
@@ -225,12 +241,16 @@ class LLM:
         timeout, costly = sent.cached.spec.limits.llm_timeout, sent.attempt.costly
         sent.attempt.costly = True  # until it is known that it is not
         try:
-            return await self._client.post(
-                self._adapter.path,
-                content=sent.body,
-                cast_to=httpx2.Response,
-                options={"timeout": timeout, "headers": {**headers, "Content-Type": "application/json"}},
-            )
+            async with asyncio.timeout(timeout):  # the client's own applies to each read, and not to all of them
+                return await self._client.post(
+                    self._adapter.path,
+                    content=sent.body,
+                    cast_to=httpx2.Response,
+                    options={"timeout": timeout, "headers": {**headers, "Content-Type": "application/json"}},
+                )
+        except TimeoutError:
+            why = f"{self._client.base_url}: no whole response within {timeout:g} s"
+            raise ApplicationError(why, type=openai.APITimeoutError.__name__) from None
         except openai.APIStatusError as error:
             sent.attempt.costly = costly or error.status_code in _TIMED_OUT
             raise _application_error(error) from None
@@ -246,22 +266,33 @@ class LLM:
         kind = response.headers.get("content-type") or "no content type"
         # Redacted before it is cut: half a secret would not be found.
         message = self._secrets.redact(f"{self._client.base_url}: {response.status_code}, {kind}: {error}")
-        delay = retry_after(response.headers)
-        return ApplicationError(one_line(message, MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay)
+        delay = retry_after(response.headers, f"{error}")
+        return ApplicationError(
+            one_line(visible(message), MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay
+        )
 
 
 def _application_error(error: openai.APIStatusError) -> ApplicationError:
-    """Convert a provider's error into one that Temporal retries, or one that blocks the run."""
-    message = _provider_message(error)
-    if error.status_code in (408, 409, 425, 429) or error.status_code >= 500:
-        delay = retry_after(error.response.headers)
+    """Convert a provider's error into one that Temporal retries, or one that the run compacts for or is blocked by."""
+    response, status = error.response, error.status_code
+    message = f"{status}: {_said(response)}"
+    if is_too_long(status, response.content):
+        return ApplicationError(message, type=CONTEXT_TOO_LONG, non_retryable=True)
+    if status in (408, 409, 425, 429) or status >= 500:
+        delay = retry_after(response.headers, response.text[:WORDS_CHARS])
         return ApplicationError(message, type=type(error).__name__, next_retry_delay=delay)
-    kind = CONTEXT_TOO_LONG if error.code == "context_length_exceeded" else LLM_REJECTED
-    return ApplicationError(message, type=kind, non_retryable=True)
+    return ApplicationError(message, type=LLM_REJECTED, non_retryable=True)
 
 
-def _provider_message(error: openai.APIStatusError) -> str:
-    """The status and the provider's own message, without the client's wrapping."""
-    body: Any = error.body
-    message = body.get("message") if isinstance(body, dict) else None
-    return f"{error.status_code}: {message or error.message}"[:2_000]
+def _said(response: httpx2.Response) -> str:
+    """The endpoint's own words, or where it redirects to: no redirect is followed, and a login page is no LLM."""
+    if response.has_redirect_location:
+        try:
+            host = response.url.join(response.headers["location"]).host
+        except (httpx2.InvalidURL, ValueError):
+            host = "an invalid address"
+        return (
+            f"the endpoint redirects to {one_line(visible(host), 200)}, which is not followed: it may be a login page. "
+            "Set OPENAI_BASE_URL to the address of the API itself"
+        )
+    return words_of(response.content) or f"{response.reason_phrase or 'an error'}, without a message"

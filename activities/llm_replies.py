@@ -14,9 +14,13 @@ from holdfast.agents.agent import AgentSpec
 from holdfast.agents.middleware import LLMResult
 from holdfast.base.canonical import exact_json
 from holdfast.errors import HoldfastError
-from holdfast.llm.adapters import Adapter, as_dict, message_of, recordable
-from holdfast.llm.blocks import RefusalBlock, ToolCall, blocks_of
+from holdfast.llm.adapters import Adapter, Decoded, as_dict, message_of, recordable
+from holdfast.llm.blocks import ToolCall, blocks_of
+from holdfast.llm.ends import CUT_OFF, EMPTY, why_no_end
+from holdfast.llm.finish_reasons import BROKEN, is_context_full, may_be_cut_off
 from holdfast.llm.messages import AssistantMessage
+from holdfast.llm.refusals import is_too_long
+from holdfast.llm.written_calls import meant_tool
 from holdfast.run.contracts import LLMReply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.tools.decorator import Tool
@@ -28,9 +32,6 @@ calls are sent again with each call."""
 
 _SHOWN_BYTES = 20_000
 """Bytes of a body that is no reply that an error may show. It is redacted before it is cut to what is recorded."""
-
-_BROKEN = ("error", "failed")
-"""Finish reasons of replies that broke off at the provider."""
 
 _STREAMS = (b"data:", b"event:", b":")
 """How a stream of server-sent events begins; `:` is a comment, such as a keep-alive."""
@@ -49,11 +50,13 @@ class NotAReply(HoldfastError):
     Args:
         message: What it sends.
         refused: It reports an error, as with another status.
+        too_long: The request does not fit the LLM, or left it no room to reply.
     """
 
-    def __init__(self, message: str, *, refused: bool = False) -> None:
+    def __init__(self, message: str, *, refused: bool = False, too_long: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
+        self.too_long = too_long
 
 
 def read_reply(
@@ -64,6 +67,7 @@ def read_reply(
     tools: Mapping[str, Tool],
     step_id: str,
     used: Collection[str] = (),
+    asked: bool = False,
 ) -> LLMReply:
     """Read the body of a successful response.
 
@@ -74,24 +78,24 @@ def read_reply(
         tools: The worker's tools by name, to check arguments with.
         step_id: Prefix of the ids for calls to which the provider gave no id, or one that is in use.
         used: The ids of the transcript's calls.
+        asked: The LLM was asked whether the call in the text of its last reply is meant as one.
 
     Raises:
         NotAReply: The body is something else, such as a web page, cut JSON, an error or a stream.
     """
     given = adapter.decode(_parse(body), ids=step_id, used=used)
-    message, rejected = given.message, ""
-    if not given.holds_reply or given.finish_reason in _BROKEN or (message is None and given.failure):
-        raise NotAReply(_explain(body, given.failure), refused=bool(given.failure) and message is None)
-    if given.finish_reason == "content_filter" and not _stands(message):
-        rejected = f"the provider's content filter {'cut it off' if message else 'withheld it'}; say it in another way."
-    elif message is None:
-        rejected = "it is empty."
-    elif given.finish_reason == "length" and not message.tool_calls:
-        rejected = "it was cut off by the length limit; be shorter."
-    problems, arguments = _read_calls(message, spec=spec, tools=tools, cut_off=given.finish_reason == "length")
+    message = _with_meant_tools(given.message, spec)
+    if not given.holds_reply or given.finish_reason == BROKEN or (message is None and given.failure):
+        refused = bool(given.failure) and message is None
+        too_long = message is None and is_too_long(200, body)
+        raise NotAReply(_explain(body, given.failure), refused=refused, too_long=too_long)
+    if is_context_full(given.finish_word) and not (message and message.tool_calls):
+        raise NotAReply("the LLM's context window was full before its reply ended", too_long=True)
+    problems, arguments = _read_calls(message, spec=spec, tools=tools)
+    problems |= _incomplete(message, given)
     return LLMReply(
         message=message,
-        rejected=rejected,
+        rejected=why_no_end(message, given, tools=[tool.name for tool in spec.tools], asked=asked),
         problems=problems,
         arguments=arguments,
         usage=given.usage,
@@ -122,12 +126,16 @@ def revised(
     message = None
     if result.message is not None:
         given = AssistantMessage.model_validate(recordable(result.message.model_dump(mode="json")))
-        message = message_of(blocks_of(given.content), given.provider, ids=step_id, used=used)
-    problems, arguments = _read_calls(message, spec=spec, tools=tools, cut_off=False)
+        read = message_of(blocks_of(given.content), given.provider, ids=step_id, used=used)
+        message = _with_meant_tools(read, spec)
+    problems, arguments = _read_calls(message, spec=spec, tools=tools)
+    if received:  # what middleware leaves of a call that was cut off is no more complete
+        problems |= {call: why for call, why in received.problems.items() if why == CUT_OFF}
+        problems = {call.id: problems[call.id] for call in message.tool_calls if call.id in problems} if message else {}
     return (received or LLMReply()).model_copy(
         update={
             "message": message,
-            "rejected": "" if message else (received and received.rejected) or "it is empty.",
+            "rejected": _still_no_end(message, received),
             "problems": problems,
             "arguments": arguments,
             "usage": result.usage,
@@ -136,9 +144,35 @@ def revised(
     )
 
 
-def _stands(message: AssistantMessage | None) -> bool:
-    """Whether what a content filter left of a reply is an answer: calls, which are judged, or the LLM's own refusal."""
-    return message is not None and any(isinstance(b, ToolCall | RefusalBlock) for b in blocks_of(message.content))
+def _still_no_end(message: AssistantMessage | None, received: LLMReply | None) -> str:
+    """Why a reply is no answer that middleware returns in place of one that was none; empty if it is one.
+
+    Middleware may give an answer where the LLM has given nothing. What the LLM has begun, it has not ended.
+    """
+    if message is None:
+        return (received and received.rejected) or EMPTY
+    return received.rejected if received and received.message and not message.tool_calls else ""
+
+
+def _with_meant_tools(message: AssistantMessage | None, spec: AgentSpec) -> AssistantMessage | None:
+    """Return the message with the names of the tools that its calls mean: the policy judges those."""
+    if message is None or not message.tool_calls:
+        return message
+    names = [tool.name for tool in spec.tools]
+    content = tuple(
+        block.model_copy(update={"name": meant_tool(block.name, names)}) if isinstance(block, ToolCall) else block
+        for block in blocks_of(message.content)
+    )
+    return message.model_copy(update={"content": content})
+
+
+def _incomplete(message: AssistantMessage | None, given: Decoded) -> dict[str, str]:
+    """By call id: why calls do not run that may lack a part, whatever their arguments look like."""
+    calls = message.tool_calls if message else ()
+    cut = set(given.unfinished)
+    if calls and may_be_cut_off(given.finish_reason):
+        cut.add(len(calls) - 1)
+    return {call.id: CUT_OFF for at, call in enumerate(calls) if at in cut}
 
 
 def _explain(body: bytes, failure: str) -> str:
@@ -151,11 +185,13 @@ def _explain(body: bytes, failure: str) -> str:
             "off forced streaming at the endpoint or proxy"
         )
     text = body[:_SHOWN_BYTES].decode("utf-8", "replace")
-    return f"the body is no reply of this API: {text}" if text.strip() else "the body is empty"
+    if not text.strip():
+        return "the body is empty"
+    return f"the body is no reply of this API: {text}"
 
 
 def _read_calls(
-    message: AssistantMessage | None, *, spec: AgentSpec, tools: Mapping[str, Tool], cut_off: bool
+    message: AssistantMessage | None, *, spec: AgentSpec, tools: Mapping[str, Tool]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """By call id: why calls cannot run, and the arguments of calls that the tool reads differently than written; always
     those that give a result, for the run takes none that no worker has read.
@@ -179,8 +215,7 @@ def _read_calls(
             try:
                 read = _with_polled(tools[call.name].read(call.arguments).text, call, spec=spec, tools=tools)
             except ArgumentsInvalid as error:
-                hint = " (the reply was cut off by the length limit)" if cut_off else ""
-                problems[call.id] = f"the arguments do not fit: {error}{hint}"
+                problems[call.id] = f"the arguments do not fit: {error}"
             else:
                 if gives or read != canonical_arguments(call.arguments):
                     arguments[call.id] = read

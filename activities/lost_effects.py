@@ -10,6 +10,7 @@
    are told when it ends.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +22,7 @@ from holdfast.activities.tool_attempt import Attempt
 from holdfast.activities.tool_outcomes import Ended, Outcomes
 from holdfast.run.contracts import EFFECT_SETTLING, InDoubt
 from holdfast.run.ledger import ClaimedEffect
-from holdfast.tools.effects import Effect, second_attempt
+from holdfast.tools.effects import Effect, SecondAttempt, second_attempt
 from holdfast.tools.spec import ToolSpec
 
 MOST_ATTEMPTS = 3
@@ -32,6 +33,12 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 IN_DOUBT_CHARS = 2_000
 """Characters of an exception's text that the next attempt is handed."""
+
+_HELD: Mapping[SecondAttempt, str] = {
+    "check": "the check is asked again then, and if it does not find the effect, the call runs",
+    "ask": "the call runs then, and nobody looks again",
+}
+"""What an early answer of a person leads to."""
 
 EFFECT_RAISED = "EffectRaised"
 """The type of the error of an attempt at an idempotent call that raised."""
@@ -184,14 +191,9 @@ async def asked(unknown: Ended, entry: ClaimedEffect, spec: ToolSpec) -> Ended:
         return unknown
     until = f"a request of it may still arrive until {_time(left.seconds)}, so look again after that"
     content = f"{unknown.content.rstrip('.')}; {until}"
-    match second_attempt(spec.effect):
-        case "run":  # also before that: the other system knows the key
-            return replace(unknown, content=content)
-        case "check":
-            then = "the check is asked again then, and if it does not find the effect, the call runs"
-        case "ask":
-            then = "the call runs then, and nobody looks again"
-    return replace(unknown, content=f"{content}. An earlier `absent` is held: {then}", settles_in=left.seconds)
+    if not (held := _HELD.get(second_attempt(spec.effect))):  # it runs at once: the other system knows the key
+        return replace(unknown, content=content)
+    return replace(unknown, content=f"{content}. An `absent` before that is held: {held}", settles_in=left.seconds)
 
 
 def _in_doubt(name: str, content: str) -> str:

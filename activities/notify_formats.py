@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.authority.approvals import ApprovalRequest
+from holdfast.authority.approvals import SHORT_DIGEST, ApprovalRequest
 from holdfast.authority.statements import parsed
 from holdfast.base.text import one_line, visible
 from holdfast.run.contracts import Notice
-from holdfast.run.details import HARMLESS
+from holdfast.run.details import HARMLESS, describe_terms
 from holdfast.runtime.config.webhooks import Receiver
 from holdfast.runtime.programs import CLI
 
@@ -97,13 +97,18 @@ def _http(thread: str, request: ApprovalRequest, links: Links, decision: str | N
 def _commands(thread: str, request: ApprovalRequest, *, complete: bool = True) -> list[str]:
     """The commands that answer a request; only harmless ones where the message does not show it completely."""
     show = [] if complete else [CLI.command("pending", thread)]
+    seen = ("--digest", request.digest[:SHORT_DIGEST])
     if request.kind == "approval":
         return [
             *show,
-            *(CLI.command(verb, thread, request.id) for verb in ("approve", "deny") if complete or verb in HARMLESS),
+            *(
+                CLI.command(verb, thread, request.id, *seen)
+                for verb in ("approve", "deny")
+                if complete or verb in HARMLESS
+            ),
         ]
     answers = (answer for answer in request.answers if complete or answer in HARMLESS)
-    return [*show, *(CLI.command("reconcile", thread, request.id, f"--{answer}") for answer in answers)]
+    return [*show, *(CLI.command("reconcile", thread, request.id, f"--{answer}", *seen) for answer in answers)]
 
 
 def _slack(notice: Notice, *, thread: str, links: Links, ui: str | None, buttons: bool) -> JSON:
@@ -133,7 +138,9 @@ def _request(request: ApprovalRequest) -> tuple[list[JSON], bool]:
     shown = arguments if isinstance(arguments, str) else as_json
     who = ", ".join(request.who) or "any approver"
     why = _short(one_line(request.why, 2_000))
-    needed = f" ({request.terms.quorum} of them)" if request.terms.quorum > 1 else ""
+    needed = f" ({request.quorum} of them)" if request.quorum > 1 else ""
+    if request.requirements:
+        who, needed = describe_terms(request), ""
     until = f"{request.expires_at:%Y-%m-%d %H:%M} UTC" if request.expires_at else "never"
     code, complete = _code(shown, ARGUMENT_CHARS)
     cut = [

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         ArtifactAltered,
         ArtifactNotFound,
         CatalogError,
+        HistoryForged,
         HistoryUnreadable,
         HoldfastError,
         LoadError,
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.api.sync import SyncClient, SyncSchedules, SyncThread
     from holdfast.runtime.api.thread import Thread
     from holdfast.runtime.api.views import PendingRequest, Result, ThreadState, ThreadSummary
+    from holdfast.runtime.audit.verdicts import Verification
     from holdfast.runtime.client.publishing import Publication
     from holdfast.runtime.client.signed_requests import sign_request
     from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
@@ -131,6 +133,7 @@ __all__ = [
     "FileBlock",
     "Found",
     "Gateway",
+    "HistoryForged",
     "HistoryUnreadable",
     "HoldfastError",
     "ImageBlock",
@@ -199,6 +202,7 @@ __all__ = [
     "ToolSignatureError",
     "Trust",
     "Unknown",
+    "Verification",
     "WorkspacePath",
     "address_of",
     "allow",
@@ -224,7 +228,8 @@ _MODULES = {
     "holdfast.base.digests": "address_of",
     "holdfast.base.paths": "WorkspacePath",
     "holdfast.budget.budget": "Amounts Budget",
-    "holdfast.errors": "ArtifactAltered ArtifactNotFound CatalogError HistoryUnreadable HoldfastError LoadError "
+    "holdfast.errors": "ArtifactAltered ArtifactNotFound CatalogError HistoryForged HistoryUnreadable HoldfastError "
+    "LoadError "
     "NoWorker NotAccepted PolicyError RecordConflict RecordGap Refused ResourceFailed ResultNotStructured RunCancelled "
     "RunFailed ServerUnreachable SettingsError StackError TaskDiffers ThreadNotFound ToolSignatureError",
     "holdfast.llm.blocks": "AudioBlock FileBlock ImageBlock TextBlock",
@@ -235,6 +240,7 @@ _MODULES = {
     "holdfast.runtime.api.sync": "SyncClient SyncSchedules SyncThread",
     "holdfast.runtime.api.thread": "Thread",
     "holdfast.runtime.api.views": "PendingRequest Result ThreadState ThreadSummary",
+    "holdfast.runtime.audit.verdicts": "Verification",
     "holdfast.runtime.client.publishing": "Publication",
     "holdfast.runtime.client.signed_requests": "sign_request",
     "holdfast.runtime.in_memory.artifacts": "InMemoryArtifacts",

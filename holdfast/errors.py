@@ -45,6 +45,7 @@
     ├── NotPortable          a value has no canonical JSON
     ├── TranscriptMismatch   messages do not have the digest that the workflow computed
     ├── HistoryUnreadable    a Temporal history does not belong to an agent run, is truncated, or does not decode
+    │   └── HistoryForged    it has values that no process with a fleet key known here has sealed
     ├── HistoryFileNotFound  there is no such file
     ├── HistoryFileInvalid   a file does not hold the history of an agent run
     ├── FileUnreadable       a portable file cannot be opened
@@ -143,6 +144,10 @@ class TranscriptMismatch(HoldfastError):
 
 class HistoryUnreadable(HoldfastError):
     """A Temporal history does not belong to an agent run, is truncated, or does not decode."""
+
+
+class HistoryForged(HistoryUnreadable):
+    """A Temporal history is not one that our own processes made: a seal is missing, wrong, or of an unknown key."""
 
 
 class RecordConflict(HoldfastError):

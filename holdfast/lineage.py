@@ -19,6 +19,8 @@ class Lineage(Frozen):
     """Who had asked the parent for something by then: they ask for what the child does, too."""
     requesters_unproven: bool = False
     """It is not known who had asked the parent."""
+    revoked_keys: tuple[str, ...] = ()
+    """Keys that had been revoked in the parent's thread by then."""
     allowance: Budget | None = None
     """What the parent's budget gives to it and to all runs below it; None where the parent has none."""
 

@@ -16,7 +16,8 @@ from holdfast.agents.catalog import Catalog
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.log.event_log import event_line
 from holdfast.portable.manifest import Imported
-from holdfast.runtime.audit.verify import Verification, verify
+from holdfast.runtime.audit.verdicts import Verification
+from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.stores import collect_evidence

@@ -18,6 +18,7 @@ from temporalio.exceptions import (
 )
 
 from holdfast.base.replacing import replace
+from holdfast.base.unread import argument_of, is_unread
 from holdfast.budget.tree import allowance_of
 from holdfast.log.events import RunBlocked, RunFinished, RunOutcome
 from holdfast.log.loop_events import IterationStarted, LoopEvent
@@ -315,17 +316,17 @@ class AgentLoopWorkflow:
     @workflow.signal
     def pause(self, payload: Any = None, *more: Any) -> None:
         """Begin no further iteration: {"by": "alice", "reason": "…", "seconds": 3600}."""
-        self._signal("pause", payload)
+        self._signal("pause", payload, *more)
 
     @workflow.signal
     def resume(self, payload: Any = None, *more: Any) -> None:
         """Resume after a pause: {"by": "alice"}."""
-        self._signal("resume", payload)
+        self._signal("resume", payload, *more)
 
     @workflow.signal
     def retry(self, payload: Any = None, *more: Any) -> None:
         """Continue after the cause of a block is fixed, or raise the limit that was reached: {"by": "alice"}."""
-        self._signal("retry", payload)
+        self._signal("retry", payload, *more)
 
     @workflow.update(name="pause")
     def pause_update(self, payload: Any = None, *more: Any) -> View:
@@ -334,7 +335,7 @@ class AgentLoopWorkflow:
 
     @pause_update.validator
     def _may_pause(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("pause", payload)
+        self._refuse("pause", payload, *more)
 
     @workflow.update(name="resume")
     def resume_update(self, payload: Any = None, *more: Any) -> View:
@@ -343,7 +344,7 @@ class AgentLoopWorkflow:
 
     @resume_update.validator
     def _may_resume(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("resume", payload)
+        self._refuse("resume", payload, *more)
 
     @workflow.update(name="retry")
     def retry_update(self, payload: Any = None, *more: Any) -> View:
@@ -352,19 +353,22 @@ class AgentLoopWorkflow:
 
     @retry_update.validator
     def _may_retry(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("retry", payload)
+        self._refuse("retry", payload, *more)
 
-    def _refuse(self, what: Steering, payload: Any) -> None:
+    def _refuse(self, what: Steering, *arguments: Any) -> None:
         """Refuse an update before it is in history. Changes nothing.
 
         Raises:
             ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
         """
-        outcome, why, _ = on_steering(self._state, what, payload, at=workflow.now())
+        outcome, why, _ = on_steering(self._state, what, argument_of(arguments), at=workflow.now())
         if outcome != "accepted":
             raise ApplicationError(why, View({"outcome": outcome, "explanation": why}), type=outcome)
 
-    def _signal(self, what: Steering, payload: Any) -> None:
+    def _signal(self, what: Steering, *arguments: Any) -> None:
+        payload = argument_of(arguments)
+        if is_unread(payload) and not self._state.logged:
+            return  # as in 0.1.0, where the SDK dropped it
         self._signals += 1
         before = self._recorder.log.length
         self._steer(what, payload)

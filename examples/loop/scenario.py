@@ -209,7 +209,7 @@ class Demo(BaseDemo):
             found = await self._commands.starter("verify", thread)
         except DemoFailed:  # a non-zero exit code means that it is not
             return False
-        return bool(found["ok"]) and found["from"] == ["history", "record"]
+        return (found["verdict"], found["from"]) == ("proven", ["history", "record"])
 
 
 def _completions(log: Path) -> int:

@@ -112,7 +112,7 @@ class TreeDemo(BaseDemo):
             found = await self._commands.starter("verify", thread)
         except DemoFailed:  # a non-zero exit code means that it is not
             return False
-        return bool(found["ok"]) and found["from"] == ["history", "record"]
+        return (found["verdict"], found["from"]) == ("proven", ["history", "record"])
 
     async def _started(self, wanted: int) -> int:
         """How many agent runs the server has ever started; its list of them lags a little."""

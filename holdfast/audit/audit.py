@@ -21,11 +21,16 @@ from holdfast.authority.policy import Policy
 from holdfast.log.events import (
     AgentEvent,
     AgentLoaded,
+    DecisionReceived,
     LLMReplied,
+    MoveRequested,
     Proven,
     RunForked,
+    RunPaused,
     RunReset,
+    RunResumed,
     RunStarted,
+    RunUnblocked,
     ToolCallFinished,
     ToolCallStarted,
     UserMessageReceived,
@@ -33,7 +38,8 @@ from holdfast.log.events import (
 from holdfast.log.references import artifacts_of
 from holdfast.run.call_words import describe_call
 from holdfast.run.evolve import evolve
-from holdfast.run.features import RESULT_NAMES_ARTIFACTS
+from holdfast.run.features import RESULT_NAMES_ARTIFACTS, SIGNED_STEERING
+from holdfast.run.policies import policy_for
 from holdfast.run.repeats import told
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect, PastEffect, effect_key
@@ -94,6 +100,8 @@ class Audit:
         """Key → effect of branches that a reset abandoned, as the log has them."""
         self.artifacts: dict[str, int] = {}
         """Address → position of the first event that refers to it."""
+        self.one_login: list[str] = []
+        """Sentences on quorums that one login has filled."""
         self.policies: set[str] = set()
         """Digests of the policies that have been in force."""
         self.family = Family()
@@ -169,6 +177,9 @@ class Audit:
     def _fold(self, event: AgentEvent) -> None:
         if isinstance(event, Proven):
             self._check_proof(event)
+        if isinstance(event, DecisionReceived) and event.one_login:
+            people = f"{', '.join(event.one_login)} on request {event.request}"
+            self.one_login.append(f"event {event.position}: the votes of {people} came from one login")
         if isinstance(event, AgentLoaded):
             self.policies.add(event.spec.policy.hash)
         if isinstance(event, RunStarted | RunForked):
@@ -200,7 +211,9 @@ class Audit:
         trusted, by = self._trusted, getattr(event, "by", "")
         if not event.proof:
             counts = getattr(event, "outcome", "accepted") in (*COUNTING, "judged_anew")
-            if trusted and trusted.signatures == "required" and counts and not isinstance(event, UserMessageReceived):
+            claims = isinstance(event, UserMessageReceived) or self._steers_by_claim(event)
+            counts = counts and not claims and not self._counts_for_others(event)
+            if trusted and trusted.signatures == "required" and counts:
                 raise Wrong(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
             return
         self.signatures += 1
@@ -226,6 +239,20 @@ class Audit:
             )
             if each.key != own:
                 raise Wrong(f"effect {each.key} of {each.tool} is not of this thread: its call {each.number} has {own}")
+
+    def _steers_by_claim(self, event: Proven) -> bool:
+        """Whether this steers a run that anybody may steer, or is the end of a pause whose time has come."""
+        steers = isinstance(event, RunPaused | RunResumed | RunUnblocked | MoveRequested)
+        return steers and (self.state.features < SIGNED_STEERING or not getattr(event, "by", ""))
+
+    def _counts_for_others(self, event: Proven) -> bool:
+        """Whether a decision counted only for policies beside the trusted one, which take it as it is."""
+        request = self.state.authority.request(event.request) if isinstance(event, DecisionReceived) else None
+        if request is None or not isinstance(event, DecisionReceived) or not request.requirements:
+            return False
+        asking = [policy_for(self.state, request.requirements[each.requirement]) for each in event.standings]
+        trusted = self._trusted.hash if self._trusted else ""
+        return all(policy is not None and policy.hash != trusted for policy in asking)
 
     def _begun(self, event: ToolCallStarted) -> None:
         call = self.state.calls.get(event.number)

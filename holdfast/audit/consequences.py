@@ -30,6 +30,7 @@ from holdfast.log.events import (
     DecisionReceived,
     DelegationRevoked,
     DormancyBegan,
+    KeyRevoked,
     LearningRequested,
     LearningSkipped,
     LLMCallLost,
@@ -79,7 +80,8 @@ from holdfast.run.evolve_import import arrives
 from holdfast.run.extending import on_extension
 from holdfast.run.forking import forked_events
 from holdfast.run.importing import on_entered, refuse_import
-from holdfast.run.inputs import on_compact, on_message
+from holdfast.run.inputs import on_compact, on_message, on_retry
+from holdfast.run.key_revocations import on_key_revocation
 from holdfast.run.moving import on_move, on_moved
 from holdfast.run.next_actions import (
     AskForLearnings,
@@ -99,6 +101,7 @@ from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
 from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.state import RunState
+from holdfast.run.steering import sent_payload
 from holdfast.run.subagents import on_starts_due
 
 RETURNING = ("started", "orphaned")
@@ -142,7 +145,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
                 raise Wrong(refused)
             yield [event]
         case MoveRequested():
-            yield on_move(state, {"by": event.by, "reason": event.reason, "to": event.to})[2]
+            yield on_move(state, sent_payload(state, event))[2]
         case RunStarted():
             _check_start(before, event)
             if before.forked and not isinstance(next(iter(events[1:]), None), UserMessageReceived):
@@ -182,6 +185,8 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             yield on_delegation(state, event.said, at=at)[1]
         case RuleRevoked() | DelegationRevoked():
             yield on_revocation(state, event.said)[1]
+        case KeyRevoked():
+            yield on_key_revocation(state, event.said, at=at)[1]
         case ConstraintLifted():
             yield on_lift(state, event.said, at=at)[1]
         case UserMessageReceived(task=False):
@@ -207,7 +212,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         case LearningSkipped() if state.ending.learning == "asked":
             yield [event]
         case RunUnblocked() if state.blocked:
-            yield [event]
+            yield on_retry(state, sent_payload(state, event))[2]
         case CompactionRequested():
             yield on_compact(state, {"by": event.by, "reason": event.reason})[2]
         case WaitPolled():
@@ -219,10 +224,9 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         case WakeReceived():
             yield on_wake(state, wake_payload(event), at=at)[2]
         case RunPaused():
-            yield on_pause(state, event.model_dump(include={"by", "reason", "until"}), at=at)[2]
+            yield on_pause(state, sent_payload(state, event), at=at)[2]
         case RunResumed():
-            by_person = {"by": event.by, "reason": event.reason}
-            yield on_resume(state, by_person)[2] if event.by else on_due(state, at=at)
+            yield on_resume(state, sent_payload(state, event))[2] if event.by else on_due(state, at=at)
         case (
             SignalRejected()
             | RefusalsCounted()

@@ -36,6 +36,7 @@ _PROSE = {
     "decision_received": ("explanation",),
     "learning_requested": ("notice",),
     "reply_rejected": ("reason", "notice"),
+    "run_blocked": ("message",),
     "run_finished": ("result",),
     "tool_call_finished": ("content", "repeats"),
 }

@@ -70,6 +70,7 @@ class Handed:
     requesters: tuple[str, ...]
     unproven: bool
     """It is not known who had asked for something."""
+    revoked_keys: tuple[str, ...]
     seconds: int | None
     """The time that the budget has left; None where it does not limit time."""
 
@@ -115,6 +116,7 @@ class Waiting:
             trust=least("agent", state.context.trust),
             requesters=authority.requesters,
             unproven=authority.requesters_unproven or authority.requesters_left_out,
+            revoked_keys=authority.revoked_keys,
             seconds=max(1, account.left("seconds") // MICRO) if "seconds" in account.limits else None,
         )
 
@@ -290,6 +292,8 @@ def _handed_down(handed: tuple[Handed, ...], event: RunStarted, lineage: Lineage
     asked = lineage.requesters, lineage.requesters_unproven
     if not any(asked == (each.requesters, each.unproven) for each in handed):
         yield "others had asked the run above"
+    if not any(lineage.revoked_keys == each.revoked_keys for each in handed):
+        yield "other keys were revoked in the run above"
 
 
 def _ends(named: Named, ended: SubagentEnded, end: End | None) -> Iterator[str]:

@@ -7,12 +7,14 @@
 3. A decision is bound to the request's digest, which covers the call, the agent and the one effect of the call.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from holdfast.authority.policy import Terms
+from holdfast.authority.policy import Escalation, Requirement, Terms
+from holdfast.authority.requirements import escalations, expires_after, on_expiry, remind_every, who_decides
 from holdfast.authority.statements import DecisionKind, parsed
-from holdfast.authority.votes import Seen, Vote
+from holdfast.authority.votes import Seen, Vote, votes_for
 from holdfast.base.canonical import exact_json
 from holdfast.base.models import Frozen
 from holdfast.llm.blocks import ToolCall
@@ -41,6 +43,9 @@ MandateOutcome = DecisionOutcome | Literal["busy"]
 
 COUNTING: tuple[DecisionOutcome, ...] = ("accepted", "waiting_for_quorum")
 """The outcomes of decisions that count as votes."""
+
+SHORT_DIGEST = 16
+"""Characters of a digest in a printed command, which looks the request up and sends all of it: 64 bits."""
 
 ANSWERS: dict[RequestKind, tuple[DecisionKind, ...]] = {
     "approval": ("approve", "deny", "respond"),
@@ -74,7 +79,9 @@ class ApprovalRequest(Frozen):
     """Label of the rule that requires approval."""
     asked_at: datetime
     terms: Terms = Terms()
-    """Who may decide, how many must agree, and by when."""
+    """Who may decide, how many must agree, and by when; of several policies that ask, the first one's."""
+    requirements: tuple[Requirement, ...] = ()
+    """What each policy requires where another one than the agent's own asks, too; empty where `terms` say all."""
     undoable: bool = False
     """Whether the tool can undo its effect, so that `undo` is an answer to a `reconcile` request."""
     votes: tuple[Vote, ...] = ()
@@ -101,9 +108,39 @@ class ApprovalRequest(Frozen):
         )
 
     @property
+    def required(self) -> tuple[Requirement, ...]:
+        """What each policy that asks requires: at least one requirement."""
+        return self.requirements or (Requirement(rule=self.rule, terms=self.terms),)
+
+    @property
     def who(self) -> tuple[str, ...]:
-        """The people and roles who may decide now; empty for all approvers."""
-        return self.terms.who(self.level)
+        """The people and roles who may decide now, for any of the requirements; empty for all approvers."""
+        asked = [self.who_for(number) for number in range(len(self.required))]
+        return tuple(dict.fromkeys(name for names in asked for name in names)) if all(asked) else ()
+
+    @property
+    def quorum(self) -> int:
+        """How many must give the same answer, for the requirement that asks most."""
+        return max(each.terms.quorum for each in self.required)
+
+    @property
+    def on_expiry(self) -> Literal["deny", "approve"]:
+        """What the expiry of the request decides."""
+        return on_expiry(self.required)
+
+    @property
+    def veto(self) -> tuple[str, ...]:
+        """The people and roles who may only deny."""
+        return tuple(dict.fromkeys(name for each in self.required for name in each.terms.veto))
+
+    def who_for(self, requirement: int) -> tuple[str, ...]:
+        """Return the people and roles who may decide now for one of the requirements; empty for all its approvers."""
+        return who_decides(self.required, requirement, self.level)
+
+    def satisfied_by(self, votes: Iterable[Vote]) -> bool:
+        """Return whether votes that give the same answer satisfy every policy that asks."""
+        given = tuple(votes)
+        return all(len(votes_for(given, number)) >= each.terms.quorum for number, each in enumerate(self.required))
 
     @property
     def answers(self) -> tuple[DecisionKind, ...]:
@@ -113,19 +150,25 @@ class ApprovalRequest(Frozen):
     @property
     def expires_at(self) -> datetime | None:
         """When `on_expiry` decides; None for never. Only people can resolve an unknown outcome."""
-        return self._after(self.terms.expires_after) if self.kind == "approval" else None
+        return self._after(expires_after(self.required)) if self.kind == "approval" else None
 
     @property
     def remind_at(self) -> datetime | None:
         """When to remind the approvers next."""
-        every = self.terms.remind_every
+        every = remind_every(self.required)
         return self._after(every * (self.reminded + 1)) if every else None
 
     @property
     def escalate_at(self) -> datetime | None:
         """When to ask more people next."""
-        steps = self.terms.escalate[self.level :]
-        return self._after(steps[0].after) if steps else None
+        step = self.next_escalation
+        return self._after(step.after) if step else None
+
+    @property
+    def next_escalation(self) -> Escalation | None:
+        """Whom to ask next; None for nobody."""
+        steps = escalations(self.required)[self.level :]
+        return steps[0].escalation if steps else None
 
     @property
     def due_at(self) -> datetime | None:
@@ -171,13 +214,25 @@ class ApprovalRequest(Frozen):
             "settles_at": self.settles_at.isoformat() if self.settles_at else None,
             "answers": list(self.answers),
             "who": list(self.who),
-            "on_expiry": self.terms.on_expiry,
-            "veto": list(self.terms.veto),
-            "quorum": self.terms.quorum,
+            "on_expiry": self.on_expiry,
+            "veto": list(self.veto),
+            "quorum": self.quorum,
+            "requirements": [self._requirement_view(number) for number in range(len(self.requirements))],
             "votes": [vote.view() for vote in self.votes],
             "reminded": self.reminded,
             "remind_at": self.remind_at.isoformat() if self.remind_at else None,
             "escalate_at": self.escalate_at.isoformat() if self.escalate_at else None,
+        }
+
+    def _requirement_view(self, number: int) -> dict[str, Any]:
+        """Return what one policy requires, and whose votes count for it."""
+        required = self.requirements[number]
+        return {
+            "policy": required.policy,
+            "rule": required.rule,
+            "who": list(self.who_for(number)),
+            "quorum": required.terms.quorum,
+            "votes": [vote.by for vote in votes_for(self.votes, number)],
         }
 
 

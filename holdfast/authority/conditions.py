@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
 
+from holdfast.authority.condition_costs import Budget, cost
+
 if TYPE_CHECKING:
     import cel
 
@@ -48,6 +50,8 @@ _TEXT = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _MACRO = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(\s*(\w+)\s*,")
+_MATCHES = re.compile(r"\bmatches\b(?=\s*(?:\(|//|$))")
+_MATCHER = "holdfast_matches"
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\()")
 
 
@@ -88,21 +92,50 @@ def loops(expression: str) -> int:
     return len(_MACRO.findall(_without_text(expression)))
 
 
-def holds(expression: str, variables: Mapping[str, Any]) -> bool:
+def holds(expression: str, variables: Mapping[str, Any], budget: Budget | None = None) -> bool:
     """Whether the condition is met.
 
+    Args:
+        expression: The condition.
+        variables: The values of `VARIABLES`.
+        budget: What it may cost; None for no limit, as in 0.1.0.
+
     Raises:
-        ConditionFailed: It cannot be evaluated: an argument is missing or has an unexpected type.
+        ConditionFailed: It cannot be evaluated: an argument is missing or has an unexpected type, or it costs too much.
     """
     if loops(expression) and _items(variables.get("args")) > ITEMS:
         raise ConditionFailed(f"it loops over lists, and the arguments have lists of more than {ITEMS} items")
+    if budget and not budget.spend(cost(_without_text(expression), loops(expression), variables)):
+        raise ConditionFailed("it would take too long for these arguments")
     try:
-        answer = _compiled(expression).execute(dict(variables))
+        answer = _evaluated(expression, variables, budget)
     except Exception as error:
         raise ConditionFailed(f"{type(error).__name__}: {_first_line(error)}"[:300]) from None
+    if budget and budget.why:
+        raise ConditionFailed(budget.why)
     if not isinstance(answer, bool):
         raise ConditionFailed(f"it gives {type(answer).__name__}, not true or false")
     return answer
+
+
+def _evaluated(expression: str, variables: Mapping[str, Any], budget: Budget | None) -> Any:
+    if budget is None:
+        return _compiled(expression).execute(dict(variables))
+    with workflow.unsafe.imports_passed_through():
+        import cel
+    context = cel.Context(dict(variables), {_MATCHER: budget.matcher()})
+    return _compiled(_with_matcher(expression)).execute(context)
+
+
+@lru_cache(maxsize=1_024)
+def _with_matcher(expression: str) -> str:
+    """Return an expression that calls our function in place of `matches`, outside its texts and comments."""
+    kept, end = "", 0
+    for text in (*_TEXT.finditer(expression), None):
+        begin = text.start() if text else len(expression)
+        kept += _MATCHES.sub(_MATCHER, expression[end:begin]) + (text[0] if text else "")
+        end = text.end() if text else end
+    return kept
 
 
 @lru_cache(maxsize=1_024)
@@ -114,6 +147,7 @@ def _compiled(expression: str) -> "cel.Program":
         return cel.compile(expression)
 
 
+@lru_cache(maxsize=1_024)
 def _without_text(expression: str) -> str:
     """Return an expression without its comments, and with empty texts: neither may hide a loop from being counted."""
     return _TEXT.sub(lambda found: " " if found[0].startswith("//") else '""', expression)

@@ -64,7 +64,7 @@ def _judge(rule: Rule, use: ToolUse) -> tuple[bool, str]:
     if not rule.when:
         return True, "it matches"
     try:
-        met = holds(rule.when, use.variables)
+        met = holds(rule.when, use.variables, use.budget)
     except ConditionFailed as error:
         fails = "so the rule does not apply" if rule.verdict == "allow" else "so the rule applies"
         return rule.verdict != "allow", f"the condition cannot be evaluated ({error}), {fails}"

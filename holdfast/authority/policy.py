@@ -6,13 +6,15 @@
 4. A policy is data: a run records it with the agent when it starts, and `evaluate` is a pure function.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from holdfast.authority.condition_costs import Budget
 from holdfast.authority.conditions import ConditionFailed, check_condition, holds
 from holdfast.authority.patterns import check_pattern
 from holdfast.authority.signatures import check_key
@@ -104,6 +106,16 @@ class Terms(Definition):
     def who(self, level: int) -> tuple[str, ...]:
         """Return the people and roles who may decide after `level` escalations; empty for everybody."""
         return (*self.by, *(name for step in self.escalate[:level] for name in step.by)) if self.by else ()
+
+
+class Requirement(Frozen):
+    """What one of the policies that judge a call requires of its approval (`holdfast.authority.requirements`)."""
+
+    policy: str = ""
+    """Digest of the policy whose approvers, keys and signatures count; empty for that of the run's agent."""
+    rule: str = ""
+    """Label of the rule that asks."""
+    terms: Terms = Terms()
 
 
 class Rule(Definition):
@@ -221,6 +233,12 @@ class Policy(Definition):
         some = any(not terms.requester_may_decide for _, terms in self._all_terms())
         return self.signatures == "required" and some
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The public keys of its approvers and gateways."""
+        people = tuple(key for person in self.approvers for key in person.keys)
+        return (*people, *(key for gateway in self.gateways for key in gateway.keys))
+
     def approver(self, name: str) -> Approver | None:
         """Return the approver with this name, if there is one."""
         return next((person for person in self.approvers if person.name == name), None)
@@ -243,6 +261,8 @@ class ToolUse:
     workspace: str = ""
     trust: Trust = "agent"
     """Trust level of what the LLM writes, given everything it has read."""
+    budget: Budget | None = field(default_factory=Budget, compare=False)
+    """What all conditions on the call may cost; None for no limit, as in 0.1.0."""
 
     @cached_property
     def variables(self) -> dict[str, Any]:
@@ -260,9 +280,25 @@ class Verdict(Frozen):
     rule: str
     reason: str = ""
     terms: Terms = Terms()
-    """For `ask`: how the request is decided."""
+    """For `ask`: how the request is decided; of several policies that ask, the first one's."""
+    requirements: tuple[Requirement, ...] = ()
+    """For `ask`: what each policy requires where another one than the agent's own asks, too; else empty."""
     remembered: str = ""
     """The remembered rule that turns `ask` into `allow`."""
+
+    @property
+    def required(self) -> tuple[Requirement, ...]:
+        """What each policy that asks requires: at least one requirement."""
+        return self.requirements or (Requirement(rule=self.rule, terms=self.terms),)
+
+    def with_terms(self, change: Callable[[Terms], Terms]) -> "Verdict":
+        """Return the verdict with the terms of every policy changed."""
+        changed = tuple(each.model_copy(update={"terms": change(each.terms)}) for each in self.requirements)
+        return self.model_copy(update={"terms": change(self.terms), "requirements": changed})
+
+    def denied_on_expiry(self) -> "Verdict":
+        """Return the verdict with terms under which only a person may approve."""
+        return self.with_terms(lambda terms: terms.model_copy(update={"on_expiry": "deny"}))
 
 
 def evaluate(policy: Policy, use: ToolUse) -> Verdict:
@@ -293,7 +329,7 @@ def _applies(rule: Rule, use: ToolUse) -> tuple[bool, str]:
     if not rule.when:
         return True, ""
     try:
-        return holds(rule.when, use.variables), ""
+        return holds(rule.when, use.variables, use.budget), ""
     except ConditionFailed as error:
         return rule.verdict != "allow", f" (the condition cannot be evaluated: {error})"
 

@@ -53,12 +53,12 @@ class Signed(Frozen):
     def signed_bytes(self, thread: str) -> bytes:
         """Return the bytes to sign: canonical JSON of the format, the thread and the fields.
 
-        Without the signature, and without fields that have their default.
+        Without the signature and the login, and without fields that have their default.
 
         Raises:
             NotPortable: The statement has no canonical JSON.
         """
-        fields = self.model_dump(mode="json", exclude={"signature"}, exclude_defaults=True)
+        fields = self.model_dump(mode="json", exclude={"signature", "via"}, exclude_defaults=True)
         return canonical({"holdfast": self.FORMAT, "thread": thread, **fields})
 
     def signed_digest(self, thread: str) -> str:
@@ -87,6 +87,9 @@ class Decision(Reasoned):
     """For `approve`: arguments that replace those of the LLM."""
     remember: bool = False
     """For `approve`: allow the same call from now on in this thread, if all who approve it set this."""
+    via: _Short = ""
+    """The login from which it is sent, as the sender's program says: `ann@host`, or `gateway ann`. No signature covers
+    it, for it authorises nothing: the log says where one login has cast the votes of several people."""
 
 
 class AuthorityDelegation(Reasoned):
@@ -135,6 +138,16 @@ class Lift(Reasoned):
 
 
 SignedT = TypeVar("SignedT", bound=Signed)
+
+
+def speaker_words(by: str, proof: str) -> str:
+    """Return a person's name as screens show it: with its proof, or marked as what somebody claims to be.
+
+    Args:
+        by: The name.
+        proof: How it is known that it is theirs (`Proof`).
+    """
+    return f"{by} ({proof or 'claimed'})"
 
 
 def read_signed(payload: Any, kind: type[SignedT], **given: Any) -> SignedT | str:

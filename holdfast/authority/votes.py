@@ -1,11 +1,12 @@
 """Votes: people's answers to a request, each bound to what the person saw.
 
 1. A person has one vote on a request, by their own or by delegated authority, and each authority is used once.
-2. A request is decided once its quorum of people has given the same answer.
+2. A request is decided once its quorum of people has given the same answer; where several policies ask, once that of
+   each has (`holdfast.authority.requirements`).
 3. Until then a person may change their mind: a new vote replaces the older one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.authority.statements import Decision, Proof
@@ -34,6 +35,17 @@ class Seen(Frozen):
         return digest(["approval/1", self.tool, self.call_digest, self.spec_hash, self.effect_key, self.epoch])
 
 
+class Standing(Frozen):
+    """One of the requirements of a request for which a vote counts, and by which authority."""
+
+    requirement: int = 0
+    """Its index."""
+    right: str = ""
+    """The person who delegated the authority that the vote uses; empty for the voter's own authority."""
+    proof: Proof = ""
+    """How that policy knows who votes."""
+
+
 class Vote(Frozen):
     """One person's answer to a request."""
 
@@ -46,6 +58,8 @@ class Vote(Frozen):
     proof: Proof = ""
     key: str = ""
     """The public key that verified the signature."""
+    standings: tuple[Standing, ...] = ()
+    """The requirements for which it counts, where several policies ask; empty for the only one."""
 
     @property
     def by(self) -> str:
@@ -53,9 +67,14 @@ class Vote(Frozen):
         return self.said.by
 
     @property
-    def authority(self) -> str:
-        """The person whose authority the vote uses."""
-        return self.right or self.by
+    def counts(self) -> tuple[Standing, ...]:
+        """The requirements for which it counts."""
+        return self.standings or (Standing(right=self.right, proof=self.proof),)
+
+    @property
+    def delegated(self) -> bool:
+        """Whether it uses authority that somebody has delegated."""
+        return bool(self.right) or any(each.right for each in self.standings)
 
     @property
     def answer(self) -> tuple[str, str]:
@@ -72,7 +91,7 @@ class Vote(Frozen):
 
     def view(self) -> dict[str, Any]:
         """Return the vote as `show` and `pending` present it."""
-        view: dict[str, Any] = {"by": self.by, "decision": self.said.decision}
+        view: dict[str, Any] = {"by": self.by, "decision": self.said.decision, "proof": self.proof}
         view |= {"for": self.right} if self.right else {}
         view |= {"result": self.answer[1]} if self.answer[1] else {}
         return view | ({"remember": True} if self.said.remember else {})
@@ -81,6 +100,34 @@ class Vote(Frozen):
 def cast(votes: Iterable[Vote], vote: Vote) -> tuple[Vote, ...]:
     """Add a vote, which replaces an older one by the same person."""
     return (*(each for each in votes if each.by != vote.by), vote)
+
+
+def votes_for(votes: Iterable[Vote], requirement: int) -> tuple[Vote, ...]:
+    """Return the votes that count for one of the requirements of a request."""
+    return tuple(vote for vote in votes if any(each.requirement == requirement for each in vote.counts))
+
+
+def without(votes: Iterable[Vote], drops: Callable[[Vote, Standing], bool]) -> tuple[Vote, ...]:
+    """Return the votes without the standings that no longer count; a vote without any standing is gone."""
+    kept: list[Vote] = []
+    for vote in votes:
+        standings = tuple(each for each in vote.counts if not drops(vote, each))
+        if len(standings) == len(vote.counts):
+            kept.append(vote)
+        elif standings:
+            kept.append(vote.model_copy(update={"standings": standings}))
+    return tuple(kept)
+
+
+def one_login(votes: Iterable[Vote]) -> tuple[str, ...]:
+    """Return the people whose votes came from one login, or were signed by one key; empty if each had their own."""
+    people: dict[tuple[str, str], list[str]] = {}
+    for vote in votes:
+        if vote.said.via:
+            people.setdefault(("via", vote.said.via), []).append(vote.by)
+        if vote.proof == "signed":
+            people.setdefault(("key", vote.key), []).append(vote.by)
+    return tuple(dict.fromkeys(by for names in people.values() if len(names) > 1 for by in names))
 
 
 def agreeing(votes: Iterable[Vote], vote: Vote) -> tuple[Vote, ...]:

@@ -44,6 +44,11 @@ def invisible(text: str) -> int:
     return len(INVISIBLE.findall(text))
 
 
+def invisible_removed(text: str) -> str:
+    """Leave out what `written_out` writes out."""
+    return INVISIBLE.sub("", text)
+
+
 def visible_json(text: str) -> str:
     """Write out the invisible characters of a JSON text as JSON escapes them: the value stays the same."""
     return INVISIBLE.sub(_json_escape, text)

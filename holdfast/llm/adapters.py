@@ -24,11 +24,17 @@ from holdfast.llm.blocks import (
     ImageBlock,
     ProviderPart,
     ReasoningBlock,
+    RefusalBlock,
     SaidBlock,
     SaidBlocks,
+    TextBlock,
     ToolCall,
 )
 from holdfast.llm.messages import MAX_DEPTH, AnyMessage, AssistantMessage, Usage, too_deep
+from holdfast.llm.thoughts import is_blank, without_thoughts
+
+EMPTY_MESSAGE, EMPTY_RESULT = "[an empty message]", "[an empty result]"
+"""What a message or a tool's result is sent as that shows nothing: several providers refuse it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,11 @@ class Decoded:
     message: AssistantMessage | None
     """None where the reply has no content."""
     finish_reason: str = "stop"
-    """`stop`, `tool_calls`, `length` or `content_filter`; another reason in the provider's own word."""
+    """Why the reply ended (`holdfast.llm.finish_reasons`)."""
+    finish_word: str = ""
+    """The provider's own word for that."""
+    unfinished: frozenset[int] = frozenset()
+    """The calls, by index, that the provider marks as incomplete."""
     usage: Usage = field(default_factory=Usage)
     llm: str = ""
     """The provider's name of the LLM that replied."""
@@ -117,8 +127,13 @@ def closing(prefix: bytes, *, calls: bool, no_calls: bytes) -> bytes:
 
 
 def arguments_text(given: Any) -> str:
-    """Return a call's arguments as JSON text. Some APIs and endpoints send them as an object."""
-    return given if isinstance(given, str) else encode_json(given or {}).decode()
+    """Return a call's arguments as JSON text. Some APIs and endpoints send them as an object; none are null or `[]`."""
+    return given if isinstance(given, str) else encode_json({} if given is None or given == [] else given).decode()
+
+
+def some_text(text: str, *, missing: str) -> str:
+    """Return text that every API accepts: several refuse one that is empty or blank."""
+    return missing if is_blank(text) else text
 
 
 def words_for(block: Block) -> str:
@@ -149,7 +164,9 @@ def without(item: Mapping[str, Any], *names: str) -> dict[str, Any]:
 def message_of(
     blocks: Iterable[SaidBlock], provider: ProviderPart | None = None, *, ids: str, used: Collection[str] = ()
 ) -> AssistantMessage | None:
-    """Return the message with a reply's blocks, each call with an id of its own; None if it has nothing but reasoning.
+    """Return the message with a reply's blocks, each call with an id of its own; None if it is nothing but reasoning.
+
+    Thoughts in its text become reasoning.
 
     Args:
         blocks: What the LLM wrote, in order.
@@ -159,11 +176,17 @@ def message_of(
     """
     content = tuple(
         block.model_copy(update={"provider": _as_recorded(block.provider)})
-        for block in _with_ids(tuple(blocks), ids=ids, used=used)
+        for block in _with_ids(tuple(without_thoughts(blocks)), ids=ids, used=used)
     )
-    if all(isinstance(block, ReasoningBlock) for block in content):
+    if all(isinstance(block, ReasoningBlock) or _shows_nothing(block) for block in content):
         return None
+    if any(isinstance(block, RefusalBlock) for block in content):  # blank text beside it would hide it
+        content = tuple(block for block in content if not _shows_nothing(block))
     return AssistantMessage(content=content, provider=_as_recorded(provider))
+
+
+def _shows_nothing(block: SaidBlock) -> bool:
+    return isinstance(block, TextBlock | RefusalBlock) and is_blank(block.text)
 
 
 def _as_recorded(part: ProviderPart | None) -> ProviderPart | None:

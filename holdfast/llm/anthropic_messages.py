@@ -18,6 +18,8 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.llm.adapters import (
+    EMPTY_MESSAGE,
+    EMPTY_RESULT,
     Decoded,
     ToolDescription,
     arguments_text,
@@ -48,6 +50,7 @@ from holdfast.llm.blocks import (
     ToolCall,
     blocks_of,
 )
+from holdfast.llm.finish_reasons import finish_reason
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
 
 MAX_TOKENS = 16_384
@@ -59,15 +62,6 @@ _END = b"]}"
 _RESULT = b'{"type":"tool_result",'
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-
-_FINISH_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-}
 
 
 class AnthropicMessages:
@@ -93,7 +87,7 @@ class AnthropicMessages:
         """See `Adapter`. Empty for a message of the assistant of which there is nothing to send."""
         match message:
             case UserMessage():
-                blocks = self._heard(message.content) or [{"type": "text", "text": "[an empty message]"}]
+                blocks = self._heard(message.content) or [_text(EMPTY_MESSAGE)]
                 return _USER + b",".join(encode_json(block, sort_keys=True) for block in blocks) + _END
             case ToolMessage():
                 return _USER + self._result(message) + _END
@@ -116,12 +110,15 @@ class AnthropicMessages:
     def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""
         answer = recordable(answer)
-        content, reason = answer.get("content"), as_text(answer.get("stop_reason"))
+        content = answer.get("content")
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
         return Decoded(
             message=message_of(
                 (block for item in as_list(content) for block in self._block(as_dict(item))), ids=ids, used=used
             ),
-            finish_reason=_FINISH_REASONS.get(reason, reason) or "stop",
+            finish_reason=finish_reason(answer.get("stop_reason")),
+            finish_word=as_text(answer.get("stop_reason")),
             usage=_usage(as_dict(answer.get("usage"))),
             llm=as_text(answer.get("model")),
             holds_reply=isinstance(content, list),
@@ -132,8 +129,7 @@ class AnthropicMessages:
 
     def _result(self, message: ToolMessage) -> bytes:
         result: dict[str, Any] = {"tool_use_id": fitting_id(message.tool_call_id)}
-        if content := self._heard(message.content):
-            result["content"] = content
+        result["content"] = self._heard(message.content) or [_text(EMPTY_RESULT)]
         if message.failed:
             result["is_error"] = True
         return _RESULT + encode_json(result, sort_keys=True)[1:]  # the type is first, for `body` to find
@@ -174,7 +170,7 @@ class AnthropicMessages:
 
     def _block(self, item: dict[str, Any]) -> Iterator[SaidBlock]:
         match item:
-            case {"type": "text", "text": str(text)} if text:
+            case {"type": "text" | "output_text", "text": str(text)} if text:
                 rest = without(item, "type", "text")
                 yield TextBlock(text=text, provider=ProviderPart(issuer=self.issuer, data=rest) if rest else None)
             case {"type": "tool_use"}:
@@ -191,7 +187,7 @@ class AnthropicMessages:
                 yield ReasoningBlock(text=text, provider=ProviderPart(issuer=self.issuer, data=data))
             case {"type": "redacted_thinking", "data": str()}:
                 yield ReasoningBlock(provider=ProviderPart(issuer=self.issuer, data=without(item)))
-            case {"type": str(kind)} if kind not in ("text", "redacted_thinking"):
+            case {"type": str(kind)} if kind not in ("text", "output_text", "redacted_thinking"):
                 yield OtherBlock(text=f"[{kind}]", provider=ProviderPart(issuer=self.issuer, data=without(item)))
 
 

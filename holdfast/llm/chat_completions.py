@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.llm.adapters import (
+    EMPTY_MESSAGE,
+    EMPTY_RESULT,
     Decoded,
     ToolDescription,
     arguments_text,
@@ -22,6 +24,7 @@ from holdfast.llm.adapters import (
     issued,
     message_of,
     recordable,
+    some_text,
     words_for,
 )
 from holdfast.llm.blocks import (
@@ -33,18 +36,24 @@ from holdfast.llm.blocks import (
     ProviderPart,
     ReasoningBlock,
     RefusalBlock,
+    SaidBlock,
     SaidBlocks,
     TextBlock,
     ToolCall,
     blocks_of,
 )
+from holdfast.llm.finish_reasons import finish_reason
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
+from holdfast.llm.thoughts import is_blank
 
 _REASONING = ("reasoning_content", "reasoning")
 """Fields in which providers show what their LLM thought."""
 
 _NOT_KEPT = ("role", "content", "tool_calls", "refusal", "audio", "annotations", "function_call")
 """Fields of a reply's message that have a neutral form, or that the API refuses in requests."""
+
+_ARGUMENTS = ("arguments", "parameters", "args", "input")
+_OF_CALLS = ("id", "call_id", "type", "function", "index", "name", *_ARGUMENTS)
 
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -84,7 +93,8 @@ class ChatCompletions:
         choice = as_dict(next(iter(as_list(answer.get("choices"))), None))
         return Decoded(
             message=self._message(as_dict(choice.get("message")), ids=ids, used=used),
-            finish_reason=as_text(choice.get("finish_reason")) or "stop",
+            finish_reason=finish_reason(choice.get("finish_reason")),
+            finish_word=as_text(choice.get("native_finish_reason")) or as_text(choice.get("finish_reason")),
             usage=_usage(as_dict(answer.get("usage"))),
             llm=as_text(answer.get("model")),
             holds_reply=bool(choice),
@@ -99,14 +109,16 @@ class ChatCompletions:
                 return {"role": "user", "content": self._heard(message.content)}
             case ToolMessage():
                 text = "".join(words_for(block) for block in blocks_of(message.content))
-                return {"role": "tool", "tool_call_id": message.tool_call_id, "content": text}
+                content = some_text(text, missing=EMPTY_RESULT)
+                return {"role": "tool", "tool_call_id": message.tool_call_id, "content": content}
             case AssistantMessage():
                 return self._said(message)
 
     def _heard(self, content: Content) -> str | list[dict[str, Any]]:
         if isinstance(content, str):
-            return content
-        return [self._heard_block(block) for block in content]
+            return some_text(content, missing=EMPTY_MESSAGE)
+        shown = [block for block in content if not (isinstance(block, TextBlock) and is_blank(block.text))]
+        return [self._heard_block(block) for block in shown] or EMPTY_MESSAGE
 
     def _heard_block(self, block: TextBlock | ImageBlock | FileBlock | AudioBlock) -> dict[str, Any]:
         own = block.issued_by(self.issuer)
@@ -146,7 +158,7 @@ class ChatCompletions:
                     wire["audio"] = given
                 case OtherBlock() if given:
                     parts.append(given)
-                case TextBlock():
+                case TextBlock() if not is_blank(block.text):
                     parts.append({**given, "type": "text", "text": block.text})
                 case _:
                     if words := words_for(block):
@@ -157,6 +169,8 @@ class ChatCompletions:
             wire["content"] = "".join(part["text"] for part in parts) if alone else parts
         if calls:
             wire["tool_calls"] = calls
+        elif not parts and not wire.get("refusal") and not wire.get("audio"):
+            wire["content"] = EMPTY_MESSAGE
         return wire
 
     # Replies.
@@ -166,7 +180,7 @@ class ChatCompletions:
             *self._reasoning(given),
             *self._content(given.get("content")),
             *self._refusal_and_audio(given),
-            *(self._call(as_dict(item)) for item in as_list(given.get("tool_calls"))),
+            *map(self._call, _calls(given)),
         )
         shown = [field for field in _REASONING if isinstance(given.get(field), str)]
         rest = {name: value for name, value in given.items() if name not in (*_NOT_KEPT, *shown)}
@@ -177,13 +191,21 @@ class ChatCompletions:
             if text := as_text(given.get(field)):
                 yield ReasoningBlock(text=text, provider=ProviderPart(issuer=self.issuer, data={"field": field}))
 
-    def _content(self, content: Any) -> Iterator[TextBlock | RefusalBlock | OtherBlock]:
+    def _content(self, content: Any) -> Iterator[SaidBlock]:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else as_list(content)
         for part in map(as_dict, parts):
             match part:
                 case {"type": "text", "text": str(text)} if text:
                     rest = {name: value for name, value in part.items() if name not in ("type", "text")}
                     yield TextBlock(text=text, provider=issued(self.issuer, rest))
+                case {"type": "output_text" | "input_text", "text": str(text)} | {"text": str(text)} if (
+                    text and part.get("type") in (None, "", "output_text", "input_text")
+                ):
+                    yield TextBlock(text=text)  # as other APIs write it: this one refuses it in requests
+                case {"type": "thinking" | "reasoning" | "reasoning_text"}:
+                    yield ReasoningBlock(text=_thought(part))
+                case {"type": "tool_use" | "tool_call" | "function_call"}:
+                    yield self._call(part)
                 case {"type": "refusal", "refusal": str(text)} if text:
                     yield RefusalBlock(text=text)
                 case {"type": str(kind)} if kind not in ("text", "refusal") and not too_deep(part):
@@ -198,14 +220,28 @@ class ChatCompletions:
             yield AudioBlock(transcript=as_text(audio.get("transcript")), provider=part)
 
     def _call(self, item: dict[str, Any]) -> ToolCall:
-        function = as_dict(item.get("function"))
-        rest = {name: value for name, value in item.items() if name not in ("id", "type", "function", "index")}
+        """Read a call, which some servers write without `function` around its name and arguments."""
+        function = as_dict(item.get("function")) or item
+        name = function.get("name") or item.get("function")
+        rest = {name: value for name, value in item.items() if name not in _OF_CALLS}
         return ToolCall(
-            id=as_text(item.get("id")),
-            name=str(function.get("name") or ""),
-            arguments=arguments_text(function.get("arguments")),
+            id=as_text(item.get("id")) or as_text(item.get("call_id")),
+            name=name if isinstance(name, str) else "",
+            arguments=arguments_text(next((function[key] for key in _ARGUMENTS if key in function), None)),
             provider=issued(self.issuer, rest),
         )
+
+
+def _calls(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calls of a message: a list, one alone, or one in the form before `tool_calls`."""
+    calls = given.get("tool_calls") or given.get("function_call")
+    return [as_dict(item) for item in ([calls] if isinstance(calls, dict) else as_list(calls))]
+
+
+def _thought(part: Mapping[str, Any]) -> str:
+    """The text of a content part with a thought, which is text, or parts with text."""
+    given = part.get("thinking") or part.get("reasoning") or part.get("text")
+    return as_text(given) or "".join(as_text(as_dict(each).get("text")) for each in as_list(given))
 
 
 def _usage(given: dict[str, Any]) -> Usage:

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.llm.adapters import (
+    EMPTY_MESSAGE,
+    EMPTY_RESULT,
     Decoded,
     ToolDescription,
     arguments_text,
@@ -26,6 +28,7 @@ from holdfast.llm.adapters import (
     fitting_name,
     message_of,
     recordable,
+    some_text,
     without,
     words_for,
 )
@@ -44,10 +47,11 @@ from holdfast.llm.blocks import (
     more_than_text,
     text_of,
 )
+from holdfast.llm.finish_reasons import CALLS, LENGTH, STOP, finish_reason
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage
+from holdfast.llm.thoughts import is_blank
 
 _INCLUDE = ["reasoning.encrypted_content"]
-_REASONS = {"max_output_tokens": "length"}
 
 
 class Responses:
@@ -89,6 +93,8 @@ class Responses:
         return Decoded(
             message=message,
             finish_reason=_finish_reason(answer, message),
+            finish_word=_finish_word(answer),
+            unfinished=_unfinished(output),
             usage=_usage(as_dict(answer.get("usage"))),
             llm=as_text(answer.get("model")),
             holds_reply=isinstance(output, list),
@@ -100,17 +106,22 @@ class Responses:
     def _items(self, message: AnyMessage) -> list[dict[str, Any]]:
         match message:
             case UserMessage():
-                return [{"type": "message", "role": "user", "content": self._heard(message.content)}]
+                content = self._heard(message.content, EMPTY_MESSAGE)
+                return [{"type": "message", "role": "user", "content": content}]
             case ToolMessage():
-                output = {"call_id": fitting_id(message.tool_call_id), "output": self._heard(message.content)}
+                output = {
+                    "call_id": fitting_id(message.tool_call_id),
+                    "output": self._heard(message.content, EMPTY_RESULT),
+                }
                 return [{"type": "function_call_output", **output}]
             case AssistantMessage():
                 return self._said(message)
 
-    def _heard(self, content: Content) -> str | list[dict[str, Any]]:
+    def _heard(self, content: Content, missing: str) -> str | list[dict[str, Any]]:
         if not more_than_text(content):
-            return text_of(content)
-        return [self._heard_block(block) for block in blocks_of(content)]
+            return some_text(text_of(content), missing=missing)
+        shown = [block for block in blocks_of(content) if not (isinstance(block, TextBlock) and is_blank(block.text))]
+        return [self._heard_block(block) for block in shown]
 
     def _heard_block(self, block: SaidBlock) -> dict[str, Any]:
         own = block.issued_by(self.issuer)
@@ -178,7 +189,7 @@ class Responses:
         for part in map(as_dict, as_list(item.get("content"))):
             provider = ProviderPart(issuer=self.issuer, data={**rest, "part": without(part, "type", "text", "refusal")})
             match part:
-                case {"type": "output_text", "text": str(text)} if text:
+                case {"type": "output_text" | "text", "text": str(text)} if text:
                     yield TextBlock(text=text, provider=provider)
                 case {"type": "refusal", "refusal": str(text)} if text:
                     yield RefusalBlock(text=text, provider=provider)
@@ -203,12 +214,27 @@ def _part(block: TextBlock | RefusalBlock, rest: dict[str, Any]) -> dict[str, An
     return {"annotations": [], **rest, "type": "output_text", "text": block.text}
 
 
+def _finish_word(answer: Mapping[str, Any]) -> str:
+    details = as_dict(answer.get("incomplete_details"))
+    return as_text(details.get("reason")) or as_text(answer.get("status"))
+
+
 def _finish_reason(answer: Mapping[str, Any], message: AssistantMessage | None) -> str:
-    status = as_text(answer.get("status")) or "completed"
-    if status == "completed":
-        return "tool_calls" if message and message.tool_calls else "stop"
-    reason = as_text(as_dict(answer.get("incomplete_details")).get("reason")) or status
-    return _REASONS.get(reason, reason)
+    """Why the reply ended. The details count, too, where the status is another: nothing else is cut off twice."""
+    status, details = answer.get("status"), as_dict(answer.get("incomplete_details"))
+    reason = finish_reason(status)
+    if details:
+        reason = finish_reason(details.get("reason") or "incomplete")
+        return reason if reason not in (STOP, CALLS) else LENGTH
+    if reason != STOP:
+        return reason
+    return CALLS if message and message.tool_calls else STOP
+
+
+def _unfinished(output: Any) -> frozenset[int]:
+    """The calls, by index, whose item says that it is not complete."""
+    calls = [item for item in map(as_dict, as_list(output)) if item.get("type") == "function_call"]
+    return frozenset(at for at, item in enumerate(calls) if finish_reason(item.get("status")) != STOP)
 
 
 def _usage(given: dict[str, Any]) -> Usage:

@@ -9,6 +9,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from holdfast.base.unread import is_unread
 from holdfast.log.events import RunPaused, RunResumed, RunUnblocked, SignalRejected
 from holdfast.log.loop_events import LoopEvent
 from holdfast.loop.state import WORDS, LoopState, Steering
@@ -32,6 +33,8 @@ def on_steering(state: LoopState, what: Steering, payload: Any, *, at: datetime)
     Returns:
         The outcome (`accepted`, or why not), an explanation, and the events that follow.
     """
+    if is_unread(payload):
+        return _refused(what, "malformed", str(payload), payload)
     if not state.logged:
         return _as_in_0_1(state, what, payload)
     by, reason = claimed(payload)

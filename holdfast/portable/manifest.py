@@ -85,6 +85,8 @@ class Exported:
     """How many sub-agents' logs it has."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """Threads of sub-agents whose logs could not be read, each with the reason."""
+    not_vouched_for: str = ""
+    """Why the file is not signed although there is a key: what could not be checked; empty for nothing."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from holdfast.run.consequences import (
 )
 from holdfast.run.contracts import LLMRequest, RunInput, ToolOutcome, ToolRequest
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
+from holdfast.run.features import SIZED_REQUESTS
 from holdfast.run.next_actions import (
     Action,
     AskForLearnings,
@@ -52,7 +53,12 @@ def _llm_request(state: RunState, transcript: TranscriptRef, *, compacting: bool
     account = state.account
     budgeted = bool(account.limits)
     return LLMRequest(
-        transcript=transcript, compacting=compacting, priced=account.priced, budgeted=budgeted, lost=account.lost
+        transcript=transcript,
+        compacting=compacting,
+        priced=account.priced,
+        budgeted=budgeted,
+        lost=account.lost,
+        sized=state.features >= SIZED_REQUESTS,
     )
 
 

@@ -57,6 +57,7 @@ def new_request(
         rule=verdict.rule,
         asked_at=at,
         terms=verdict.terms,
+        requirements=verdict.requirements,
         undoable=tool is not None and tool.undoable,
     )
     return request.model_copy(update={"digest": request.seen.digest})

@@ -9,7 +9,7 @@ from holdfast.authority.extensions import Extension
 from holdfast.authority.follow_ups import LONGEST_MESSAGE, Message
 from holdfast.authority.refinements import Refinement
 from holdfast.run.features import INTERRUPT_NAMES_TOOLS
-from holdfast.run.rights import Refusal, Speaker, verify_speaker
+from holdfast.run.rights import Refusal, Speaker, verify_for_all
 from holdfast.run.state import RunState
 
 
@@ -24,7 +24,7 @@ def verify_sender(
         required: A signature is required.
         at: Now.
     """
-    speaker, what = verify_speaker(state, sent), type(sent).__name__.lower()
+    speaker, what = verify_for_all(state, sent), type(sent).__name__.lower()
     if not sent.signature or isinstance(speaker, Refusal):
         return speaker if required and isinstance(speaker, Refusal) else Speaker()
     until = sent.until

@@ -5,7 +5,7 @@ import json
 from holdfast.base.text import code
 from holdfast.budget.account import Account
 from holdfast.budget.budget import LimitName, amount_text
-from holdfast.run.rights import policy_of
+from holdfast.run.policies import signatures_required
 from holdfast.run.state import RunState
 
 
@@ -24,7 +24,7 @@ def budget_details(account: Account) -> list[str]:
 
 def extend_details(state: RunState) -> list[str]:
     """Return how to extend a budget that has ended."""
-    if policy_of(state).signatures == "required":
+    if signatures_required(state):
         return ["", f"Only a signed extension counts: `{code(f'holdfast extend {state.thread}')}`", ""]
     account = state.account
     name: LimitName = next(iter(account.limits)) if account.short == "" else account.short

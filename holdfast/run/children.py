@@ -51,6 +51,7 @@ class StartChildren(Order):
     by_proven: bool = False
     requesters: tuple[str, ...] = ()
     requesters_unproven: bool = False
+    revoked_keys: tuple[str, ...] = ()
     workspace: str
     trust: Trust
     policies: tuple[Policy, ...] = ()
@@ -67,6 +68,7 @@ def child_input(order: StartChildren, child: ChildStart) -> RunInput:
         deepest=order.deepest,
         requesters=order.requesters,
         requesters_unproven=order.requesters_unproven,
+        revoked_keys=order.revoked_keys,
         allowance=child.budget,
     )
     return RunInput(

@@ -6,11 +6,12 @@ Pure functions: state and fact in, events out. The fact is recorded first, then 
 from datetime import datetime, timedelta
 
 from holdfast.agents.agent import AgentSpec
-from holdfast.authority.policy import Terms, Verdict
 from holdfast.base.names import person_name
 from holdfast.base.text import one_line
 from holdfast.llm.blocks import Content, ToolCall, text_of, with_heading
 from holdfast.llm.content import too_long, unfit
+from holdfast.llm.ends import CUT_OFF
+from holdfast.llm.finish_reasons import may_be_cut_off
 from holdfast.llm.outages import Outage
 from holdfast.log.events import (
     AgentEvent,
@@ -45,14 +46,23 @@ from holdfast.run.contracts import (
 )
 from holdfast.run.decisions import on_due
 from holdfast.run.ending import on_complete, on_learning_time, refuse_other_tool
-from holdfast.run.features import CANCEL_REASON, RESULT_NAMES_ARTIFACTS, SETTLING, UNSAFE_ONCE_A_REPLY
+from holdfast.run.features import (
+    BLOCK_SAYS_WHY,
+    CANCEL_REASON,
+    CUT_OFF_CALLS,
+    RESULT_NAMES_ARTIFACTS,
+    SETTLING,
+    SIZED_REQUESTS,
+)
 from holdfast.run.judge import denial_of, judge_call
+from holdfast.run.policies import asked_of_all
 from holdfast.run.polling import call_problem
 from holdfast.run.repeats import delay_of
 from holdfast.run.results import MISSING, NOTICE, answered, refuse_result
 from holdfast.run.state import RunState
 from holdfast.run.subagents import subagent_problem
 from holdfast.run.substates.calls import CallState, Phase
+from holdfast.run.twins import NOT_TWICE, twin_of
 from holdfast.tools.arguments import canonical_arguments
 from holdfast.tools.effects import Effect, words_of
 from holdfast.tools.spec import FINAL_RESULT, LONGEST_SETTLING
@@ -61,12 +71,10 @@ Events = list[AgentEvent]
 
 CLOSED_EARLY = "The run was closed from outside before this was done."
 OUTCOME_UNKNOWN = "Its outcome is unknown."
-_TWIN = (
-    "Not called: this reply has the very same call already, as call {twin}, and how often such a call has happened "
-    "cannot be found out later. If it is to happen twice, call it again when you have the first result."
-)
 CANCEL_REASON_CHARS = 500
 """Characters of the reason for a cancellation that the log keeps."""
+WHY_CHARS = 500
+"""Characters of the reason for the last rejected reply that the block has."""
 CONTENT_FILTERED = "ContentFiltered"
 """The cause of a run that is blocked because the provider's content filter keeps back the LLM's replies."""
 
@@ -120,6 +128,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
             attempt=reply.attempt,
             outage=reply.outage,
             artifact=reply.artifact,
+            request_tokens=reply.request_tokens if state.features >= SIZED_REQUESTS else 0,
             cost=reply.cost if state.account.priced else None,
         )
     ]
@@ -129,7 +138,8 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
         return events  # the run has its answer, or what the LLM hands in at the end of the budget
     if reply.rejected:
         notice = f"Your last reply could not be used: {reply.rejected} Please reply again."
-        return [*events, ReplyRejected(reason=reply.rejected, notice=notice), *_on_filtered(state, reply)]
+        rejected = ReplyRejected(reason=reply.rejected, notice=notice)
+        return [*events, rejected, *_on_last_rejected(state, reply, reply.rejected)]
     result = reply.message.text if reply.message else ""
     if state.inbox.waiting:
         return events  # another message arrived meanwhile
@@ -138,16 +148,21 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
     return [*events, *answered(state, result)]
 
 
-def _on_filtered(state: RunState, reply: LLMReply) -> Events:
-    """Block the run where this is the last reply that may be rejected, and a content filter is the cause.
+def _on_last_rejected(state: RunState, reply: LLMReply, why: str) -> Events:
+    """Block the run where this is the last reply that may be rejected.
 
-    Otherwise `next_action` blocks it, which does not see why a reply was rejected.
+    Below its feature level, `next_action` blocks it, which does not see why; a content filter is the exception.
     """
     count = state.steps.rejected_replies + 1
-    if reply.finish_reason != "content_filter" or not state.spec or count < state.spec.limits.max_rejected_replies:
+    if not state.spec or count < state.spec.limits.max_rejected_replies:
         return []
-    why = f"{count} replies in a row could not be used; the provider's content filter kept back the last one"
-    return [RunBlocked(cause=CONTENT_FILTERED, message=why)]
+    several = f"{count} replies in a row could not be used"
+    if reply.finish_reason == "content_filter":
+        last = f"{several}; the provider's content filter kept back the last one"
+        return [RunBlocked(cause=CONTENT_FILTERED, message=last)]
+    if state.features < BLOCK_SAYS_WHY:
+        return []
+    return [RunBlocked(cause="RepliesRejected", message=f"{several}. The last one: {one_line(why, WHY_CHARS)}")]
 
 
 def on_time(state: RunState, *, at: datetime) -> Events:
@@ -195,7 +210,7 @@ def on_summary(
         if state.account.limits:
             cost = reply.cost if state.account.priced else None
             rejected = rejected.model_copy(update={"usage": reply.usage, "outage": reply.outage, "cost": cost})
-        return [rejected, *_on_filtered(state, reply)]
+        return [rejected, *_on_last_rejected(state, reply, why)]
     compaction = on_compaction(state, summary, compacted=compacted, kept=kept, originals=originals)
     cost = reply.cost if state.account.priced else None
     return [compaction.model_copy(update={"usage": reply.usage, "outage": reply.outage, "cost": cost})]
@@ -243,6 +258,7 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     events: Events = []
     opened = 0
     before = list(state.calls.past)
+    last = state.calls.count + len(reply.message.tool_calls)
     for number, written in enumerate(reply.message.tool_calls, start=state.calls.count + 1):
         # One value is judged, shown, signed, recorded and run: never the LLM's own text.
         arguments = reply.arguments.get(written.id) or canonical_arguments(written.arguments)
@@ -255,6 +271,8 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         closing = NO_TOOL if state.account.closing == "asked" and not gives else ""
         problem = closing or refuse_result(state, reply, call) or refuse_other_tool(state, call)
         problem = problem or _problem(state.spec, call, at=at)
+        if state.features >= CUT_OFF_CALLS and number == last and may_be_cut_off(reply.finish_reason):
+            problem = CUT_OFF
         if problem or call.id in reply.problems:
             problem = reply.problems.get(call.id) or problem
             events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
@@ -263,13 +281,15 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             events += cannot
             continue
         verdict = judge_call(state, call)
-        twin = _twin_of(state, call, events)
+        twin = twin_of(state, call, events)
         if twin and verdict.verdict == "allow":
-            events.append(ToolCallFinished(number=number, status="invalid", content=_TWIN.format(twin=twin)))
+            events.append(ToolCallFinished(number=number, status="invalid", content=NOT_TWICE.format(twin=twin)))
             continue
-        lifted = verdict.terms if verdict.remembered else None
         repeats, delay = delay_of(state, call, verdict)
-        given = VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule, terms=lifted)
+        given = VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
+        if verdict.remembered:
+            lifted = {"terms": verdict.terms, "requirements": verdict.requirements}
+            given = given.model_copy(update=lifted)
         events.append(given.model_copy(update={"repeats": repeats, "delay": delay}) if delay else given)
         if verdict.verdict == "deny":
             content = words_of(denial_of(verdict), past)
@@ -282,20 +302,10 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     ends = state.ending.learning or state.account.closing
     if not any(isinstance(event, VerdictGiven) for event in events) and not ends:
         events.append(ReplyRejected(reason="no call in it can run"))
+        if state.features >= BLOCK_SAYS_WHY:
+            said = [text_of(event.content) for event in events if isinstance(event, ToolCallFinished)]
+            events += _on_last_rejected(state, reply, said[-1] if said else "no call in it can run")
     return events
-
-
-def _twin_of(state: RunState, call: ToolCall, events: Events) -> int:
-    """The number of the very same `unsafe` call before it in the reply; 0 for none.
-
-    How often such an effect has happened cannot be found out later, and an LLM that means two can say so again.
-    """
-    tool = state.spec.tool(call.name) if state.spec else None
-    if state.features < UNSAFE_ONCE_A_REPLY or tool is None or tool.effect is not Effect.UNSAFE:
-        return 0
-    given = {event.number for event in events if isinstance(event, VerdictGiven) and event.verdict != "deny"}
-    requested = [event for event in events if isinstance(event, ToolCallRequested) and event.number in given]
-    return next((event.number for event in requested if event.call.digest == call.digest), 0)
 
 
 def _problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
@@ -327,8 +337,9 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
     asking = call.phase != "orphaned" or state.imported is not None
     if outcome.status == "unknown" and asking and not ending:
         # The same people, and as many of them, as may approve it have to say what became of it. It never expires.
-        terms = call.terms or (state.spec.policy.terms if state.spec else Terms())
-        asks = Verdict(verdict="ask", rule="the outcome is unknown", terms=terms)
+        asks = asked_of_all(state, rule="the outcome is unknown", reason="")
+        if call.terms:
+            asks = asks.model_copy(update={"terms": call.terms, "requirements": call.requirements})
         request = new_request(state, "reconcile", number, call.call, asks, why=text_of(outcome.content), at=at)
         if outcome.settles_in and state.features >= SETTLING:
             # By the run's clock: the ledger's may differ.

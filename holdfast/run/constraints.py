@@ -15,7 +15,8 @@ from holdfast.authority.statements import Lift
 from holdfast.base.constraint_names import constraint_name
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, ConstraintLifted, SignalRejected, ToolCallFinished, VerdictGiven
-from holdfast.run.rights import Refusal, policy_of, verify_speaker
+from holdfast.run.policies import policies_of
+from holdfast.run.rights import Refusal, refuse_stranger, verify_for_all
 from holdfast.run.state import RunState
 from holdfast.run.substates.constraints import Constraint
 from holdfast.run.substates.fork import FORK
@@ -65,7 +66,7 @@ def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal
 
 def on_lift(state: RunState, lift: Lift, *, at: datetime) -> tuple[Refusal | None, list[AgentEvent]]:
     """Return the events that follow when a person lifts a constraint; and why that is refused, or None."""
-    speaker = verify_speaker(state, lift)
+    speaker = verify_for_all(state, lift)
     refusal = speaker if isinstance(speaker, Refusal) else _refuse_lift(state, lift, at=at)
     if isinstance(speaker, Refusal) or refusal:
         assert refusal
@@ -83,9 +84,9 @@ def on_lift(state: RunState, lift: Lift, *, at: datetime) -> tuple[Refusal | Non
 
 def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None:
     """Why this person cannot lift this constraint; None if they can."""
-    policy, constraint = policy_of(state), state.constraints.find(lift.constraint)
-    if policy.approvers and not policy.approver(lift.by):
-        return Refusal("not_entitled", f"the policy names no approver {lift.by!r}")
+    constraint = state.constraints.find(lift.constraint)
+    if stranger := refuse_stranger(state, lift.by):
+        return stranger
     if lift.constraint == FORK:
         return _refuse_lift_of_fork(state, lift)
     if constraint is None or not constraint.stands(at):
@@ -99,6 +100,7 @@ def _refuse_lift_of_fork(state: RunState, lift: Lift) -> Refusal | None:
     """Why this person cannot let the effects of a fork run as the policy says; None if they can."""
     if state.fork is None or state.fork.lifted_by is not None:
         return Refusal("unknown_request", "no effect asks first because of a fork")
-    if not policy_of(state).terms.requester_may_decide and state.authority.asked_by(lift.by):
+    barred = any(not policy.terms.requester_may_decide for policy in policies_of(state))
+    if barred and state.authority.asked_by(lift.by):
         return Refusal("not_entitled", f"{lift.by} is one of the requesters, who may not approve here")
     return None

@@ -128,6 +128,8 @@ class RunResult(Sealed):
     """Of a sub-agent: what its tools said cannot be done."""
     cost: TreeCost | None = None
     """Of a sub-agent with a budget: what it and all runs below it have spent."""
+    first_run_id: str = ""
+    """The first run id of the chain of Temporal runs that it ends; empty below the feature level that names it."""
 
 
 class EffectsRequest(Order):
@@ -236,6 +238,8 @@ class LLMRequest(Order):
     """The run has a budget: an attempt that may have cost something ends the call, before another one is made."""
     lost: int = 0
     """How many attempts at the same step have ended calls before this one: what fails again is retried later."""
+    sized: bool = False
+    """Report the request's own size where the provider counts far fewer tokens."""
 
 
 class LLMReply(Answer):
@@ -259,6 +263,8 @@ class LLMReply(Answer):
     """The failed attempts before this one, as far as they left a trace."""
     artifact: str = ""
     """The address of the reply's full text, where `message` holds its head and tail only."""
+    request_tokens: int = 0
+    """Where the request asks for it: its tokens by its bytes, if the provider counts far fewer; else 0."""
     cost: int | None = None
     """Where the request asks for it: nano-dollars by list prices; None where the LLM's price is unknown."""
 

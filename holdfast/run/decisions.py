@@ -8,6 +8,7 @@
 4. The LLM has no part in this: what it writes is never a decision.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, assert_never
 from typing import cast as cast_type
@@ -17,7 +18,7 @@ from temporalio import workflow
 from holdfast.agents.agent import AgentSpec
 from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome, MandateOutcome
 from holdfast.authority.statements import Decision, parsed
-from holdfast.authority.votes import Vote, agreeing, cast
+from holdfast.authority.votes import Vote, agreeing, cast, one_login, votes_for
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import (
@@ -33,13 +34,17 @@ from holdfast.log.events import (
 from holdfast.run.approval_requests import edited_request, new_request
 from holdfast.run.constraints import refuse_approval
 from holdfast.run.dormancy import on_sleep_due
+from holdfast.run.features import EDITS_ASK_ANEW, LINEAR_SCHEMAS, LOGINS
 from holdfast.run.judge import judge_call
 from holdfast.run.pausing import on_pause_due
 from holdfast.run.polling import call_problem
 from holdfast.run.remembered_rules import rule_made_by
-from holdfast.run.rights import Refusal, Speaker, right_of, verify_speaker
+from holdfast.run.rights import Refusal, Speaker
+from holdfast.run.standings import standing_of
 from holdfast.run.state import RunState
+from holdfast.run.substates.authority import ASKED_ANEW, with_votes
 from holdfast.run.substates.calls import CallState
+from holdfast.tools.argument_schema import unfit
 from holdfast.tools.effects import words_of
 
 Events = list[AgentEvent]
@@ -50,17 +55,19 @@ EDITED_BYTES = 250_000
 
 def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[DecisionReceived, Events]:
     """Return the event that records a person's decision and its outcome, and the events that follow from it."""
+    if decision.via and state.features < LOGINS:
+        decision = decision.model_copy(update={"via": ""})
     request = state.authority.request(decision.request)
     speaker = _check(state, decision, request, at=at)
     if isinstance(speaker, Refusal) or request is None:
         refused = speaker if isinstance(speaker, Refusal) else Refusal("unknown_request", "")
         return _received(decision, refused.outcome, refused.explanation, Speaker()), []
     edit = request.edit(decision.arguments)
-    if (edit or request.terms.quorum > 1) and (full := _no_room(state, decision)):
+    if (edit or request.quorum > 1 or request.requirements) and (full := _no_room(state, decision)):
         return _received(decision, full.outcome, full.explanation, Speaker()), []
     if not edit:
         outcome, explanation, votes = _counted(request, decision, speaker, request.votes, at=at)
-        received = _received(decision, outcome, explanation, speaker)
+        received = _with_logins(state, _received(decision, outcome, explanation, speaker), votes)
         return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
     call = state.calls.get(request.number).call.model_copy(update={"arguments": edit})
     verdict = judge_call(state, call)
@@ -70,13 +77,18 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
     if verdict.verdict == "allow":
         why = f"the policy allows these arguments ({verdict.rule})"
         return _received(decision, "accepted", why, speaker, rule=verdict.rule), []
-    if (verdict.rule, verdict.terms) != (request.rule, request.terms):
-        anew = edited_request(new_request(state, "approval", request.number, call, verdict, at=at), by=decision.by)
+    anew = edited_request(new_request(state, "approval", request.number, call, verdict, at=at), by=decision.by)
+    if (verdict.rule, verdict.terms, verdict.requirements) != (request.rule, request.terms, request.requirements):
         why = f"these arguments fall under another rule, or other terms ({verdict.rule}): request {anew.id}"
         received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
         return received, [ApprovalRequested(request=anew)]
     outcome, explanation, votes = _counted(request, decision, speaker, (), at=at)
-    received = _received(decision, outcome, explanation, speaker, rule=verdict.rule)
+    if outcome == "waiting_for_quorum" and state.features >= EDITS_ASK_ANEW:
+        # The others have not seen these arguments: they are asked about them under an id that never meant others.
+        why = f"the others are asked about these arguments: request {anew.id}, {explanation}"
+        received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
+        return received, [ApprovalRequested(request=with_votes(anew, votes))]
+    received = _with_logins(state, _received(decision, outcome, explanation, speaker, rule=verdict.rule), votes)
     return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
 
 
@@ -110,29 +122,44 @@ def _received(
         result=decision.result,
         remember=decision.remember,
         right=speaker.right if speaker.right != decision.by else "",
+        standings=speaker.standings,
         rule=rule,
+        via=decision.via,
         proof=speaker.proof,
         key=speaker.key,
         signature=decision.signature,
     )
 
 
+def _with_logins(state: RunState, received: DecisionReceived, votes: tuple[Vote, ...]) -> DecisionReceived:
+    """The event, with those of the quorum whose votes came from one login."""
+    same = one_login(votes) if received.outcome == "accepted" and state.features >= LOGINS else ()
+    if not same:
+        return received
+    why = f"{received.explanation}; " if received.explanation else ""
+    explanation = f"{why}the votes of {', '.join(same)} came from one login"
+    return received.model_copy(update={"one_login": same, "explanation": explanation})
+
+
 def _counted(
     request: ApprovalRequest, decision: Decision, speaker: Speaker, before: tuple[Vote, ...], *, at: datetime
 ) -> tuple[DecisionOutcome, str, tuple[Vote, ...]]:
     """Count a decision with the votes before it: its outcome, why, and the votes that give the same answer."""
-    right = speaker.right if speaker.right != decision.by else ""
-    vote = Vote(said=decision, seen=request.seen, right=right, proof=speaker.proof, key=speaker.key)
+    vote = _vote(request, decision, speaker)
     if decision.decision == "deny":
         return "accepted", "", (vote,)
     older = next((each for each in before if each.by == vote.by), None)
-    if older and (older.answer, older.said.remember) == (vote.answer, decision.remember):
+    if older and (older.answer, older.said.remember, older.standings) == (
+        vote.answer,
+        decision.remember,
+        vote.standings,
+    ):
         return "duplicate", f"{vote.by} has already answered {decision.decision} to request {request.id}", ()
-    votes, quorum = agreeing(cast(before, vote), vote), request.terms.quorum
-    if len(votes) < quorum:
+    votes = agreeing(cast(before, vote), vote)
+    if not request.satisfied_by(votes):
         said = "have approved" if decision.decision == "approve" else f"have answered {decision.decision} so"
-        return "waiting_for_quorum", f"{len(votes)} of {quorum} {said}", votes
-    forgotten = any(each.said.remember for each in votes) and not rule_made_by(votes, number=0, quorum=quorum)
+        return "waiting_for_quorum", f"{_count(request, votes)} {said}", votes
+    forgotten = any(each.said.remember for each in votes) and not rule_made_by(votes, number=0, quorum=request.quorum)
     why = "not remembered: every person whose approval counts has to ask for that, with a right of their own"
     return "accepted", why if forgotten else _later(request, decision, at=at), votes
 
@@ -146,6 +173,26 @@ def _later(request: ApprovalRequest, decision: Decision, *, at: datetime) -> str
     return f"it {done} after {until}: until then, a request of it may still arrive"
 
 
+def _vote(request: ApprovalRequest, decision: Decision, speaker: Speaker) -> Vote:
+    right = speaker.right if speaker.right != decision.by else ""
+    return Vote(
+        said=decision,
+        seen=request.seen,
+        right=right,
+        proof=speaker.proof,
+        key=speaker.key,
+        standings=speaker.standings,
+    )
+
+
+def _count(request: ApprovalRequest, votes: tuple[Vote, ...]) -> str:
+    """How many of those who have to agree have done so: `1 of 2`, for each policy that asks."""
+    return ", ".join(
+        f"{len(votes_for(votes, number))} of {each.terms.quorum}" + (f" ({each.rule})" if request.requirements else "")
+        for number, each in enumerate(request.required)
+    )
+
+
 def _consequences(state: RunState, decision: Decision, request: ApprovalRequest, votes: tuple[Vote, ...]) -> Events:
     number = request.number
     by = ", ".join(vote.by for vote in votes)
@@ -153,7 +200,7 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
     past = state.calls.get(number).past
     match decision.decision:
         case "approve":
-            rule = rule_made_by(votes, number=state.authority.rule_count + 1, quorum=request.terms.quorum)
+            rule = rule_made_by(votes, number=state.authority.rule_count + 1, quorum=request.quorum)
             if rule is None:
                 return []
             voters = tuple(vote.by for vote in votes)
@@ -186,7 +233,7 @@ def on_due(state: RunState, *, at: datetime) -> Events:
     events: Events = []
     for request in state.authority.requests:
         if request.expires_at and request.expires_at <= at:
-            decision = request.terms.on_expiry
+            decision = request.on_expiry
             events.append(ApprovalExpired(request=request.id, decision=decision))
             if decision == "deny":
                 past = state.calls.get(request.number).past
@@ -194,8 +241,8 @@ def on_due(state: RunState, *, at: datetime) -> Events:
                 events.append(ToolCallFinished(number=request.number, status="denied", content=content))
             continue
         if request.escalate_at and request.escalate_at <= at:
-            step = request.terms.escalate[request.level]
-            events.append(ApprovalEscalated(request=request.id, by=step.by))
+            step = request.next_escalation
+            events.append(ApprovalEscalated(request=request.id, by=step.by if step else ()))
         if request.remind_at and request.remind_at <= at:
             events.append(ApprovalReminded(request=request.id))
     return [*events, *on_sleep_due(state, at=at), *on_pause_due(state, at=at)]
@@ -209,14 +256,9 @@ def _check(state: RunState, decision: Decision, request: ApprovalRequest | None,
         return Refusal("wrong_kind", f"request {request.id} asks for {wanted}, not {decision.decision}")
     if decision.digest and decision.digest != request.digest:
         return Refusal("digest_mismatch", f"request {request.id} has the digest {request.digest}")
-    speaker = verify_speaker(state, decision)
+    speaker = standing_of(state, decision, request, at=at)
     if isinstance(speaker, Refusal):
         return speaker
-    if speaker.proof and not decision.digest:
-        return Refusal("digest_mismatch", f"a signature has to cover what was seen: give the digest {request.digest}")
-    right = right_of(state, decision, request, at=at)
-    if isinstance(right, Refusal):
-        return right
     if decision.decision == "respond" and not decision.result:
         return Refusal("malformed", "give the answer as `result`")
     if refusal := _editable(state, decision, state.calls.get(request.number), at=at):
@@ -225,13 +267,16 @@ def _check(state: RunState, decision: Decision, request: ApprovalRequest | None,
         asked = request.call(request.edit(decision.arguments))
         if refusal := refuse_approval(state, asked, at=at):
             return refusal
-    return speaker._replace(right=right)
+    return speaker
 
 
 def _without_request(state: RunState, decision: Decision) -> Refusal:
     if state.outcome:
         return Refusal("too_late", f"the run is {state.outcome}")
     if how := state.authority.decided.get(decision.request):
+        if ASKED_ANEW in how and state.features >= EDITS_ASK_ANEW:
+            why = f"request {decision.request} is closed: {how}. Look at that one, and decide on it"
+            return Refusal("too_late", why)
         late = "expired" in how
         return Refusal("too_late" if late else "duplicate", f"request {decision.request} was decided before: {how}")
     still_open = ", ".join(request.id for request in state.authority.requests) or "none"
@@ -245,29 +290,36 @@ def _editable(state: RunState, decision: Decision, call: CallState, *, at: datet
     if decision.decision != "approve":
         return Refusal("malformed", f"arguments go with approve, not with {decision.decision}")
     assert state.spec is not None
-    if problem := _unfit(state.spec, call.call.name, decision.arguments):
+    linear = state.features >= LINEAR_SCHEMAS
+    if problem := _unfit(state.spec, call.call.name, decision.arguments, linear=linear):
         return Refusal("malformed", problem)
     edited = ToolCall(id="", name=call.call.name, arguments=exact_json(decision.arguments))
     if problem := call_problem(state.spec, edited, at=at):
         return Refusal("malformed", problem[:500])
     if polled := state.spec.polled_call(edited):
-        problem = _unfit(state.spec, polled.name, parsed(polled.arguments))
+        problem = _unfit(state.spec, polled.name, parsed(polled.arguments), linear=linear)
         return Refusal("malformed", f"arguments.{problem}") if problem else None
     return None
 
 
-def _unfit(spec: AgentSpec, name: str, arguments: dict[str, Any]) -> str:
+def _unfit(spec: AgentSpec, name: str, arguments: dict[str, Any], *, linear: bool) -> str:
     """Why the tool of that name cannot take these arguments; empty if it can."""
     tool = spec.tool(name)
     assert tool is not None
-    with workflow.unsafe.imports_passed_through():
-        import jsonschema  # here, because few processes ever need it
-    try:
-        jsonschema.validate(arguments, tool.parameters)
-    except jsonschema.ValidationError as error:
-        place = ".".join(str(part) for part in error.absolute_path)
-        return f"arguments{'.' if place else ''}{place}: {error.message}"[:500]
+    if why := (unfit if linear else _unfit_as_in_0_1)(arguments, tool.parameters):
+        return why
     if missing := tool.defaults.keys() - arguments.keys():
         # All that runs has to be judged; a default would be filled in after the verdict.
         return f"arguments: give every parameter, also {', '.join(sorted(missing))}"
+    return ""
+
+
+def _unfit_as_in_0_1(arguments: dict[str, Any], parameters: Mapping[str, Any]) -> str:
+    with workflow.unsafe.imports_passed_through():
+        import jsonschema  # here, because few processes ever need it
+    try:
+        jsonschema.validate(arguments, parameters)
+    except jsonschema.ValidationError as error:
+        place = ".".join(str(part) for part in error.absolute_path)
+        return f"arguments{'.' if place else ''}{place}: {error.message}"[:500]
     return ""

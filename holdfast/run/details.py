@@ -15,7 +15,8 @@ from typing import Any
 
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.refinements import RefinementKind
-from holdfast.authority.statements import DecisionKind, parsed
+from holdfast.authority.statements import DecisionKind, parsed, speaker_words
+from holdfast.authority.votes import votes_for
 from holdfast.base.readable_json import readable_json
 from holdfast.base.text import code, one_line, plain, quoted
 from holdfast.base.wrapping import wrapped
@@ -26,6 +27,7 @@ from holdfast.run.call_words import describe_call
 from holdfast.run.features import REFINE_TASK
 from holdfast.run.lifecycle import phase_of
 from holdfast.run.outlook import doing
+from holdfast.run.policies import signatures_required
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.calls import CallState
 from holdfast.run.substates.dormancy import Dormancy
@@ -112,9 +114,9 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     place = f"agent `{code(agent)}` · step {state.steps.count}{refined}{phase}"
     lines = [f"**{_headline(state)}** · {place}", "", *budget_details(state.account)]
     if state.pause:
-        lines += paused_details(state.pause)
+        lines += paused_details(state.pause, state.thread, signed=signatures_required(state) or bool(state.pause.proof))
     if state.blocked:
-        lines += blocked_details(state.blocked)
+        lines += blocked_details(state.blocked, state.thread if signatures_required(state) else "")
         if state.blocked.cause == BUDGET_SPENT:
             lines += extend_details(state)
     if state.dormancy.waits and not state.outcome:
@@ -170,7 +172,7 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
         answers = tuple(answer for answer in answers if answer in HARMLESS)
         cut = f"**Cut: {SHOWN_CHARS:,} of {len(shown):,} characters.** Digest of all: `{request.digest}`."
         block += [cut, "", f"To let it run, read the rest first: `{pending}`", ""]
-    if state.spec and state.spec.policy.signatures == "required":
+    if signatures_required(state):
         words = ", ".join(request.answers)
         return [*lines, *block, f"Only a signed decision counts ({words}): `{pending}` shows the commands."]
     signals = [f"To decide, press {WHERE}. Choose the signal, and paste its JSON with your name.", ""]
@@ -208,7 +210,7 @@ def _constraints(state: RunState) -> list[str]:
     lines = ["### Cannot be done", "", *(f"- {plain(each.line, 1_000)}" for each in shown), ""]
     if older := len(state.constraints.kept) - len(shown):
         lines += [f"{older:,} older ones: `{code(f'holdfast show {state.thread}')}`", ""]
-    if state.spec and state.spec.policy.signatures == "required":
+    if signatures_required(state):
         return [*lines, f"Only a signed lift counts: `{code(f'holdfast lift {state.thread} CONSTRAINT')}`", ""]
     payload = json.dumps({"constraint": shown[-1].number, "by": "your name", "reason": "why"}, indent=1)
     return [*lines, f"To lift one, press {_named('lift')}", "", f"```json\n{payload}\n```", ""]
@@ -218,11 +220,12 @@ def _refinements(state: RunState) -> list[str]:
     """How the task was refined, and the signal that refines it."""
     lines: list[str] = []
     for each in state.refinements:
-        about = f"{plain(KIND_WORDS[each.kind])} by {plain(each.by, 100)}, {each.at:%Y-%m-%d %H:%M} UTC"
+        by = each.by if each.own else speaker_words(each.by, each.proof)
+        about = f"{plain(KIND_WORDS[each.kind])} by {plain(by, 100)}, {each.at:%Y-%m-%d %H:%M} UTC"
         lines += ["", f"**Refinement {each.number}**: {about}", "", quoted(each.text)]
     if state.outcome or state.spec is None or state.features < REFINE_TASK:
         return lines
-    if state.spec.policy.signatures == "required":
+    if signatures_required(state):
         return [
             *lines,
             "",
@@ -254,21 +257,24 @@ def _refusal(event: AgentEvent) -> str:
 
 def describe_terms(request: ApprovalRequest) -> str:
     """Return who may decide, how many have decided, and until when, in a line; empty where anybody may, at any time."""
-    terms, parts = request.terms, []
-    if request.who:
+    parts: list[str] = []
+    for number, each in enumerate(request.requirements):
+        who, given = ", ".join(request.who_for(number)) or "its approvers", len(votes_for(request.votes, number))
+        parts.append(f"{each.rule}: {given} of {each.terms.quorum} of {who}")
+    if request.who and not request.requirements:
         parts.append(f"decided by {', '.join(request.who)}")
-    if terms.quorum > 1:
-        parts.append(votes_words([vote.view() for vote in request.votes], terms.quorum))
+    if request.quorum > 1 or request.requirements:
+        parts.append(votes_words([vote.view() for vote in request.votes], request.quorum))
     if request.expires_at:
         parts.append(
-            f"{'denied' if terms.on_expiry == 'deny' else 'approved'} at {request.expires_at:%Y-%m-%d %H:%M} UTC"
+            f"{'denied' if request.on_expiry == 'deny' else 'approved'} at {request.expires_at:%Y-%m-%d %H:%M} UTC"
         )
     text = one_line("; ".join(parts), 300)
     return text[:1].upper() + text[1:]
 
 
 def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
-    """Return how many gave which answer, and who: `1 of 2 have approved (alice)`.
+    """Return how many gave which answer, and who: `1 of 2 have approved: alice (signed)`.
 
     Args:
         votes: As `ApprovalRequest.view` has them.
@@ -277,19 +283,24 @@ def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
     answers: dict[tuple[str, str], list[str]] = {}
     for vote in votes:
         instead = f"{vote['by']} for {vote['for']}" if vote.get("for") else str(vote["by"])
+        instead = speaker_words(instead, vote["proof"]) if "proof" in vote else instead
         answers.setdefault((vote["decision"], vote.get("result", "")), []).append(instead)
     counts = []
     for (decision, result), people in answers.items():
         said = "have approved" if decision == "approve" else f"say {decision}"
-        words = f': "{one_line(result, 80)}"' if result else ""
-        counts.append(f"{len(people)} of {quorum} {said}{words} ({', '.join(people)})")
+        words = f' "{one_line(result, 80)}"' if result else ""
+        counts.append(f"{len(people)} of {quorum} {said}{words}: {', '.join(people)}")
     return "; ".join(counts) or f"0 of {quorum} have answered"
 
 
 def pause_words(pause: Pause) -> str:
     """Return who paused the run, until when and why, in a line: `alice until 2026-01-02 03:04 UTC: "look"`."""
     until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
-    return plain(pause.by, 100) + until + (f": {plain(pause.reason, 300)}" if pause.reason else "")
+    return (
+        plain(speaker_words(pause.by, pause.proof), 100)
+        + until
+        + (f": {plain(pause.reason, 300)}" if pause.reason else "")
+    )
 
 
 def delay_words(call: CallState) -> str:
@@ -299,10 +310,13 @@ def delay_words(call: CallState) -> str:
     return f"waits until {call.starts_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
 
 
-def paused_details(pause: Pause) -> list[str]:
-    """Return what a pause means, and the signal that ends it."""
+def paused_details(pause: Pause, thread: str, *, signed: bool) -> list[str]:
+    """Return what a pause means, and the signal or, where only a signed statement counts, the command that ends it."""
     since = f"Since {pause.since:%Y-%m-%d %H:%M} UTC, nothing starts; decisions and messages count when it resumes."
-    return ["", "### Paused", "", since, "", f"To resume it, press {_named('resume')}", "", WHO, ""]
+    lines = ["", "### Paused", "", since, ""]
+    if signed:
+        return [*lines, f"Only a signed statement ends it: `{code(f'holdfast resume {thread}')}`", ""]
+    return [*lines, f"To resume it, press {_named('resume')}", "", WHO, ""]
 
 
 def dormant_details(dormancy: Dormancy) -> list[str]:
@@ -321,9 +335,16 @@ def dormant_details(dormancy: Dormancy) -> list[str]:
     return [*lines, f"To wake it now, press {_named('wake')}", "", f"```json\n{payload}\n```", ""]
 
 
-def blocked_details(blocked: Blocked) -> list[str]:
-    """Return why a run or a loop is blocked, and the signal that unblocks it."""
+def blocked_details(blocked: Blocked, signed: str = "") -> list[str]:
+    """Return why a run or a loop is blocked, and the signal that unblocks it.
+
+    Args:
+        blocked: Why.
+        signed: The thread, where only a signed statement unblocks it.
+    """
     lines = ["", f"### Blocked: {plain(blocked.cause)}", "", quoted(blocked.message), ""]
     if blocked.after:
         lines += [plain(f"The run gave up {blocked.after}"), ""]
+    if signed:
+        return [*lines, f"Fix the cause. Then only a signed statement counts: `{code(f'holdfast retry {signed}')}`", ""]
     return [*lines, f"Fix the cause. Then press {WHERE}: the signal `retry` with", "", WHO]

@@ -101,6 +101,7 @@ def on_progress_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
             verdict=verdict.verdict,
             rule=verdict.rule,
             terms=verdict.terms if verdict.remembered else None,
+            requirements=verdict.requirements if verdict.remembered else (),
         ),
     ]
     if verdict.verdict == "deny":

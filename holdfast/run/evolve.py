@@ -31,6 +31,7 @@ from holdfast.log.events import (
     DecisionReceived,
     DelegationRevoked,
     DormancyBegan,
+    KeyRevoked,
     LearningRequested,
     LearningSkipped,
     LLMCallLost,
@@ -86,11 +87,15 @@ from holdfast.run.evolve_fork import fork_run, lift_fork
 from holdfast.run.evolve_import import arrives, enter, import_run
 from holdfast.run.evolve_requests import close_decided, close_expired, count_vote, lose_outcome, require_approval
 from holdfast.run.evolve_run import load_agent, reset_run, start_run, unblock_run
+from holdfast.run.features import SIGNED_STEERING
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.authority import DelegatedAuthority, escalated, reminded
 from holdfast.run.substates.dormancy import BufferedEvent
 from holdfast.run.substates.moves import Move
 from holdfast.run.substates.pause import Pause
+
+_HOLDS = (RunPaused, RunResumed, RunBlocked, RunUnblocked, MoveRequested)
+"""What a signed statement that steers the run is bound to the number of."""
 
 
 def evolve(state: RunState, event: AgentEvent) -> RunState:
@@ -111,6 +116,8 @@ def evolve(state: RunState, event: AgentEvent) -> RunState:
         # Only the event right after the approval can record its rule.
         after = replace(after, authority=replace(after.authority, proposed_rule=None))
     after = _note_time(state, event, after)
+    if isinstance(event, _HOLDS) and after.features >= SIGNED_STEERING:
+        after = replace(after, holds=state.holds + 1)
     return replace(after, events=state.events + 1, updated_at=event.at)
 
 
@@ -137,7 +144,8 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             if event.verdict == "allow":
                 starts_at = event.at + timedelta(seconds=event.delay) if event.delay else None
                 phase = call.after("allow")
-                call = replace(call, phase=phase, terms=event.terms, starts_at=starts_at, repeats=event.repeats)
+                call = replace(call, phase=phase, starts_at=starts_at, repeats=event.repeats)
+                call = replace(call, terms=event.terms, requirements=event.requirements)
             else:
                 call = replace(call, phase=call.after("judge"))
             return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())
@@ -180,7 +188,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return unblock_run(state)
         case RunPaused():
             since = state.pause.since if state.pause else event.at
-            pause = Pause(by=event.by, reason=event.reason, since=since, until=event.until)
+            pause = Pause(by=event.by, reason=event.reason, since=since, until=event.until, proof=event.proof)
             return replace(state, pause=pause, pauses=state.pauses + 1)
         case RunResumed():
             # Where the LLM has been asked what it has learnt, the wait for a message is over.
@@ -283,6 +291,8 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return replace(state, authority=authority)
         case DelegationRevoked():
             return replace(state, authority=state.authority.revoke_delegation(event.by, event.to))
+        case KeyRevoked():
+            return replace(state, authority=state.authority.revoke_keys((event.revoked,)))
 
         # What `verify` tools found.
         case BaselineRecorded():

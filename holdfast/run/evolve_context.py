@@ -72,6 +72,8 @@ def refine_task(state: RunState, event: TaskRefined) -> RunState:
         by=event.by,
         at=event.at,
         id=event.id,
+        proof=event.proof,
+        own=event.call is not None,
     )
     if event.call is not None:
         return replace(state, refinements=(*state.refinements, refinement))
@@ -98,9 +100,10 @@ def take_message(state: RunState, event: MessageTaken) -> RunState:
 def begin_step(state: RunState, event: LLMReplied) -> RunState:
     """Begin a step."""
     step = state.steps.count + 1
-    context = state.context.answered(event.usage.prompt_tokens + event.usage.completion_tokens)
+    request_tokens = max(event.usage.prompt_tokens, event.request_tokens)
+    context = state.context.answered(request_tokens + event.usage.completion_tokens)
     if state.features >= COMPACTION_MUST_HELP and state.spec and step == context.compacted_at + 1:
-        context = context.with_floor(event.usage.prompt_tokens, state.spec.limits.compaction_tokens)
+        context = context.with_floor(request_tokens, state.spec.limits.compaction_tokens)
     return replace(
         state,
         steps=replace(state.steps, count=step),

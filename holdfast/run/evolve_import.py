@@ -10,7 +10,8 @@ from holdfast.errors import EventOutOfPlace
 from holdfast.log.events import AgentLoaded, RunImported
 from holdfast.log.import_point import ImportPoint
 from holdfast.run.evolve_run import load_agent, orphaned, trust_so_far
-from holdfast.run.rights import Speaker, policy_of, refuse_extender, verify_speaker
+from holdfast.run.policies import policy_of
+from holdfast.run.rights import Speaker, refuse_extender, verify_speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import Authority, with_votes
 from holdfast.run.substates.calls import CallState

@@ -8,6 +8,7 @@ from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import ApprovalExpired, DecisionReceived
+from holdfast.run.features import KEYS_REVOKED
 from holdfast.run.remembered_rules import rule_made_by
 from holdfast.run.repeats import RULE as REPEATED
 from holdfast.run.state import RunState
@@ -25,7 +26,9 @@ def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
         phase=call.after("require_approval"),
         request=request.id,
         terms=request.terms,
+        requirements=request.requirements,
         grant="",
+        granted_by=(),
         approved=False,
     )
     return _open(state, request, asked, lapsed=lapsed)
@@ -34,7 +37,13 @@ def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
 def lose_outcome(state: RunState, request: ApprovalRequest) -> RunState:
     """Open the request about a started call whose outcome is unknown."""
     call = state.calls.get(request.number)
-    asked = replace(call, phase=call.after("lose_outcome"), request=request.id, terms=request.terms)
+    asked = replace(
+        call,
+        phase=call.after("lose_outcome"),
+        request=request.id,
+        terms=request.terms,
+        requirements=request.requirements,
+    )
     return _open(state, request, asked, lapsed="")
 
 
@@ -60,7 +69,9 @@ def close_decided(state: RunState, event: DecisionReceived) -> RunState:
             approved = _with_arguments(state, approved, edited or request.arguments, by=editor)
             vote = _vote_of(request, event)
             votes = agreeing(cast(() if edited else request.votes, vote), vote)
-            rule = rule_made_by(votes, number=authority.rule_count + 1, quorum=request.terms.quorum)
+            if state.features >= KEYS_REVOKED:
+                approved = replace(approved, granted_by=tuple(each.key for each in votes if each.key))
+            rule = rule_made_by(votes, number=authority.rule_count + 1, quorum=request.quorum)
             repeats = Repeats() if request.rule == REPEATED else state.repeats
             after = replace(put_call(state, approved), repeats=repeats)
             return replace(after, authority=replace(authority, proposed_rule=rule))
@@ -107,7 +118,14 @@ def _answered_request(state: RunState, event: DecisionReceived) -> ApprovalReque
 
 
 def _vote_of(request: ApprovalRequest, event: DecisionReceived) -> Vote:
-    return Vote(said=event.said, seen=request.seen, right=event.right, proof=event.proof, key=event.key)
+    return Vote(
+        said=event.said,
+        seen=request.seen,
+        right=event.right,
+        proof=event.proof,
+        key=event.key,
+        standings=event.standings,
+    )
 
 
 def close_expired(state: RunState, event: ApprovalExpired) -> RunState:

@@ -77,6 +77,8 @@ def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
     """Add those who have asked the parent for something: they ask for what a sub-agent does, too."""
     for name in lineage.requesters if lineage else ():
         authority = authority.add_requester(name)
+    if lineage and lineage.revoked_keys:
+        authority = authority.revoke_keys(lineage.revoked_keys)
     if lineage and lineage.requesters_unproven:
         authority = replace(authority, requesters_unproven=True)
     return authority

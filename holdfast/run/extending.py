@@ -6,8 +6,8 @@
 2. Where the policy requires signatures, only a signed extension counts, signed by an approver or by a gateway that
    vouches for its sender; else a name is taken on trust.
 3. One extension gives at most what the policy allows, and raises only limits that the budget has.
-4. What is added to a sub-agent with an allowance is added to the whole tree: the policies of the runs above have to
-   allow it as well, and the keys of its own prove who extends it.
+4. The policies above have to allow it as well, each by its own keys. What is added to a sub-agent with an allowance is
+   added to the whole tree.
 5. A run that the end of its budget has blocked resumes, once every limit has room for a call and for the last one.
 """
 
@@ -20,8 +20,10 @@ from holdfast.budget.budget import Amounts, fits
 from holdfast.log.events import AgentEvent, BudgetExtended, SignalRejected
 from holdfast.run.arrivals import verify_sender
 from holdfast.run.evolve_budget import has_room
+from holdfast.run.features import EVERY_POLICY_ASKS
+from holdfast.run.policies import policies_of, policy_of
 from holdfast.run.refusals import bounded
-from holdfast.run.rights import Refusal, policy_of, refuse_extender, refuse_reuse
+from holdfast.run.rights import Refusal, refuse_extender, refuse_reuse
 from holdfast.run.state import RunState
 
 EXTENDED = "[The budget of this run was extended: {more}. Continue the task where you stopped; tools run again.]"
@@ -62,7 +64,9 @@ def _judge(state: RunState, given: Extension, *, at: datetime) -> BudgetExtended
         return "too_late", f"the run is {state.outcome}; a new run of the thread begins with the agent's own budget"
     if state.spec is None:  # whose policy says who may
         return "busy", "the agent is being loaded: send it again in a moment"
-    policies = (policy_of(state), *(state.origin.policies if state.account.handed else ()))
+    policies = policies_of(state)
+    if state.features < EVERY_POLICY_ASKS:
+        policies = (policy_of(state), *(state.origin.policies if state.account.handed else ()))
     required = any(policy.signatures == "required" for policy in policies)
     if required and not given.signature:
         return "unsigned", "the policy requires signatures: sign the extension (--key), or send it through a gateway"

@@ -37,9 +37,14 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger; until when a request "
-    "of a call with an unknown outcome may still arrive; no second call of an `unsafe` tool that is the same as one "
-    "before it in the reply",
+    "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger; a "
+    "run's result names its chain of Temporal runs; messages that cannot be read are recorded as refused; the cost of "
+    "conditions, and of checks of edited arguments, has a limit; approval by every policy that judges a call; a new "
+    "request for arguments that a voter has changed; signed `pause`, `resume`, `retry` and `move`; `revoke_key`; votes "
+    "that one login has cast; the last call of a reply that was cut off never runs, and a run that replies block says "
+    "why the last one could not be used; a request's own size as a floor of the provider's count; "
+    "until when a request of a call with an unknown outcome may still arrive; no second call of an `unsafe` tool that "
+    "is the same as one before it in the reply",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -53,6 +58,9 @@ RESULT_NAMES_LLM = 1
 
 INTERRUPT_NAMES_TOOLS = 1
 """The answer to a message that interrupts says which tools it waits for."""
+
+RESULT_NAMES_RUN = 1
+"""A run's result names its chain of Temporal runs, so that a copy of it is not the result of another one."""
 
 COMPACTION_MUST_HELP = 1
 """A context is compacted by size only where half of it can go (`Context.is_full`)."""
@@ -114,6 +122,15 @@ BUDGETS = 1
 OUTCOMES_HAVE_MACS = 1
 """Workers put a MAC of the fleet on each outcome in the effect ledger, and adopt none without one."""
 
+CUT_OFF_CALLS = 1
+"""The last call of a reply that the LLM itself did not end never runs, whatever the worker that read it says."""
+
+BLOCK_SAYS_WHY = 1
+"""Where too many replies in a row could not be used, the block has the reason for the last one."""
+
+SIZED_REQUESTS = 1
+"""A reply has the size of its request if the provider counts far fewer tokens, and the context is compacted by that."""
+
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""
 
@@ -126,6 +143,33 @@ people are asked, they read that."""
 
 CANCEL_REASON = 1
 """The result of a cancelled run says why it was cancelled."""
+
+UNREAD_CLAIMS = 1
+"""A signal that does not decode is recorded as refused. Below it, as in 0.1.0, it leaves no trace."""
+
+BOUNDED_CONDITIONS = 1
+"""A condition of a policy that would take too long cannot be evaluated (`holdfast.authority.condition_costs`)."""
+
+LINEAR_SCHEMAS = 1
+"""Arguments that people edit are checked in linear time (`holdfast.tools.argument_schema`)."""
+
+EVERY_POLICY_ASKS = 1
+"""A call asks for the approval that every policy requires which judges it, by its own terms, people and signatures; and
+whoever changes what may run is somebody whom all of them let (`holdfast.run.policies`). Below it, the policy of the
+agent alone says who decides."""
+
+EDITS_ASK_ANEW = 1
+"""Arguments that one of several voters has changed open a new request. Below it, the request keeps its id."""
+
+SIGNED_STEERING = 1
+"""`pause`, `resume`, `retry` and `move` are signed where decisions are, and a pause by an approver, or one that is
+signed, is ended by another such person alone. Below it, anybody steers a run by their own claim."""
+
+LOGINS = 1
+"""A decision says from which login it came, and whether one login has cast the votes of several people."""
+
+KEYS_REVOKED = 1
+"""The signal and update `revoke_key`."""
 
 
 def require_features(level: int) -> None:

@@ -8,11 +8,12 @@
 3. A policy that is given with a fork judges its calls beside its agent's: it can forbid and ask, and allows nothing.
 """
 
-from holdfast.authority.policy import Policy, Terms, Verdict
+from holdfast.authority.policy import Policy, Verdict
 from holdfast.log.events import AgentEvent, RunForked, ToolCallFinished
 from holdfast.log.fork_point import ForkPoint
 from holdfast.log.import_point import ImportPoint
 from holdfast.run.features import FORKS
+from holdfast.run.policies import asked_of_all
 from holdfast.run.state import RunState
 from holdfast.tools.effects import Effect
 from holdfast.tools.spec import ToolSpec
@@ -109,14 +110,13 @@ def refuse_policies(past: RunState, given: tuple[Policy, ...], *, kept: tuple[Po
     return ""
 
 
-def judge_in_fork(state: RunState, tool: ToolSpec, verdict: Verdict, terms: Terms) -> Verdict:
+def judge_in_fork(state: RunState, tool: ToolSpec, verdict: Verdict) -> Verdict:
     """Return the verdict on a call in a thread that may be a fork: its effects ask first until that is lifted.
 
     Args:
         state: The run's.
         tool: The tool.
-        verdict: The policy's verdict.
-        terms: How the policy has requests decided.
+        verdict: That of the policies.
     """
     if state.fork is None or state.fork.lifted_by is not None or verdict.verdict == "deny":
         return verdict
@@ -124,5 +124,5 @@ def judge_in_fork(state: RunState, tool: ToolSpec, verdict: Verdict, terms: Term
         return verdict
     if verdict.verdict == "allow":
         reason = f"this thread was forked from {state.fork.point.thread}: its effects ask first until that is lifted"
-        verdict = Verdict(verdict="ask", rule="a fork asks first", reason=reason, terms=terms)
-    return verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"on_expiry": "deny"})})
+        verdict = asked_of_all(state, rule="a fork asks first", reason=reason)
+    return verdict.denied_on_expiry()

@@ -9,6 +9,7 @@ from temporalio.converter import PayloadConverter
 
 from holdfast.authority.approvals import MandateOutcome
 from holdfast.authority.follow_ups import Message, MessageOutcome, read_message
+from holdfast.authority.key_revocations import KeyRevocation
 from holdfast.authority.statements import (
     AuthorityDelegation,
     DecisionKind,
@@ -17,6 +18,7 @@ from holdfast.authority.statements import (
     read_decision,
     read_signed,
 )
+from holdfast.base.unread import is_unread
 from holdfast.llm.content import size_of
 from holdfast.log.events import CompactionRequested, RunUnblocked, SignalRejected, UserMessageReceived
 from holdfast.run.arrivals import verify_sender, when_shown
@@ -29,26 +31,33 @@ from holdfast.run.features import (
     COMPACT_ON_REQUEST,
     CONSTRAINTS,
     DORMANCY,
+    KEYS_REVOKED,
     MOVES,
     PAUSE_BY_PERSON,
     REFINE_TASK,
     SUBAGENTS,
+    UNREAD_CLAIMS,
 )
+from holdfast.run.key_revocations import on_key_revocation
 from holdfast.run.moving import on_move
 from holdfast.run.pausing import on_pause, on_resume
+from holdfast.run.policies import policies_of
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import (
     Speaker,
     claimed,
     on_delegation,
     on_revocation,
-    policy_of,
     refuse_reuse,
 )
 from holdfast.run.state import RunState
+from holdfast.run.steering import Steerer, SteeringOutcome, steerer
 
 CompactOutcome = Literal["accepted", "duplicate", "nothing_to_compact", "too_late"]
 """The outcome of a request for a compaction."""
+
+RetryOutcome = Literal["accepted", "not_blocked", "budget_spent"] | SteeringOutcome
+"""The outcome of `retry`."""
 
 SIGNALS: dict[str, int] = dict.fromkeys(
     ("approve", "deny", "respond", "reconcile", "delegate_authority", "revoke", "retry", "say"), 0
@@ -62,6 +71,7 @@ SIGNALS: dict[str, int] = dict.fromkeys(
     "subagent_ended": SUBAGENTS,
     "extend": BUDGETS,
     "move": MOVES,
+    "revoke_key": KEYS_REVOKED,
 }
 """The signals that have a meaning, each with the feature level from which on (`holdfast.run.features`). A signal of any
 other name is recorded, too.
@@ -75,10 +85,11 @@ MESSAGES = ("say", "refine", "extend")
 """The signals that the LLM may read. Each is taken in as the update of its name, because it may interrupt an LLM
 call."""
 
-MANDATES: Mapping[str, type[AuthorityDelegation] | type[Revocation] | type[Lift]] = {
+MANDATES: Mapping[str, type[AuthorityDelegation] | type[Revocation] | type[Lift] | type[KeyRevocation]] = {
     "delegate_authority": AuthorityDelegation,
     "revoke": Revocation,
     "lift": Lift,
+    "revoke_key": KeyRevocation,
 }
 """The statements of approvers that are no decisions, by the name of their signal and update."""
 
@@ -88,13 +99,18 @@ def in_level(table: Mapping[str, int], name: str, state: RunState) -> bool:
     return name in table and table[name] <= state.features
 
 
+def leaves_no_trace(state: RunState, payload: Any) -> bool:
+    """Whether a signal that arrives now is dropped, as the SDK dropped one that did not decode in 0.1.0."""
+    return is_unread(payload) and state.features < UNREAD_CLAIMS
+
+
 def raw_texts(payloads: Iterable[Payload]) -> list[str]:
     """Return the payload of a signal of an unknown name: read as text, of which only a digest is kept."""
     return [payload.data.decode("utf-8", "replace") for payload in payloads]
 
 
 def read_payload(payloads: Sequence[Payload], by: PayloadConverter) -> Any:
-    """Return the payload of a signal of a later level: its first one, decoded, or texts where it does not decode."""
+    """Return the payload of a signal of a later level: its first one, decoded; `Unread` where it does not decode."""
     try:
         return by.from_payloads(payloads[:1], [Any])[0] if payloads else None
     except Exception:  # anybody can send anything, and each converter raises its own exceptions
@@ -103,17 +119,18 @@ def read_payload(payloads: Sequence[Payload], by: PayloadConverter) -> Any:
 
 def on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> Events:
     """Return the events that follow from a signal of any name and payload, except `MESSAGES`."""
+    if is_unread(payload):
+        return bounded([SignalRejected(signal=signal, explanation=str(payload), outcome="malformed")], payload)
     if in_level(SIGNALS, signal, state):
         match signal:
             case "approve" | "deny" | "respond":
                 return on_payload(state, signal, payload, decision=signal, at=at)
             case "reconcile":
                 return on_payload(state, signal, payload, at=at)
-            case "delegate_authority" | "revoke" | "lift":
+            case "delegate_authority" | "revoke" | "lift" | "revoke_key":
                 return on_mandate(state, signal, payload, at=at)[2]
             case "retry":
-                by, reason = claimed(payload)
-                return bounded(on_retry(state, by=by, reason=reason), payload)
+                return on_retry(state, payload)[2]
             case "compact":
                 return on_compact(state, payload)[2]
             case "pause":
@@ -161,6 +178,8 @@ def on_mandate(state: RunState, name: str, payload: Any, *, at: datetime) -> tup
         refusal, events = on_delegation(state, given, at=at)
     elif isinstance(given, Lift):
         refusal, events = on_lift(state, given, at=at)
+    elif isinstance(given, KeyRevocation):
+        refusal, events = on_key_revocation(state, given, at=at)
     else:
         refusal, events = on_revocation(state, given)
     events = bounded(events, payload)
@@ -189,15 +208,21 @@ def on_compact(state: RunState, payload: Any) -> tuple[CompactOutcome, str, Even
     return outcome, why, bounded([SignalRejected(signal="compact", explanation=why, outcome=outcome)], payload)
 
 
-def on_retry(state: RunState, *, by: str, reason: str) -> Events:
-    """Return the events that follow from the signal `retry`."""
+def on_retry(state: RunState, payload: Any) -> tuple[RetryOutcome, str, Events]:
+    """Return the outcome of `retry`, why, and the events that follow."""
+    who = steerer(state, "retry", payload)
     if state.blocked is None:
-        why = f"the run is {state.status}, not blocked"
-        return [SignalRejected(signal="retry", explanation=why, outcome="not_blocked")]
-    if state.blocked.cause == BUDGET_SPENT and state.account.limits:
-        why = "the budget of the run has ended: extend it (`extend`)"
-        return [SignalRejected(signal="retry", explanation=why, outcome="budget_spent")]
-    return [RunUnblocked(by=by, reason=reason)]
+        refused: tuple[RetryOutcome, str] = "not_blocked", f"the run is {state.status}, not blocked"
+    elif state.blocked.cause == BUDGET_SPENT and state.account.limits:
+        refused = "budget_spent", "the budget of the run has ended: extend it (`extend`)"
+    elif not isinstance(who, Steerer):
+        refused = who
+    else:
+        then = "the run is not blocked any more, and stays paused" if state.pause else "the run resumes"
+        event = RunUnblocked.model_validate({"by": who.by, "reason": who.reason, **who.proven})
+        return "accepted", then, [event]
+    outcome, why = refused
+    return outcome, why, bounded([SignalRejected(signal="retry", explanation=why, outcome=outcome)], payload)
 
 
 def on_message(state: RunState, payload: Any, *, name: str, at: datetime) -> tuple[MessageOutcome, str, Events]:
@@ -243,7 +268,7 @@ def _judge_message(
 
 def _speaker(state: RunState, message: Message, *, at: datetime) -> Speaker | tuple[MessageOutcome, str]:
     """Who sent the message, or why it is refused."""
-    required = policy_of(state).proves_requesters
+    required = any(policy.proves_requesters for policy in policies_of(state))
     if required and not message.signature:
         return "unsigned", "requesters may not approve here, so requesters have to sign: --key, or a gateway"
     speaker = verify_sender(state, message, required=required, at=at)

@@ -9,18 +9,22 @@
 6. Where a call repeats itself, the loop guard has the last word (`holdfast.run.repeats`).
 7. In a fork, effects ask first until an approver lifts that (`holdfast.run.forking`).
 8. The policies of the runs above a sub-agent judge its calls, too, and those that were given with a fork: the strictest
-   verdict counts.
+   verdict counts. Each that asks brings its own terms and people (`holdfast.authority.requirements`).
 9. A call that gives the run's result is allowed, like a reply that ends it (`holdfast.run.results`).
 10. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
 """
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.authority.policy import Terms, ToolUse, Verdict, VerdictKind, evaluate
+from holdfast.authority.condition_costs import Budget
+from holdfast.authority.policy import Policy, Requirement, Terms, ToolUse, Verdict, VerdictKind, evaluate
 from holdfast.authority.refinements import REFINE_TOOL
+from holdfast.authority.requirements import joined
 from holdfast.authority.statements import parsed
 from holdfast.llm.blocks import ToolCall
+from holdfast.run.features import BOUNDED_CONDITIONS, EVERY_POLICY_ASKS
 from holdfast.run.forking import judge_in_fork
+from holdfast.run.policies import asked_of_all, policies_above, requirements_of_all
 from holdfast.run.remembered_rules import rule_for
 from holdfast.run.repeats import guarded
 from holdfast.run.state import RunState
@@ -39,16 +43,16 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
     verdict = _lift(state, call, policy_verdict(state, call))
     calls = _calls(state, call)
     if approval_required(verdict) and len(calls) > 1:
-        verdict = _stricter(calls, [_lift(state, each, _verdict(state, each)) for each in calls])
+        verdict = _stricter(state, calls, [_lift(state, each, _verdict(state, each)) for each in calls])
     if call.name == REFINE_TOOL and state.carries_out_tool(call.name) and verdict.verdict != "deny":
-        verdict = _require_approval_of_refinement(verdict)
+        verdict = _require_approval_of_refinement(state, verdict)
     return guarded(state, call, verdict)
 
 
 def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
     """Judge a call by the policy alone, without the thread's remembered rules."""
     calls = _calls(state, call)
-    return _stricter(calls, [_verdict(state, each) for each in calls])
+    return _stricter(state, calls, [_verdict(state, each) for each in calls])
 
 
 def _calls(state: RunState, call: ToolCall) -> tuple[ToolCall, ...]:
@@ -58,18 +62,19 @@ def _calls(state: RunState, call: ToolCall) -> tuple[ToolCall, ...]:
 
 def _lift(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
     """The verdict on a call, with the thread's remembered rules."""
-    if approval_required(verdict) and (rule := rule_for(state, call, verdict.terms)):
+    if approval_required(verdict) and (rule := rule_for(state, call, verdict)):
         by = ", ".join(vote.by for vote in rule.votes)
-        lifted = f"remembered {rule.rule} (by {by})"
-        return Verdict(verdict="allow", rule=lifted, terms=verdict.terms, remembered=rule.rule)
+        lifted = {"verdict": "allow", "rule": f"remembered {rule.rule} (by {by})", "reason": ""}
+        return verdict.model_copy(update={**lifted, "remembered": rule.rule})
     return verdict
 
 
-def _stricter(calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> Verdict:
+def _stricter(state: RunState, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> Verdict:
     """The strictest of the verdicts on a call and on the one that it polls; of two that ask, the one that asks more
-    people, or the one on the polled call.
+    people, or the one on the polled call, with the requirements of both.
     """
     own = verdicts[0]
+    asking = [verdict for verdict in verdicts if approval_required(verdict)]
     for polled, verdict in zip(calls[1:], verdicts[1:], strict=True):
         stricter = _STRICTNESS[verdict.verdict] > _STRICTNESS[own.verdict]
         both_ask = verdict.verdict == own.verdict == "ask" and verdict.terms.quorum >= own.terms.quorum
@@ -77,7 +82,17 @@ def _stricter(calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> Verdict
         if stricter or both_ask or both_lifted:
             why = f"it calls {polled.name} again and again" + (f": {verdict.reason}" if verdict.reason else "")
             own = verdict.model_copy(update={"reason": why})
+    if approval_required(own) and state.features >= EVERY_POLICY_ASKS:
+        return _asked_by_all(own, [required for verdict in asking for required in verdict.required])
     return own
+
+
+def _asked_by_all(verdict: Verdict, asked: Sequence[Requirement]) -> Verdict:
+    """The verdict with all of these requirements; without any where the agent's own policy asks once."""
+    requirements = joined((), asked)
+    if [(each.policy, each.terms) for each in requirements] == [("", verdict.terms)]:
+        requirements = ()
+    return verdict.model_copy(update={"requirements": requirements})
 
 
 def _verdict(state: RunState, call: ToolCall) -> Verdict:
@@ -96,28 +111,52 @@ def _verdict(state: RunState, call: ToolCall) -> Verdict:
         depth=state.origin.depth,
         workspace=state.workspace,
         trust=trust,
+        budget=Budget() if state.features >= BOUNDED_CONDITIONS else None,
     )
     verdict = _with_those_above(evaluate(spec.policy, use), use, state)
-    verdict = judge_in_fork(state, tool, verdict, spec.policy.terms)
+    verdict = judge_in_fork(state, tool, verdict)
     learnt = bool(state.ending.learning) and call.name in LEARNING_TOOLS
     if (tool.trusted_only or learnt) and is_tainted(trust):
-        verdict = _require_approval_of_tainted(verdict, trust, spec.policy.terms)
+        verdict = _require_approval_of_tainted(state, verdict, trust)
     if learnt:  # last, for the terms above replace the rule's
-        wait = min(verdict.terms.expires_after or LEARNING_SECONDS, LEARNING_SECONDS)
-        verdict = verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"expires_after": wait})})
+        verdict = verdict.with_terms(_within_the_end)
     return verdict
 
 
+def _within_the_end(terms: Terms) -> Terms:
+    wait = min(terms.expires_after or LEARNING_SECONDS, LEARNING_SECONDS)
+    return terms.model_copy(update={"expires_after": wait})
+
+
 def _with_those_above(verdict: Verdict, use: ToolUse, state: RunState) -> Verdict:
-    """The verdict on a call with the policies of the runs above: what they forbid or ask about, a sub-agent does not do
-    unasked. Its own policy says who decides.
+    """The verdict on a call with the policies above: what they forbid, a run does not do; where they ask, it asks the
+    people whom they name.
     """
+    if state.features < EVERY_POLICY_ASKS:
+        return _with_own_terms(verdict, use, state)
+    asked = [Requirement(rule=verdict.rule, terms=verdict.terms)] if verdict.verdict == "ask" else []
+    for policy in policies_above(state):
+        above = evaluate(policy, use)
+        rule = f"{above.rule} ({_source(state, policy)})"
+        if approval_required(above):
+            asked.append(Requirement(policy=policy.hash, rule=rule, terms=above.terms))
+        if _STRICTNESS[above.verdict] > _STRICTNESS[verdict.verdict]:
+            verdict = above.model_copy(update={"rule": rule})
+    return _asked_by_all(verdict, asked) if approval_required(verdict) else verdict
+
+
+def _source(state: RunState, policy: Policy) -> str:
+    given = state.fork is not None and policy.hash in state.fork.policies
+    return "given with the fork" if given else "of the agent above"
+
+
+def _with_own_terms(verdict: Verdict, use: ToolUse, state: RunState) -> Verdict:
+    """The same, where the policy of the agent alone says who decides."""
+    assert state.spec is not None
     for policy in state.origin.policies:
         above = evaluate(policy, use)
         if _STRICTNESS[above.verdict] > _STRICTNESS[verdict.verdict]:
-            assert state.spec is not None
-            given = state.fork is not None and policy.hash in state.fork.policies
-            rule = f"{above.rule} ({'given with the fork' if given else 'of the agent above'})"
+            rule = f"{above.rule} ({_source(state, policy)})"
             verdict = above.model_copy(update={"rule": rule, "terms": state.spec.policy.terms})
     return verdict
 
@@ -132,18 +171,19 @@ def denial_of(verdict: Verdict) -> str:
     return f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
 
 
-def _require_approval_of_refinement(verdict: Verdict) -> Verdict:
+def _require_approval_of_refinement(state: RunState, verdict: Verdict) -> Verdict:
     """The verdict on a call that changes the agent's own task: only a person may approve it."""
     if verdict.verdict == "allow":
-        reason = "the agent asks to change its own task"
-        verdict = Verdict(verdict="ask", rule="a refinement by the agent asks", reason=reason, terms=verdict.terms)
-    return verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"on_expiry": "deny"})})
+        rule, reason = "a refinement by the agent asks", "the agent asks to change its own task"
+        requirements = verdict.requirements or requirements_of_all(state, rule)
+        verdict = Verdict(verdict="ask", rule=rule, reason=reason, terms=verdict.terms, requirements=requirements)
+    return verdict.denied_on_expiry()
 
 
-def _require_approval_of_tainted(verdict: Verdict, trust: Trust, terms: Terms) -> Verdict:
+def _require_approval_of_tainted(state: RunState, verdict: Verdict, trust: Trust) -> Verdict:
     """The verdict on a call that puts tainted content before agents from now on: only a person may approve it."""
     if verdict.verdict == "allow":
         read = "the web" if trust == "web" else "tools"
         reason = f"the LLM has read results of {read}, and this is put before agents from now on"
-        verdict = Verdict(verdict="ask", rule="tainted memory asks", reason=reason, terms=terms)
-    return verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"on_expiry": "deny"})})
+        verdict = asked_of_all(state, rule="tainted memory asks", reason=reason)
+    return verdict.denied_on_expiry()

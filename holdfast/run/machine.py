@@ -45,7 +45,7 @@ from holdfast.run.contracts import (
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_due
 from holdfast.run.evolve import evolve
-from holdfast.run.features import RESULT_NAMES_LLM, require_features
+from holdfast.run.features import RESULT_NAMES_LLM, RESULT_NAMES_RUN, require_features
 from holdfast.run.held_inputs import HeldInputs
 from holdfast.run.importing import import_event, on_entered, refuse_import
 from holdfast.run.inputs import MESSAGES, SIGNALS, in_level, on_message, on_signal
@@ -468,6 +468,7 @@ class AgentRun:
             llm=llm,
             refinements=len(state.refinements),
             moved=state.outcome == "moved",
+            first_run_id=self._first_run_id if state.features >= RESULT_NAMES_RUN else "",
         )
         if state.origin.lineage:
             handed = state.constraints.to_hand_over(state.updated_at, up=True)

@@ -3,7 +3,7 @@ functions.
 
 1. From the request on, nothing starts. An LLM call under way is given up, and made there; tools under way end first.
 2. What is open stays in the log as it is: requests, waits, messages, a pause, a block. It is open there, and not here.
-3. Anybody who may pause a run may move it, by their own claim: that keeps nothing from being decided.
+3. Who may move it is in `holdfast.run.steering`.
 4. Whoever moves it may name the one place that can import it, so that it does not run in two.
 """
 
@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from holdfast.log.events import AgentEvent, MoveRequested, RunFinished, SignalRejected
 from holdfast.run.refusals import bounded
-from holdfast.run.rights import claimed
 from holdfast.run.state import RunState
+from holdfast.run.steering import Steerer, SteeringOutcome, steerer
 from holdfast.tools.subagents import SUBAGENT_TOOLS
 
-MoveOutcome = Literal["accepted", "duplicate", "busy", "not_movable", "too_late"]
+MoveOutcome = Literal["accepted", "duplicate", "busy", "not_movable", "too_late"] | SteeringOutcome
 """The outcome of a request to move a run."""
 
 _PLACE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
@@ -40,9 +40,11 @@ def on_move(state: RunState, payload: Any) -> tuple[MoveOutcome, str, list[Agent
         refused = "not_movable", "`to` is not the id of a place: `holdfast import --place` prints it there"
     elif why := immovable(state):
         refused = "not_movable", why
+    elif not isinstance(who := steerer(state, "move", payload), Steerer):
+        refused = who
     else:
-        by, reason = claimed(payload)
-        return "accepted", _consequence(state), [MoveRequested(by=by, reason=reason, to=to)]
+        event = MoveRequested.model_validate({"by": who.by, "reason": who.reason, "to": to, **who.proven})
+        return "accepted", _consequence(state), [event]
     outcome, why = refused
     return outcome, why, bounded([SignalRejected(signal="move", explanation=why, outcome=outcome)], payload)
 

@@ -82,6 +82,7 @@ def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
             | events.RuleRevoked()
             | events.AuthorityDelegated()
             | events.DelegationRevoked()
+            | events.KeyRevoked()
             | events.BaselineRecorded()
             | events.StateVerified()
             | events.BudgetReserved()

@@ -206,7 +206,7 @@ def _decided(request: ApprovalRequest) -> list[Following]:
     follows = [Following(when=f"{name} is approved", then=f"{request.tool} runs")]
     if request.expires_at:
         when = f"{name} is not decided before {_time(request.expires_at)}"
-        denied = request.terms.on_expiry == "deny"
+        denied = request.on_expiry == "deny"
         follows.append(Following(when=when, then="it is denied" if denied else f"{request.tool} runs"))
     return follows
 

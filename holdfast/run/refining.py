@@ -2,8 +2,8 @@
 
 1. It changes what the LLM reads, and nothing else: the agent, its policy and its digest stay, and so do open requests,
    approvals and constraints. The policy judges calls, never words.
-2. The person who gave the thread its task and every approver of the policy may refine it; where the policy names no
-   approvers, anybody may. Reaching the run is no right to it.
+2. The person who gave the thread its task and every approver of the policy, and of those above, may refine it; where
+   no policy names approvers, anybody may. Reaching the run is no right to it.
 3. Where the policy requires signatures, only a signed refinement counts, signed by an approver or by a gateway that
    vouches for its sender; else a name is taken on trust.
 4. Who refines the task asks for what follows from it: a requester, who may not approve where requesters may not.
@@ -22,8 +22,9 @@ from holdfast.llm.content import size_of
 from holdfast.log.events import AgentEvent, SignalRejected, TaskRefined, ToolCallFinished
 from holdfast.run.arrivals import verify_sender, when_shown
 from holdfast.run.dormancy import on_arrival_while_asleep
+from holdfast.run.policies import policies_of, signatures_required
 from holdfast.run.refusals import bounded
-from holdfast.run.rights import Refusal, Speaker, policy_of
+from holdfast.run.rights import Refusal, Speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.refinements import REFINEMENTS, REFINEMENTS_BYTES
 
@@ -56,15 +57,15 @@ def _judge(state: RunState, given: Refinement, *, at: datetime) -> TaskRefined |
         return "too_late", f"the run is {state.outcome}"
     if state.spec is None:  # whose policy says who may
         return "busy", "the agent is being loaded: send it again in a moment"
-    policy = policy_of(state)
-    required = policy.signatures == "required"
+    required = signatures_required(state)
     if required and not given.signature:
         return "unsigned", "the policy requires signatures: sign the refinement (--key), or send it through a gateway"
     speaker = verify_sender(state, given, required=required, at=at)
     if isinstance(speaker, Refusal):
         return cast(RefinementOutcome, speaker.outcome), speaker.explanation
-    if policy.approvers and not policy.approver(given.by) and given.by != state.origin.user:
-        return "not_entitled", f"{given.by} has not given the task, and the policy names no approver {given.by!r}"
+    for policy in policies_of(state):
+        if policy.approvers and not policy.approver(given.by) and given.by != state.origin.user:
+            return "not_entitled", f"{given.by} has not given the task, and the policy names no approver {given.by!r}"
     return on_refine(state, given, speaker)
 
 

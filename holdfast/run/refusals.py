@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.base.canonical import canonical, exact_json, portable
 from holdfast.base.digests import GENESIS, chain
+from holdfast.base.unread import is_unread
 from holdfast.errors import NotPortable
 from holdfast.log.event_log import event_json
 from holdfast.log.events import AgentEvent, DecisionReceived, RefusalsCounted, SignalRejected
@@ -98,6 +99,8 @@ def _bounded(event: AgentEvent, payload: Any) -> AgentEvent:
 
 def encoded(payload: Any) -> bytes:
     """Return what was sent, as bytes: canonical JSON with integers in full, or the nearest that is JSON."""
+    if is_unread(payload):
+        return payload.sent
     if isinstance(payload, bytes):
         return payload
     for value in (payload, portable(payload)):

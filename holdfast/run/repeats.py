@@ -22,6 +22,7 @@ from holdfast.run.call_words import describe_call
 from holdfast.run.features import LOOP_GUARD
 from holdfast.run.next_actions import Block
 from holdfast.run.pacing import Pace, PollOutcome, next_delay
+from holdfast.run.policies import asked_of_all
 from holdfast.run.state import RunState
 from holdfast.run.substates.repeats import Repeats, short
 
@@ -98,9 +99,10 @@ def guarded(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
     reason = f"the same call has had the same result {count:,} times, and nothing new came in between"
     if verdict.verdict == "ask":
         return verdict.model_copy(update={"reason": f"{verdict.reason or verdict.rule}; {reason}"})
-    terms = verdict.terms if verdict.remembered else spec.policy.terms
-    # Only a person may let it continue: where nobody answers, it stops.
-    return Verdict(verdict="ask", rule=RULE, reason=reason, terms=terms.model_copy(update={"on_expiry": "deny"}))
+    asks = asked_of_all(state, rule=RULE, reason=reason)
+    if verdict.remembered:
+        asks = asks.model_copy(update={"terms": verdict.terms, "requirements": verdict.requirements})
+    return asks.denied_on_expiry()  # only a person may let it continue: where nobody answers, it stops
 
 
 def delay_of(state: RunState, call: ToolCall, verdict: Verdict) -> tuple[int, float]:

@@ -1,23 +1,26 @@
-"""Who says something, how that is proven, and whose approval authority they use. Pure functions over the run's state.
+"""Who says something, how that is proven, and what they may say. Pure functions over the run's state.
 
 1. A signature proves who speaks: their own, or that of a gateway which vouches for them. A name without a signature is
    taken on trust, where the policy allows that.
-2. Approval authority is a person's own, or was delegated to them; a delegation counts while its signature does.
-3. A signed statement has its effect once, however often it is sent, until it expires.
-4. Where requesters may not decide, and it is not known who asked, nobody decides.
-5. Before the agent is loaded, no policy is in force that says who may: nobody delegates, revokes or lifts anything. A
+2. A signed statement has its effect once, however often it is sent, until it expires.
+3. What lets more run (a lift, a resumption, more budget) comes from somebody whom every policy lets that judges the
+   run. What takes authority away may come from anybody whom one of them names.
+4. Before the agent is loaded, no policy is in force that says who may: nobody delegates, revokes or lifts anything. A
    run that was reopened has rules, delegations and constraints by then.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from holdfast.authority.approvals import ApprovalRequest, MandateOutcome
-from holdfast.authority.policy import Policy, Terms
+from holdfast.authority.approvals import MandateOutcome
+from holdfast.authority.policy import Policy
 from holdfast.authority.signatures import is_signed
-from holdfast.authority.statements import LONGEST_DELEGATION, AuthorityDelegation, Decision, Proof, Revocation, Signed
+from holdfast.authority.statements import LONGEST_DELEGATION, AuthorityDelegation, Proof, Revocation, Signed
+from holdfast.authority.votes import Standing
 from holdfast.log.events import AgentEvent, AuthorityDelegated, DelegationRevoked, RuleRevoked, SignalRejected
 from holdfast.run.features import MANDATES_NEED_AGENT
+from holdfast.run.policies import policies_of, policy_of
 from holdfast.run.state import RunState
 
 STATEMENTS = 1_000
@@ -38,6 +41,8 @@ class Speaker(NamedTuple):
     """The public key that verified the signature."""
     right: str = ""
     """Whose approval authority is used: the speaker's own, or that of the person who delegated it."""
+    standings: tuple[Standing, ...] = ()
+    """The requirements for which a decision counts, where several policies ask."""
 
 
 class Refusal(NamedTuple):
@@ -54,30 +59,65 @@ def claimed(payload: Any) -> tuple[str, str]:
     return by or "unknown", reason
 
 
-def policy_of(state: RunState) -> Policy:
-    """Return the policy in force; before the agent is loaded, one that names nobody and requires nothing."""
-    return state.spec.policy if state.spec else Policy()
-
-
-def verify_speaker(state: RunState, statement: Signed) -> Speaker | Refusal:
-    """Verify who says this, by the keys of the policy in force."""
+def verify_speaker(state: RunState, statement: Signed, policy: Policy | None = None) -> Speaker | Refusal:
+    """Verify who says this, by the keys of a policy; by default, by those of the agent's own."""
     if state.spec is None and state.features >= MANDATES_NEED_AGENT:
         return Refusal("busy", "the agent is not loaded yet, and its policy says who may: send it again in a moment")
-    policy = policy_of(state)
+    policy = policy or policy_of(state)
     if not statement.signature:
         if policy.signatures == "required":
             return Refusal("unsigned", "the policy requires signed decisions; `holdfast keygen` makes a key")
         return Speaker()
     message = statement.signed_bytes(state.thread)
     approver = policy.approver(statement.by)
-    for key in approver.keys if approver else ():
+    known: list[tuple[Proof, str]] = [("signed", key) for key in (approver.keys if approver else ())]
+    known += [("vouched", key) for gateway in policy.gateways for key in gateway.keys]
+    for proof, key in known:
         if is_signed(key, statement.signature, message):
-            return Speaker("signed", key)
-    for gateway in policy.gateways:
-        for key in gateway.keys:
-            if is_signed(key, statement.signature, message):
-                return Speaker("vouched", key)
+            if key in state.authority.revoked_keys:
+                return Refusal("bad_signature", f"the key {key} was revoked in this thread")
+            return Speaker(proof, key)
     return Refusal("bad_signature", f"the signature fits no key of {statement.by}, and no key of a gateway")
+
+
+def verify_each(state: RunState, statement: Signed, policies: Sequence[Policy]) -> list[Speaker | Refusal]:
+    """Verify who says this, by the keys of each policy.
+
+    A policy that takes a bare name takes one whose signature only another policy can verify.
+    """
+    judged = [verify_speaker(state, statement, policy) for policy in policies]
+    if not any(isinstance(each, Speaker) and each.proof for each in judged):
+        return judged
+    unknown = [isinstance(each, Refusal) and each.outcome == "bad_signature" for each in judged]
+    return [
+        Speaker() if bare and policy.signatures == "optional" else each
+        for policy, each, bare in zip(policies, judged, unknown, strict=True)
+    ]
+
+
+def verify_for_all(state: RunState, statement: Signed) -> Speaker | Refusal:
+    """Verify who says this, by the keys of every policy that judges the run."""
+    judged = verify_each(state, statement, policies_of(state))
+    refused = next((each for each in judged if isinstance(each, Refusal)), None)
+    return refused or next((each for each in judged if isinstance(each, Speaker) and each.proof), Speaker())
+
+
+def refuse_stranger(state: RunState, by: str) -> Refusal | None:
+    """Return why this person is no approver of every policy that names approvers; None if they are."""
+    if any(policy.approvers and not policy.approver(by) for policy in policies_of(state)):
+        return Refusal("not_entitled", f"the policy names no approver {by!r}")
+    return None
+
+
+def verify_by_any(state: RunState, statement: Signed) -> Speaker | Refusal:
+    """Verify who says something that only takes authority away: an approver of one of the policies, by its keys."""
+    policies = policies_of(state)
+    naming = [policy for policy in policies if policy.approver(statement.by)]
+    if not naming:
+        speaker = verify_speaker(state, statement)
+        return speaker if isinstance(speaker, Refusal) else refuse_stranger(state, statement.by) or speaker
+    judged = [verify_speaker(state, statement, policy) for policy in naming]
+    return next((each for each in judged if isinstance(each, Refusal)), judged[0])
 
 
 def refuse_reuse(state: RunState, statement: Signed, *, at: datetime) -> Refusal | None:
@@ -90,40 +130,6 @@ def refuse_reuse(state: RunState, statement: Signed, *, at: datetime) -> Refusal
         limit = f"{STATEMENTS:,} signed statements of this thread have not expired yet"
         return Refusal("too_many", f"{limit}; wait until one of them expires")
     return None
-
-
-def stands_for(policy: Policy, who: tuple[str, ...], name: str) -> bool:
-    """Return whether these names and roles include that person; an empty list includes everybody."""
-    return name in policy.entitled(who) if policy.approvers else not who or name in who
-
-
-def right_of(state: RunState, decision: Decision, request: ApprovalRequest, *, at: datetime) -> str | Refusal:
-    """Return whose approval authority this person uses, or why they have none. Each counts once for a request."""
-    policy, terms, by = policy_of(state), request.terms, decision.by
-    denies = decision.decision == "deny"
-    if policy.approvers and policy.approver(by) is None:
-        return Refusal("not_entitled", f"the policy names no approver {by!r}")
-    candidates = (by, *_delegators_to(state, by, at=at))
-    rights = [right for right in candidates if _entitled(policy, request, right, denies=denies)]
-    if not rights:
-        who = ", ".join(request.who) or "an approver"
-        return Refusal("not_entitled", f"request {request.id} is decided by {who}, not {by}")
-    if denies:
-        return rights[0]
-    if not terms.requester_may_decide:
-        if state.authority.requesters_unproven and policy.signatures == "required":
-            unsigned = "an unsigned message was accepted, so it is not known who asked"
-            return Refusal("not_entitled", f"{unsigned}; deny the request, and give the task to a new thread")
-        asked_by = state.authority.asked_by
-        rights = [] if asked_by(by) else [right for right in rights if not asked_by(right)]
-        if not rights:
-            return Refusal("not_entitled", f"{by} asked for this with the task or a message; another person decides")
-    used = {vote.authority: vote.by for vote in request.votes if vote.by != by}
-    unused = [right for right in rights if right not in used]
-    if not unused:
-        why = f"{used[rights[0]]} has answered with the approval authority of {rights[0]}, which counts once"
-        return Refusal("duplicate", why)
-    return unused[0]
 
 
 def refuse_extender(state: RunState, policy: Policy, by: str) -> str:
@@ -141,38 +147,18 @@ def refuse_extender(state: RunState, policy: Policy, by: str) -> str:
     return ""
 
 
-def _entitled(policy: Policy, request: ApprovalRequest, name: str, *, denies: bool) -> bool:
-    veto = request.terms.veto
-    return stands_for(policy, request.who, name) or bool(denies and veto and stands_for(policy, veto, name))
-
-
-def _delegators_to(state: RunState, name: str, *, at: datetime) -> list[str]:
-    """Those who delegated their approval authority to that person, with a statement that still counts."""
-    return [
-        delegation.by
-        for delegation in state.authority.delegations
-        if delegation.to == name
-        and delegation.until > at
-        and isinstance(verify_speaker(state, delegation.statement), Speaker)
-    ]
-
-
-def could_decide(terms: Terms, state: RunState, name: str) -> bool:
-    """Return whether a person who decided under these terms could do so now, with their own approval authority."""
-    policy = policy_of(state)
-    entitled = stands_for(policy, terms.who(len(terms.escalate)), name)
-    return entitled and (terms.requester_may_decide or not state.authority.asked_by(name))
-
-
 def on_delegation(
     state: RunState, delegation: AuthorityDelegation, *, at: datetime
 ) -> tuple[Refusal | None, list[AgentEvent]]:
     """Return the events that follow when an approver delegates; and why the delegation is refused, or None."""
-    speaker = verify_speaker(state, delegation)
+    policies = policies_of(state)
+    among = [each for each in policies if each.approver(delegation.by) and each.approver(delegation.to)] or policies[:1]
+    judged = [verify_speaker(state, delegation, policy) for policy in among]
+    speaker = next((each for each in judged if isinstance(each, Refusal)), judged[0])
     if isinstance(speaker, Refusal):
         return speaker, [_rejected("delegate_authority", speaker)]
     until = delegation.until or at + timedelta(seconds=delegation.seconds or 0)
-    if refusal := _refuse_delegation(state, delegation, speaker, until=until, at=at):
+    if refusal := _refuse_delegation(state, among[0], delegation, speaker, until=until, at=at):
         return refusal, [_rejected("delegate_authority", refusal)]
     delegated = AuthorityDelegated(
         by=delegation.by,
@@ -187,10 +173,16 @@ def on_delegation(
 
 
 def _refuse_delegation(
-    state: RunState, delegation: AuthorityDelegation, speaker: Speaker, *, until: datetime, at: datetime
+    state: RunState,
+    policy: Policy,
+    delegation: AuthorityDelegation,
+    speaker: Speaker,
+    *,
+    until: datetime,
+    at: datetime,
 ) -> Refusal | None:
     """Why approval authority cannot be delegated so; None if it can."""
-    policy, by, to = policy_of(state), delegation.by, delegation.to
+    by, to = delegation.by, delegation.to
     if not policy.approver(by):
         return Refusal("not_entitled", f"{by} has no approval authority to delegate: the policy names no such approver")
     if not policy.approver(to):
@@ -213,13 +205,10 @@ def _refuse_delegation(
 
 def on_revocation(state: RunState, revocation: Revocation) -> tuple[Refusal | None, list[AgentEvent]]:
     """Return the events that follow when a rule or a delegation is revoked; and why that is refused, or None."""
-    speaker = verify_speaker(state, revocation)
+    speaker = verify_by_any(state, revocation)
     if isinstance(speaker, Refusal):
         return speaker, [_rejected("revoke", speaker)]
-    policy, by, reason = policy_of(state), revocation.by, revocation.reason
-    if policy.approvers and not policy.approver(by):
-        refusal = Refusal("not_entitled", f"the policy names no approver {by!r}")
-        return refusal, [_rejected("revoke", refusal)]
+    by, reason = revocation.by, revocation.reason
     proof, key, signature = speaker.proof, speaker.key, revocation.signature
     rule, to = revocation.remembered, revocation.delegated_to
     events: list[AgentEvent] = []

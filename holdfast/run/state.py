@@ -17,7 +17,7 @@ from holdfast.budget.account import Account
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import Usage
 from holdfast.log.events import RunOutcome
-from holdfast.run.features import DORMANCY, KEEPS_PROGRESS, LEARNS
+from holdfast.run.features import DORMANCY, KEEPS_PROGRESS, LEARNS, SIGNED_STEERING
 from holdfast.run.substates.authority import Authority
 from holdfast.run.substates.calls import Calls, CallState
 from holdfast.run.substates.constraints import Constraints
@@ -111,6 +111,9 @@ class RunState:
     """The run is paused by a person."""
     pauses: int = 0
     """Pauses, and changes of a pause, since the LLM's last reply."""
+    holds: int = 0
+    """How often the thread was paused, resumed, blocked, unblocked or moved, from feature level 1 on: what a signed
+    statement that steers it is bound to."""
     outcome: RunOutcome | None = None
     result: str = ""
     structured: bool = False
@@ -283,6 +286,7 @@ class RunState:
             "delayed": [call.view() for call in self.calls.delayed],
             "blocked": self.blocked.view() if self.blocked else None,
             "paused": self.pause.view() if self.pause else None,
+            "steering": self._steering_view(),
             "dormancy": self.dormancy.view(),
             "llm": self.spec.llm if self.spec else None,
             "limits": self._limits(),
@@ -293,6 +297,12 @@ class RunState:
             "structured": self.structured and (self.outcome is not None or self.idle.awaiting),
             "updated_at": self.updated_at.isoformat(),
         }
+
+    def _steering_view(self) -> dict[str, Any] | None:
+        """Return what a signed statement that steers the run is bound to; None where the run takes none."""
+        if self.features < SIGNED_STEERING:
+            return None
+        return {"run": self.origin.first_run_id, "seen": self.holds}
 
     def _limits(self) -> dict[str, int] | None:
         """Return what counts towards the agent's limits, each with its limit; None until the agent is loaded."""

@@ -195,6 +195,7 @@ def start_request(state: RunState) -> StartChildren | None:
         by_proven=origin.sealed and origin.user_proven,
         requesters=state.authority.requesters,
         requesters_unproven=state.authority.requesters_unproven or state.authority.requesters_left_out,
+        revoked_keys=state.authority.revoked_keys,
         workspace=state.workspace,
         trust=least("agent", state.context.trust),
         policies=(*origin.policies, state.spec.policy),

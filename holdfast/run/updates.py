@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from holdfast.base.unread import is_unread
 from holdfast.log.events import DecisionReceived, SignalRejected
 from holdfast.run.decisions import Events, on_due
 from holdfast.run.dormancy import on_wake
@@ -13,15 +14,17 @@ from holdfast.run.features import (
     COMPACT_ON_REQUEST,
     CONSTRAINTS,
     DORMANCY,
+    KEYS_REVOKED,
     MOVES,
     PAUSE_BY_PERSON,
     REFINE_TASK,
+    SIGNED_STEERING,
 )
-from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload
+from holdfast.run.inputs import on_compact, on_mandate, on_message, on_payload, on_retry
 from holdfast.run.moving import on_move
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.refining import on_refinement
-from holdfast.run.refusals import is_refused
+from holdfast.run.refusals import bounded, is_refused
 from holdfast.run.state import RunState
 
 UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", "revoke"), 0) | {
@@ -33,6 +36,8 @@ UPDATES: dict[str, int] = dict.fromkeys(("decide", "say", "delegate_authority", 
     "wake": DORMANCY,
     "extend": BUDGETS,
     "move": MOVES,
+    "retry": SIGNED_STEERING,
+    "revoke_key": KEYS_REVOKED,
 }
 """The updates of a run, each with the feature level from which on a run has it: a validator refuses it below that."""
 
@@ -61,6 +66,9 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
         payload: What was sent.
         at: Now.
     """
+    if is_unread(payload):
+        rejected = SignalRejected(signal=name, explanation=str(payload), outcome="malformed")
+        return UpdateOutcome("malformed", str(payload), bounded([rejected], payload))
     if name == "say":
         outcome, explanation, events = on_message(state, payload, name=name, at=at)
         return UpdateOutcome(outcome, explanation, events, outcome == "interrupting")
@@ -77,6 +85,8 @@ def on_update(state: RunState, name: str, payload: Any, *, at: datetime) -> Upda
         return UpdateOutcome(*on_resume(state, payload))
     if name == "move":
         return UpdateOutcome(*on_move(state, payload))
+    if name == "retry":
+        return UpdateOutcome(*on_retry(state, payload))
     if name == "wake":
         return UpdateOutcome(*on_wake(state, payload, at=at))
     if name != "decide":

@@ -5,6 +5,7 @@ processes may create (`holdfast.seals.seals`).
    type.
 2. A type that also has `OPEN` decodes either way. The converter sets its field `sealed`; the payload cannot.
 3. The data stays readable, because the seal is in the payload's metadata.
+4. A value without a type is a claim: the argument of a signal or an update. One that does not decode is `Unread`.
 """
 
 import copy
@@ -16,6 +17,7 @@ from typing import Any, ClassVar, Self, cast
 
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter
 from temporalio.converter import (
     CompositePayloadConverter,
@@ -25,9 +27,12 @@ from temporalio.converter import (
     SerializationContext,
 )
 
+from holdfast.base.text import one_line
+from holdfast.base.unread import Unread
 from holdfast.run.features import require_features
 from holdfast.seals.scheduled import place_id
 from holdfast.seals.seals import Place, Seals, Unsealed
+from holdfast.temporal.encrypted import KeyUnknown, PlaintextRefused, why_unreadable
 from holdfast.temporal.failures import LenientFailureConverter
 
 SEAL = "seal"
@@ -48,6 +53,12 @@ _LEAN = tuple(
     for each in DefaultPayloadConverter.default_encoding_payload_converters
 )
 """Made once, because the SDK creates new converters for every workflow task."""
+
+_PROTOBUF_BYTES = 50_000
+"""Maximum size of a claim in Protocol Buffers, which nobody needs, and which Python reads slowly."""
+
+_WHY_CHARS = 200
+"""Characters of the reason why a claim does not decode."""
 
 _PLACES = 1_000
 """Number of workflows for which converters are cached."""
@@ -85,21 +96,52 @@ class LeanPayloadConverter(CompositePayloadConverter):
 
         Raises:
             SealKeyUnknown: A value is sealed with a key that this process does not have.
+            DecryptionFailed: A value of a type could not be decrypted.
             FeaturesUnknown: The input of a workflow needs a newer release.
         """
         values: list[Any] = []
         for payload, hint in zip_longest(payloads, type_hints or []):
             if getattr(hint, "SEALED", False):
                 values.append(self._opened(payload, hint))
+            elif hint in (None, Any):
+                values.append(self._claim(payload))
             else:
-                values += super().from_payloads([payload], None if hint is None else [hint])
+                values += super().from_payloads([payload if hint is RawValue else self._readable(payload)], [hint])
         return values
+
+    def _claim(self, payload: Payload) -> Any:
+        """Decode what anybody may have sent, of any form."""
+        encoding = payload.metadata.get("encoding", b"").decode("utf-8", "replace")
+        if error := why_unreadable(payload):
+            return Unread(str(error), payload.data)
+        if encoding.endswith("/protobuf") and len(payload.data) > _PROTOBUF_BYTES:
+            return Unread(f"it has more than {_PROTOBUF_BYTES:,} bytes in the encoding {encoding!r}", payload.data)
+        try:
+            (value,) = super().from_payloads([payload])
+        except Exception as error:  # each converter raises its own
+            words = one_line(str(error.__cause__ or error), _WHY_CHARS)
+            return Unread(f"it does not decode as {one_line(encoding, 40)!r} ({words})", payload.data)
+        return value
+
+    def _readable(self, payload: Payload) -> Payload:
+        """Return the payload, if it was decrypted.
+
+        Raises:
+            DecryptionFailed: It was not.
+        """
+        if error := why_unreadable(payload):
+            raise error
+        return payload
 
     def _opened(self, payload: Payload, hint: Any) -> Any:
         metadata = payload.metadata
         encoding, seal = metadata.get("encoding", b""), metadata.get(SEAL, b"")
+        error = why_unreadable(payload)
+        is_open = getattr(hint, "OPEN", False)
+        if error and not (is_open and not isinstance(error, KeyUnknown | PlaintextRefused)):
+            raise error  # a worker with the key takes it: nothing ends because of a rotation
         fault = self.seals.fault(seal, self._place, hint.__name__, encoding, payload.data)
-        if getattr(hint, "OPEN", False):
+        if is_open:
             claimed = self._claimed(payload, hint)
             if claimed.malformed and not fault:
                 _require_features(payload)
@@ -116,7 +158,7 @@ class LeanPayloadConverter(CompositePayloadConverter):
     def _claimed(self, payload: Payload, hint: Any) -> Any:
         """Decode an input that anybody may have sent. An exception here would fail the workflow task for ever."""
         try:
-            (value,) = super().from_payloads([payload], [hint])
+            (value,) = super().from_payloads([self._readable(payload)], [hint])
         except Exception as error:
             return hint(malformed=f"{type(error).__name__}: {error}"[:500])
         if not isinstance(value, BaseModel):
@@ -148,6 +190,9 @@ def _require_features(payload: Payload) -> None:
 class PlacedDataConverter(DataConverter):
     """A data converter whose parts use only the workflow of a context. It caches the converter of each workflow,
     because the SDK requests one a dozen times per workflow task.
+
+    It reads no payload from elsewhere: Holdfast has no external storage, and the SDK would fail the workflow task for a
+    signal that claims to be there. Such a payload does not decode, like any other of an unknown encoding.
     """
 
     _placed: dict[Place | None, DataConverter] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -160,6 +205,12 @@ class PlacedDataConverter(DataConverter):
                 self._placed.clear()
             placed = self._placed[place] = super().with_context(context)
         return cast(Self, placed)
+
+    async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+    async def _external_retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
 
 
 def place_of(context: SerializationContext) -> Place | None:

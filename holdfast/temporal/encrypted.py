@@ -1,6 +1,9 @@
-"""Decrypts the payloads in a message of Temporal's API, such as a history event or a description.
+"""Encrypted payloads: what cannot be decrypted, and the payloads in a message of Temporal's API, such as a history
+event or a description.
 
-Temporal's client decodes the values that it returns, but returns histories and descriptions as stored.
+1. Temporal's client decodes the values that it returns, but returns histories and descriptions as stored.
+2. Anybody can send a signal, an update or a start whose payload says that it is encrypted. Such a claim is left as it
+   is, and is malformed. What only our own processes write fails with the reason.
 """
 
 import json
@@ -10,10 +13,62 @@ from typing import Final
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import PayloadCodec
+
+from holdfast.errors import HoldfastError
 
 ENCRYPTED: Final = b"binary/encrypted"
 """The encoding in the metadata of an encrypted payload."""
+
+
+UNREADABLE: Final = b"binary/unreadable"
+"""The encoding of what stands in for a payload that could not be decrypted, within a process."""
+
+_WHY, _ERROR = "why", "error"
+_CLAIMS = (
+    "workflow_execution_signaled_event_attributes",
+    "workflow_execution_update_accepted_event_attributes",
+    "workflow_execution_update_admitted_event_attributes",
+)
+"""The events that record what anybody may have sent."""
+
+
+class DecryptionFailed(HoldfastError):
+    """An encrypted payload cannot be read."""
+
+
+class KeyUnknown(DecryptionFailed):
+    """The payload was encrypted with a key that is not set here."""
+
+
+class PayloadAltered(DecryptionFailed):
+    """The payload was altered, or another key has the same id."""
+
+
+class PayloadMisplaced(DecryptionFailed):
+    """The payload was encrypted for another workflow."""
+
+
+class PlaintextRefused(DecryptionFailed):
+    """A sealed payload is not encrypted, although our own processes, which seal, also encrypt."""
+
+
+_ERRORS = {kind.__name__: kind for kind in (KeyUnknown, PayloadAltered, PayloadMisplaced, PlaintextRefused)}
+
+
+def unreadable(payload: Payload, error: DecryptionFailed) -> Payload:
+    """Return what stands in for a payload that could not be decrypted, until its type is known."""
+    why = {_WHY: str(error).encode(), _ERROR: type(error).__name__.encode()}
+    return Payload(metadata={"encoding": UNREADABLE, **why}, data=payload.data)
+
+
+def why_unreadable(payload: Payload) -> DecryptionFailed | None:
+    """Return the error that a payload stands for; None for any other payload."""
+    if payload.metadata.get("encoding") != UNREADABLE:
+        return None
+    kind = _ERRORS.get(payload.metadata.get(_ERROR, b"").decode("utf-8", "replace"), DecryptionFailed)
+    return kind(payload.metadata.get(_WHY, b"it is no payload of ours").decode("utf-8", "replace"))
 
 
 async def decrypt_in_place(message: Message, codec: PayloadCodec | None) -> None:
@@ -21,14 +76,22 @@ async def decrypt_in_place(message: Message, codec: PayloadCodec | None) -> None
 
     Args:
         message: Any message; it is modified.
-        codec: The client's codec, or None. Its exceptions propagate.
+        codec: The client's codec, or None. Its exceptions propagate, except for claims.
     """
     # Most messages hold nothing encrypted, and searching bytes is a hundred times as fast as walking fields.
     if codec is None or ENCRYPTED not in message.SerializeToString():
         return
     parts = list(_parts(message))
-    payloads = [part for part in parts if isinstance(part, Payload)]
-    for payload, opened in zip(payloads, await codec.decode(payloads), strict=True):
+    claimed = isinstance(message, HistoryEvent) and message.WhichOneof("attributes") in _CLAIMS
+    for payload in parts:
+        if not isinstance(payload, Payload):
+            continue
+        try:
+            (opened,) = await codec.decode([payload])
+        except DecryptionFailed as error:
+            if not claimed:
+                raise
+            opened = unreadable(payload, error)
         if opened is not payload:
             payload.CopyFrom(opened)
     for part in parts:

@@ -7,6 +7,8 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
 
+from holdfast.base.unread import is_unread
+
 
 class LenientFailureConverter(DefaultFailureConverter):
     """Temporal's failure converter, except that details which do not decode are text.
@@ -41,6 +43,7 @@ class _Details(PayloadConverter):
 
     def _detail(self, payload: Payload) -> Any:
         try:
-            return self._converter.from_payload(payload)
+            value = self._converter.from_payload(payload)
         except Exception:  # each converter raises its own
             return payload.data.decode("utf-8", "replace")
+        return value.sent.decode("utf-8", "replace") if is_unread(value) else value

@@ -15,9 +15,9 @@ from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ActivityError, FailureError
 
 from holdfast.base.models import Frozen
-from holdfast.errors import HistoryUnreadable, HoldfastError
+from holdfast.errors import HistoryForged, HistoryUnreadable, HoldfastError
 from holdfast.run.contracts import WORKFLOW
-from holdfast.seals.seals import is_unsealed
+from holdfast.seals.seals import SealKeyUnknown, is_unsealed
 from holdfast.temporal.converter import data_converter
 
 _T = TypeVar("_T", bound=Frozen)
@@ -294,10 +294,11 @@ def decode(event_id: int, payloads: Sequence[Payload], kind: type[_T], by: Paylo
 
     Raises:
         HistoryUnreadable: It is not one of that model.
+        HistoryForged: Its seal is missing or wrong, or of a key that is unknown here.
     """
     value = decode_any(event_id, payloads, kind, by)
     if is_unsealed(value):
-        unreadable(event_id, str(value))
+        forged(event_id, str(value))
     if not isinstance(value, kind):
         unreadable(event_id, f"its payload is not a {kind.__name__}")
     return value
@@ -308,11 +309,14 @@ def decode_any(event_id: int, payloads: Sequence[Payload], kind: Any, by: Payloa
 
     Raises:
         HistoryUnreadable: There is not exactly one payload, or it does not decode.
+        HistoryForged: It is sealed with a key that is unknown here.
     """
     if len(payloads) != 1:
         unreadable(event_id, f"it has {len(payloads)} payloads instead of one")
     try:
         (value,) = by.from_payloads(payloads, [kind])
+    except SealKeyUnknown as error:
+        forged(event_id, str(error), error)
     # Bytes from elsewhere can be wrong in any way, and each converter raises its own exceptions.
     except Exception as error:
         wanted = getattr(kind, "__name__", str(kind))
@@ -328,3 +332,12 @@ def unreadable(event_id: int, why: str, cause: Exception | None = None) -> NoRet
         HistoryUnreadable: Always.
     """
     raise HistoryUnreadable(f"event {event_id} of the history cannot be read: {why}") from cause
+
+
+def forged(event_id: int, why: str, cause: Exception | None = None) -> NoReturn:
+    """Raise the error for a history that our own processes did not make, naming the event.
+
+    Raises:
+        HistoryForged: Always.
+    """
+    raise HistoryForged(f"event {event_id} of the history was not made by our own processes: {why}") from cause

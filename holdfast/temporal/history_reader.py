@@ -17,7 +17,6 @@ that continues as new must be the same, snapshot included.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
@@ -25,16 +24,17 @@ from temporalio.api.history.v1 import History, HistoryEvent, WorkflowExecutionSt
 from temporalio.api.update.v1 import Request as UpdateRequest
 from temporalio.converter import PayloadConverter
 
-from holdfast.errors import FeaturesUnknown, HistoryUnreadable
+from holdfast.base.unread import argument_of
+from holdfast.errors import FeaturesUnknown, HistoryForged, HistoryUnreadable
 from holdfast.log.events import AgentEvent
 from holdfast.run.activities import activity_of
 from holdfast.run.commands import Call, Failure, Sleep, Stop
 from holdfast.run.contracts import RunInput
-from holdfast.run.inputs import SIGNALS, raw_texts, read_payload
+from holdfast.run.inputs import SIGNALS, leaves_no_trace, raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
 from holdfast.run.updates import UPDATES
-from holdfast.seals.seals import is_unsealed
+from holdfast.seals.seals import SealKeyUnknown, is_unsealed
 from holdfast.temporal.history import (
     ENDS,
     READING,
@@ -46,6 +46,7 @@ from holdfast.temporal.history import (
     decode,
     decode_any,
     error_of,
+    forged,
     local_end,
     local_error,
     result_payloads,
@@ -73,6 +74,7 @@ def read_events(history: History | Iterable[HistoryEvent], *, by: PayloadConvert
     Raises:
         HistoryUnreadable: The history is not one of an agent run, is cut short, or does not decode. The message names
             the event.
+        HistoryForged: It continues as only a sealed value could have led it to, and that value has no valid seal.
     """
     events = list(history.events if isinstance(history, History) else history)
     begin = check_history(events)
@@ -83,6 +85,12 @@ def read_events(history: History | Iterable[HistoryEvent], *, by: PayloadConvert
             reader.read(task)
         except FeaturesUnknown as error:
             unreadable(task.event_id, str(error), error)
+        except SealKeyUnknown as error:
+            forged(task.event_id, str(error), error)
+        except HistoryUnreadable as error:
+            if reader.doubt and not isinstance(error, HistoryForged):
+                raise HistoryForged(str(error)) from error
+            raise
     return reader.events
 
 
@@ -115,7 +123,7 @@ class _Reader:
         """Local activities under way, by the name of their order, and how those ended that have."""
         self._arrived: list[_Input] = []
         """Inputs to pass on when no local activity is under way any more."""
-        self._doubt = ""
+        self.doubt = ""
         """The last answer that did not count, for the message about a history that continues as if it did."""
         self._ahead = False
         """Whether the commands of the last task may be in the next one."""
@@ -218,18 +226,16 @@ class _Reader:
             later = partial(AgentRun.signal, payload=read_payload(payloads, READING), texts=raw_texts(payloads))
             self._pass_on(run, partial(later, name=name))
             return
-        try:
-            payload = _first(event.event_id, payloads)
-        except HistoryUnreadable:
-            return  # the SDK drops signals that it cannot decode
-        self._pass_on(run, partial(AgentRun.signal, name=name, payload=payload))
+        payload = argument_of(READING.from_payloads(payloads))
+        if not leaves_no_trace(run.state, payload):
+            self._pass_on(run, partial(AgentRun.signal, name=name, payload=payload))
 
     def _update(self, run: AgentRun, event: HistoryEvent) -> None:
         accepted = event.workflow_execution_update_accepted_event_attributes
         request = self._admitted.get(accepted.protocol_instance_id, accepted.accepted_request)
         if request.input.name not in UPDATES:
             unreadable(event.event_id, f"there is no update named {request.input.name!r}")
-        payload = _first(event.event_id, request.input.args.payloads)
+        payload = argument_of(READING.from_payloads(request.input.args.payloads))
         self._pass_on(run, partial(AgentRun.update, name=request.input.name, payload=payload))
 
     def _end(self, run: AgentRun, event: HistoryEvent) -> None:
@@ -254,7 +260,7 @@ class _Reader:
         answer = activity_of(call.request).answer
         decoded = decode_any(event_id, result, answer, self._by) if result else None
         if is_unsealed(decoded):
-            self._doubt = f"; {decoded} (event {event_id})"
+            self.doubt = f"; {decoded} (event {event_id})"
         return partial(AgentRun.ended, call_id=call.id, result=decoded)
 
     def _collect(self, run: AgentRun) -> None:
@@ -291,7 +297,7 @@ class _Reader:
             # The SDK schedules activities before timers that were asked for at the same time.
             call = next((wanted for wanted in self._wanted if isinstance(wanted, Call) == scheduled), None)
             if call is None or _name(call) != found:
-                unreadable(event.event_id, f"nothing recorded before it asks for {found!r}{self._doubt}")
+                unreadable(event.event_id, f"nothing recorded before it asks for {found!r}{self.doubt}")
             self._wanted.remove(call)
             self._open[event.event_id] = call
             if scheduled:
@@ -309,8 +315,9 @@ class _Reader:
     def _match_end(self, run: AgentRun, task: WorkflowTask) -> None:
         """Check that the history has the end that the run has, with the same input for a next Temporal run."""
         if (task.closed is not None) != (run.end is not None):
-            how = "ends the run, and what it saw does not" if task.closed else "does not end the run, as it should"
-            unreadable(task.event_id, f"this workflow task {how}")
+            if task.closed:
+                forged(task.event_id, "this workflow task ends the run, and what it saw does not")
+            unreadable(task.event_id, "this workflow task does not end the run, as it should")
         if task.closed and run.end:
             continued = task.closed.HasField("workflow_execution_continued_as_new_event_attributes")
             if continued != (run.end.next is not None):
@@ -359,9 +366,3 @@ def _name(call: Call | Sleep) -> str:
 
 def _outlives_stop(call: Call | Sleep) -> bool:
     return isinstance(call, Call) and activity_of(call.request).outlives_stop
-
-
-def _first(event_id: int, payloads: Sequence[Payload]) -> Any:
-    """Return the argument that a message's handler uses: the first one, or None. All of them have to decode."""
-    values = [decode_any(event_id, [payload], Any) for payload in payloads]
-    return values[0] if values else None

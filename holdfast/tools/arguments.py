@@ -1,6 +1,7 @@
 """Arguments of tool calls: parsed once into the canonical JSON that is judged, shown, signed, recorded and run.
 
-1. The tool's own pydantic model parses what the LLM writes, leniently (`"5"` for an integer) and with defaults.
+1. The tool's own pydantic model parses what the LLM writes, leniently (`"5"` for an integer) and with defaults. If it
+   refuses that, it parses the one thing that the text means (`holdfast.tools.loose_arguments`).
 2. The values are written as canonical JSON, which replaces the LLM's text as the arguments of the call. Integers are
    written in full, of any size: digests of calls cover this text, and ids beyond 2^53 must not coincide.
 3. Parsing that JSON again must give the same values and the same JSON. A call whose arguments fail this never runs.
@@ -18,6 +19,7 @@ from pydantic_core import PydanticSerializationError, from_json
 from holdfast.base.canonical import exact_json
 from holdfast.errors import NotPortable
 from holdfast.llm.messages import MAX_DEPTH, too_deep
+from holdfast.tools.loose_arguments import loosened
 
 _NOT_FAITHFUL = (
     "{place} changes when it is written as JSON and read again, so the call would run with other arguments than the "
@@ -67,10 +69,7 @@ def read_arguments(model: type[BaseModel], text: str) -> Arguments:
     Raises:
         ArgumentsInvalid: They are not JSON, do not fit, or change in a JSON round trip; the message names each place.
     """
-    try:
-        read = _validated(model, text.strip() or "{}")
-    except ValidationError as error:
-        raise ArgumentsInvalid(_explain(error, model)) from None
+    read = _read(model, text.strip() or "{}")
     written = _written(read)
     if written != text:
         read = _read_again(read, written)
@@ -78,6 +77,21 @@ def read_arguments(model: type[BaseModel], text: str) -> Arguments:
     return Arguments(
         {field.alias or name: getattr(read, name) for name, field in type(read).model_fields.items()}, written
     )
+
+
+def _read(model: type[BaseModel], text: str) -> BaseModel:
+    """Return what the tool reads from what the LLM wrote, or from the one thing that it means.
+
+    Raises:
+        ArgumentsInvalid: The tool reads neither; the message is about what the LLM wrote.
+    """
+    try:
+        return _validated(model, text)
+    except ValidationError as error:
+        meant = loosened(text, lambda candidate: _validated(model, candidate))
+        if meant is None:
+            raise ArgumentsInvalid(_explain(error, model)) from None
+        return meant
 
 
 def _read_again(read: BaseModel, written: str) -> BaseModel:

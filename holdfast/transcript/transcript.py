@@ -239,6 +239,7 @@ class Transcript:
                 | events.RuleRevoked()
                 | events.AuthorityDelegated()
                 | events.DelegationRevoked()
+                | events.KeyRevoked()
                 | events.BaselineRecorded()
                 | events.SignalRejected()
                 | events.RefusalsCounted()

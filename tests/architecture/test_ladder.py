@@ -56,10 +56,10 @@ RUNTIME = {
     "anchors": "config memory",
     "devstack": "config encryption programs",
     "hardening": "devstack",
-    "reading": "encryption programs",
+    "reading": "programs",
     "client": "config encryption programs reading",
     "composition": "anchors client config encryption hardening llm namesake programs reading stores telemetry",
-    "keeping": "client composition encryption programs reading stores",
+    "keeping": "client composition programs reading stores",
     "worker": (
         "client composition config devstack encryption hardening keeping programs reading stores takeover telemetry"
     ),

@@ -395,7 +395,7 @@ def test_a_run_is_paused_shown_and_resumed(shell: Shell) -> None:
     resumed = shell("resume", "halted", "--say", "carry on", "--by", "dana", "--json")
     assert (resumed.code, resumed.json["outcome"]) == (0, "accepted")
     lines = shell("log", "halted").out
-    assert "by dana until" in lines
+    assert "by dana (claimed) until" in lines
     assert "carry on" in lines
     assert shell("resume", "halted", "--say", "too late").code == 5
     assert shell("cancel", "halted").code in (0, 5)
@@ -423,7 +423,7 @@ def test_a_budget_is_given_shown_and_extended(shell: Shell) -> None:
     assert state.json["budget"]["limits"][0]["allowed"] == "7"
     assert "Budget     steps 2 of 7, 0 reserved, 5 left" in shown.out, shown.out
     assert "steps=5 tokens=" in listed.out, listed.out
-    assert "by alice, steps=2" in log.out
+    assert "by alice (claimed), steps=2" in log.out
     assert shell("cancel", "thrifty").code == 0
 
 
@@ -444,9 +444,9 @@ def test_a_task_is_refined_and_shown(shell: Shell) -> None:
     assert (empty.code, "malformed" in empty.err) == (5, True)
     assert state.json["task"] == "release"
     assert [each["text"] for each in state.json["refinements"]] == ["Only the notes"]
-    assert "Refined    1, narrow, by alice" in shown.out
+    assert "Refined    1, narrow, by alice (claimed)" in shown.out
     assert any("(refined) release" in line for line in listed.out.splitlines() if "narrowed" in line)
-    assert "refinement 1, narrow, by alice: Only the notes" in shell("log", "narrowed").out
+    assert "refinement 1, narrow, by alice (claimed): Only the notes" in shell("log", "narrowed").out
     assert shell("cancel", "narrowed").code == 0
     late = shell("refine", "narrowed", "--narrow", "Less")
     assert (late.code, "say narrowed" in late.err) == (5, True)
@@ -740,10 +740,17 @@ def test_the_record_is_verified_and_pruned(shell: Shell, stack: Stack) -> None:
     database = {"DATABASE_URL": stack.database_url}
     assert shell("start", "quick", "--thread", "kept", "--wait").code == 0
     good = shell("verify", "kept", "--json", **database)
-    assert (good.code, good.json["ok"], good.json["from"]) == (0, True, ["history", "record"])
+    assert (good.code, good.json["verdict"], good.json["from"]) == (0, "proven", ["history", "record"])
+    demanded = shell("verify", "kept", "--require", "seals,record,ledger,anchors", "--json", **database)
+    assert (demanded.code, demanded.json["verdict"]) == (7, "not_proven")
+    assert [each["what"] for each in demanded.json["not_checked"]] == ["anchors"]
+    assert shell("verify", "kept", "--require", "everything", **database).code == 2
     # A namespace that every server has, without threads of Holdfast.
     forgotten = shell("show", "kept", "--json", TEMPORAL_NAMESPACE="temporal-system", **database)
     assert (forgotten.code, forgotten.json["result"]) == (0, "Done.")
+    alone = shell("verify", "kept", "--json", TEMPORAL_NAMESPACE="temporal-system", **database)
+    assert (alone.code, alone.json["verdict"]) == (7, "not_proven")
+    assert "history" in {each["what"] for each in alone.json["not_checked"]}
     assert "Temporal does not have kept any more" in forgotten.err
 
     with psycopg.connect(stack.database_url, autocommit=True) as connection:
@@ -790,7 +797,7 @@ def test_a_thread_is_backed_up_and_forgotten(shell: Shell, stack: Stack, tmp_pat
         **database,
     )
     assert not (tmp_path / "private.holdfast").exists()
-    assert (verified.code, verified.json["unchecked"][0]["what"]) == (0, "content")
+    assert (verified.code, verified.json["not_checked"][0]["what"]) == (7, "content")
     assert all((each.code, "was forgotten on" in each.err) == (3, True) for each in answers)
     edit("events", position=1)(tmp_path / "b")
     refused, restored = (
@@ -859,13 +866,14 @@ def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, s
         ("verify", str(tmp_path / "shared.holdfast"), "--json"),
     )
     assert (good.code, good.json["head"], good.json["signers"]) == (0, done.json["head"], [public])
-    assert [each["what"] for each in good.json["unchecked"]] == ["history", "keys", "anchors"]
-    assert (shown.code, "not checked: signer" in shown.out) == (0, True)
+    assert [each["what"] for each in good.json["not_checked"]] == ["history", "keys", "anchors"]
+    assert (good.json["verdict"], good.json["checked"]) == ("proven", ["ledger", "artifacts", "signature"])
+    assert (shown.code, "not checked: signer" in shown.out) == (7, True)
     assert (bad.code, "memory/log.jsonl" in bad.out) == (1, True)
     assert (other.code, "is not signed with the key" in other.out) == (1, True)
     assert (missing.code, no_key.code) == (3, 2)
-    assert (redacted.code, redacted.json["redacted"]) == (0, True)
-    assert {"signature", "bodies", "artifacts", "ledger"} <= {each["what"] for each in redacted.json["unchecked"]}
+    assert (redacted.code, redacted.json["redacted"]) == (7, True)
+    assert {"signature", "bodies", "artifacts", "ledger"} <= {each["what"] for each in redacted.json["not_checked"]}
 
 
 def test_seals_travel_in_a_file_and_outlive_their_thread(
@@ -896,7 +904,8 @@ def test_seals_travel_in_a_file_and_outlive_their_thread(
         ("verify", str(tmp_path / "s.holdfast"), "--nodes", public_key(key), "--json"),
         ("verify", str(tmp_path / "s.holdfast"), "--nodes", public_key(encode_key(b"x" * 32)), "--json"),
     )
-    assert (good.code, good.json["seals"], other.json["seals"]) == (0, 1, 0)
+    # Its exporter chose those seals, so they alone prove nothing.
+    assert (good.code, good.json["seals"], other.json["seals"]) == (7, 1, 0)
 
     with psycopg.connect(stack.database_url, autocommit=True) as connection:
         of_it = "thread = (SELECT id FROM holdfast.threads WHERE thread = 'sealed')"

@@ -89,7 +89,7 @@ async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
         assert "approve by alice" in first.err
         assert '"cents": 5' in first.err
         waiting = await desk("pending", run.id)
-        assert "Decided by finance; 1 of 2 have approved (alice)" in waiting.out
+        assert "Decided by finance; 1 of 2 have approved: alice (signed)" in waiting.out
         again = await desk(*approve, "--by", "alice", "--key", "alice.key", "--json")
         assert (again.code, again.json["outcome"]) == (5, "duplicate")
         second = await desk(*approve, "--by", "bob", "--key", "bob.key", "--json")
@@ -101,9 +101,9 @@ async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
         assert "request 1: approve by bob (signed) → accepted" in log.out
         verified = await desk("verify", run.id, "--json")
         assert (verified.code, verified.json["signatures"], verified.json["from"]) == (0, 2, ["history", "record"])
-        assert [one["what"] for one in verified.json["unchecked"]] == ["keys"]
+        assert [one["what"] for one in verified.json["not_checked"]] == ["keys"]
         known = await desk("verify", run.id, "--keys", "policy.yaml", "--json")
-        assert (known.code, known.json["ok"], known.json["unchecked"]) == (0, True, [])
+        assert (known.code, known.json["verdict"], known.json["not_checked"]) == (0, "proven", [])
         # Other keys under the same names: the signatures in the log do not match them.
         other = (await desk("keygen", "--out", "other.key")).out.strip()
         people = [f"  - {{name: {name}, {other}}}" for name in ("alice", "bob")]
@@ -167,7 +167,7 @@ async def test_authority_is_delegated_and_revoked(desk: Desk, rig: StartRig) -> 
         assert (await desk("deny", run.id, "2", *as_alice)).json["outcome"] == "accepted"
         await run.result()
         log = await desk("log", run.id)
-        assert "request 1: approve by bob (for alice, signed) → accepted" in log.out
+        assert "request 1: approve by bob for alice (signed) → accepted" in log.out
 
 
 async def test_a_signed_decision_needs_no_worker(desk: Desk, rig: StartRig) -> None:

@@ -137,15 +137,16 @@ async def test_everything_but_temporal_reads_an_encrypted_run(
     assert shown.json["status"] == "completed"
     for mark in (b"TASK-MARK", b"CALL-MARK", b"RESULT-MARK", b"ANSWER-MARK"):
         assert mark.decode() in said.out
-    assert (checked.json["ok"], checked.json["from"]) == (True, ["history", "record"])
+    assert (checked.json["verdict"], checked.json["from"]) == ("proven", ["history", "record"])
 
     keyless = [("show", thread), ("log", thread), ("verify", thread), ("replay", "--file", str(file))]
-    refused = await asyncio.gather(starter(NEW, "verify", thread), *(starter("", *words) for words in keyless))
+    other, *refused = await asyncio.gather(starter(NEW, "verify", thread), *(starter("", *words) for words in keyless))
     for ran in refused:
         assert (ran.code, ran.out) == (1, ""), ran
         assert "encrypted with the key '2026-01'" in ran.err
-    assert "has only 2026-07 here" in refused[0].err
-    assert "is not set here" in refused[1].err
+    assert "is not set here" in refused[0].err
+    # Somebody else may have made a run that no key here decrypts: only the permanent record counts.
+    assert (other.code, "has only 2026-07 here" in other.out) == (7, True), other
 
 
 @pytest.mark.slow

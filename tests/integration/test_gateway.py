@@ -289,6 +289,15 @@ async def test_a_policy_may_refuse_a_gateway_that_cannot_sign(rig: StartRig) -> 
             assert "gateway" in answer.json()["detail"]
 
 
+async def test_a_gateway_whose_key_nobody_lists_decides_where_no_signature_is_asked_for(rig: StartRig) -> None:
+    """The decision counts as an unsigned one in the caller's name: the key takes nothing from the gateway."""
+    taking = VOUCHED.model_copy(update={"signatures": "optional", "gateways": ()})
+    async with site(rig, policy=taking, key=STRANGERS_KEY) as gateway:
+        run, request = await gateway.waiting()
+        answer = await gateway.decide(run.id, approval(request))
+        assert (answer.status_code, answer.json()["outcome"]) in ((200, "accepted"), (202, "waiting_for_quorum"))
+
+
 async def test_tokens_are_needed_and_have_scopes(rig: StartRig) -> None:
     """A missing or wrong token is 401; one without the scope is 403."""
     async with site(rig) as gateway:

@@ -123,7 +123,8 @@ async def http_site(rig: StartRig, folder: Any, **options: Any) -> AsyncIterator
 async def gateway_of(worker: Rig, *, queue: str = "", **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
     """Run a gateway for a worker's task queue, or another, and yield a client of Alice's."""
     within = options.pop("answer_within", 60.0)
-    threads = Threads(worker.client, task_queue=queue or worker.task_queue, answer_within=within)
+    record = worker.threads if options.pop("recorded", False) else None
+    threads = Threads(worker.client, task_queue=queue or worker.task_queue, answer_within=within, record=record)
     async with (
         served(build_app(threads, Callers(FILE, POLICY), **options)) as url,
         httpx2.AsyncClient(base_url=url, timeout=2 * PATIENCE, trust_env=False, headers=bearer()) as http,
@@ -548,7 +549,7 @@ async def test_a_thread_is_exported_as_a_file(rig: StartRig, tmp_path: Any) -> N
 
     key = encode_key(b"gateway" * 4 + b"key!")
     evidence = Evidence(None, asides, FolderArtifacts(tmp_path / "artifacts"))
-    async with http_site(rig, tmp_path, key=key, evidence=evidence) as (http, _):
+    async with http_site(rig, tmp_path, key=key, evidence=evidence, recorded=True) as (http, _):
         thread = named("order/7 ä")
         path = f"/threads/{quote(thread, safe='')}/export"
         await http.put(path.removesuffix("/export"), json={"task": "read"})
@@ -566,6 +567,7 @@ async def test_a_thread_is_exported_as_a_file(rig: StartRig, tmp_path: Any) -> N
             (file := tmp_path / "thread.holdfast").write_bytes(each.content)
             verified = await verify_file(file, signer=public_key(key))
             assert (verified.ok, verified.thread) == (True, thread), verified.reason
+            assert each.headers["Holdfast-Signed"] == "true"
             names.append(("artifacts" in {one.what for one in verified.unchecked}, verified.redacted))
         assert names == [(False, False), (True, False), (True, True), (True, False)]
         assert found[1].content == found[3].content, "the scope read alone has no artifacts"

@@ -96,7 +96,8 @@ async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_pat
         words = await asyncio.to_thread(shell.run, "log", name)
         assert all(each in words for each in (f"{name}-0: task 000", "iteration 0: completed, 2 commits", "by dana"))
         verified = await asyncio.to_thread(shell.json, "verify", name)
-        assert (verified["ok"], verified["from"], verified["events"]) == (True, ["history", "record"], len(log))
+        assert (verified["verdict"], verified["from"]) == ("proven", ["history", "record"])
+        assert verified["events"] == len(log)
         assert await asyncio.to_thread(shell.run, *given, code=2) == ""
         assert await asyncio.to_thread(shell.run, "loop", str(workspace / "nowhere"), code=3) == ""
         listed = (await asyncio.to_thread(shell.run, "list", "--json", "--limit", "1000")).splitlines()

@@ -274,7 +274,7 @@ async def test_people_are_asked_at_once_and_told_until_when(made: Call, world: W
     assert outcome.status == "unknown"
     assert outcome.settles_in == pytest.approx(SETTLES, abs=60)
     assert "may still arrive until" in str(outcome.content)
-    assert str(outcome.content).endswith("An earlier `absent` is held: the call runs then, and nobody looks again")
+    assert str(outcome.content).endswith("An `absent` before that is held: the call runs then, and nobody looks again")
     await made.settle()
     assert (await made.attempt(acting(world, die, "unsafe"))).settles_in is None
 

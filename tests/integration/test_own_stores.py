@@ -83,14 +83,14 @@ async def test_verify_compares_the_catalogs_own_stores(thread: Thread, stack: St
         await thread("verify", thread.id, "--json"),
         await thread("verify", thread.id, "--json", DATABASE_URL=stack.database_url),
     )
-    unchecked = [{each["what"] for each in json.loads(ran.out)["unchecked"]} for ran in (alone, with_ledger)]
-    assert (alone.code, with_ledger.code, unchecked) == (0, 0, [{"ledger"}, set()]), alone.out
+    unchecked = [{each["what"] for each in json.loads(ran.out)["not_checked"]} for ran in (alone, with_ledger)]
+    assert (alone.code, with_ledger.code, unchecked) == (7, 0, [{"ledger"}, set()]), alone.out
     assert json.loads(alone.out)["from"] == ["history", "record"]
 
     (artifact,) = thread.folder.glob("sha256:*")
     artifact.write_bytes(b"something else")
     altered = json.loads((await thread("verify", thread.id, "--json")).out)
-    assert (altered["ok"], altered["where"]) == (False, "artifacts")
+    assert (altered["verdict"], altered["where"]) == ("altered", "artifacts")
 
 
 async def test_a_store_that_cannot_be_pruned_says_so(thread: Thread, stack: Stack) -> None:

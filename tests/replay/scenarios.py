@@ -26,6 +26,7 @@ from holdfast import (
     deny,
     tool,
 )
+from holdfast.authority.key_revocations import KeyRevocation
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import Decision
 from holdfast.lineage import Lineage
@@ -361,7 +362,7 @@ async def undone(run: Handle, rig: Rig) -> None:
 
 
 async def authorised(run: Handle, rig: Rig) -> None:
-    """A quorum with a reminder, edited arguments, a signature; a rule remembered and revoked; an answer for a call."""
+    """A quorum with a reminder, edited arguments, a signature; a rule and a key revoked; an answer for a call."""
 
     async def pending() -> Any:
         return (await status_of(run, "waiting_approval"))["pending"][0]
@@ -372,15 +373,20 @@ async def authorised(run: Handle, rig: Rig) -> None:
     await answer_of(run.execute_update("delegate_authority", {"by": "bob", "to": "alice", "seconds": 60}))
     changed = {"decision": "approve", "request": "1", "by": "bob", "arguments": {"amount": 7}, "remember": True}
     await answer_of(run.execute_update("decide", changed))
-    request = await pending()
-    said = Decision(decision="approve", request="1", by="alice", digest=request["digest"], remember=True)
+    request = await eventually(pending, lambda request: request["request"] == "2")
+    said = Decision(decision="approve", request="2", by="alice", digest=request["digest"], remember=True)
     signature = sign(ALICE, said.signed_bytes(run.id))
     await answer_of(run.execute_update("decide", {**said.model_dump(exclude_none=True), "signature": signature}))
-    await eventually(pending, lambda request: request["request"] == "2")
+    await eventually(pending, lambda request: request["request"] == "3")
     await run.signal("revoke", {"by": "alice", "remembered": "1"})
     await run.signal("revoke", {"by": "bob", "delegated_to": "alice"})
+    lost = KeyRevocation(by="alice", revoked=public_key(ALICE), reason="a lost laptop")
+    signature = sign(ALICE, lost.signed_bytes(run.id))
+    revocation = {**lost.model_dump(), "signature": signature}
+    await answer_of(run.execute_update("revoke_key", revocation))
+    await run.signal("revoke_key", revocation)
     for person in ("bob", "alice"):
-        await run.signal("respond", {"request": "2", "by": person, "result": "not any more"})
+        await run.signal("respond", {"request": "3", "by": person, "result": "not any more"})
     await run.result()
 
 
@@ -452,7 +458,7 @@ async def repeated(run: Handle, rig: Rig) -> None:
     await run.signal("deny", {"request": "2", "by": "alice", "reason": "it is still a"})
     await status_of(run, "blocked")
     await run.execute_update("say", {"message": "unblocked", "by": "alice"})
-    await run.signal("retry", {"by": "alice"})
+    await answer_of(run.execute_update("retry", {"by": "alice"}))
     await run.result()
 
 

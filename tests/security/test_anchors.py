@@ -29,7 +29,8 @@ from holdfast.runtime.anchors.sealer import Sealer
 from holdfast.runtime.anchors.webhook import WebhookAnchor
 from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.audit.loops import verify_loop
-from holdfast.runtime.audit.verify import Verification, verify
+from holdfast.runtime.audit.verdicts import Verification
+from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.prune import prune as prune_threads
 from holdfast.runtime.client.threads import Threads

@@ -28,8 +28,8 @@ async def test_an_edit_cannot_bypass_the_rule_of_the_new_arguments(rig: StartRig
         (second,) = await pending(run)
         assert (second["request"], second["arguments"], second["who"]) == ("2", {"cents": 99_999_900}, ["head"])
         assert (second["edited_by"], second["votes"]) == ("alice", [])
-        assert await answer(run, "decide", edit) == "duplicate"
-        assert await answer(run, "decide", decision(run.id, first, by="bob")) == "duplicate"
+        assert await answer(run, "decide", edit) == "too_late"
+        assert await answer(run, "decide", decision(run.id, first, by="bob")) == "too_late"
         assert await answer(run, "decide", decision(run.id, second, by="alice")) == "not_entitled"
         assert payments(r) == []
         # The reverse, too: Dave decides on large payments, not on small ones.

@@ -125,6 +125,27 @@ async def test_unauthenticated_bodies_are_not_read(url: str, path: str) -> None:
             assert first.split()[1] != "413"
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (f"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: {'x' * 70_000}\r\n\r\n", (431, 400)),
+        (f"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: {'x' * 17_000}\r\n\r\n", (431, 400)),
+        (f"GET /health HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {'x' * 17_000}\r\n\r\n", (431, 400)),
+        ("GET /health HTTP/1.1\r\nHost: x\r\n" + "X: y\r\n" * 150 + "\r\n", (431,)),
+        (f"GET /threads?cursor={'x' * 9_000} HTTP/1.1\r\nHost: x\r\n\r\n", (414,)),
+        (f"GET /threads/{'x' * 9_000} HTTP/1.1\r\nHost: x\r\n\r\n", (414,)),
+    ],
+    ids=["70 KB", "17 KB", "a token", "150 headers", "a query", "a path"],
+)
+async def test_a_large_head_of_a_request_is_refused(url: str, head: str, status: tuple[int, ...]) -> None:
+    """Path, query and headers have a limit, also where all of them arrive at once."""
+    reader, writer = await connect(url)
+    writer.write(head.encode())
+    first = (await asyncio.wait_for(reader.readline(), PATIENCE)).decode()
+    writer.close()
+    assert int(first.split()[1]) in status, first
+
+
 async def test_slow_bodies_of_unknown_callers_are_few(url: str) -> None:
     """If a body must be read to authenticate its sender, an address has only a few of them in progress."""
     start = b"POST /slack/actions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"

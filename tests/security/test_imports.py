@@ -361,15 +361,19 @@ async def test_the_same_file_is_imported_once(here: Here) -> None:
 
 
 async def test_a_policy_that_asks_stays_a_policy_that_asks(here: Here) -> None:
-    """Of a file with a policy of its own, the people and their keys decide nothing here (see test_importing)."""
+    """Of a file with a policy of its own, the people decide for that policy alone: nothing runs without those of the
+    policy here (see test_importing).
+    """
     mallory = Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="m", keys=(public_key(MALLORY),)),))
     thread = Thread(agent_spec(policy=mallory), name=f"imp-{uuid4().hex[:8]}")
     thread.load(1)
     thread.reply(calls("pay"))
     here_spec = agent_spec(policy=Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="dana"),)))
     there = thread.moved().imported(here_spec)
-    assert there.decide("2", by="m") == "not_entitled"
-    assert there.decide("1", by="m") in ("unknown_request", "duplicate")
+    assert there.decide("2", by="m") == "waiting_for_quorum"
+    assert there.decide("1", by="m") == "too_late"
+    assert not there.running_calls
+    assert there.decide("2", by="dana") == "accepted"
 
 
 KILLED = """

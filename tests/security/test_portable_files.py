@@ -22,6 +22,7 @@ from holdfast.portable import members
 from holdfast.portable.layout import Entry, local_header
 from holdfast.portable.manifest import Exported
 from holdfast.portable.members import ARTIFACTS, DERIVED, INTENT, LEDGER, LOG, MANIFEST, STATEMENT
+from holdfast.runtime.audit.evidence import Finding, Unchecked
 from holdfast.runtime.cli.file_screens import file_screen
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
@@ -251,7 +252,13 @@ async def test_what_a_file_says_reaches_no_terminal_as_it_is(tmp_path: Path) -> 
     assert "\\x1b" in found.reason
     assert escape not in file_screen(found).plain
     shown = FileVerification(
-        thread=escape, ok=True, events=1, sources=("file",), where=escape, reason=escape, signers=(escape,)
+        thread=escape,
+        verdict="altered",
+        events=1,
+        sources=("file",),
+        faults=(Finding(escape, escape),),
+        unchecked=(Unchecked(escape, escape),),
+        signers=(escape,),
     )
     assert escape not in file_screen(shown).plain
 

@@ -14,7 +14,8 @@ from temporalio.client import WorkflowHandle
 
 from holdfast import Absent, Agent, Catalog, Effect, Found, Limits, Policy, ToolContext, allow, ask, tool
 from holdfast.log.events import ToolCallFinished
-from holdfast.runtime.audit.verify import Verification, verify
+from holdfast.runtime.audit.verdicts import Verification
+from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.reading.record import Evidence

@@ -28,7 +28,8 @@ from holdfast.log.events import (
 )
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.run.contracts import WORKFLOW
-from holdfast.runtime.audit.verify import Verification, verify
+from holdfast.runtime.audit.verdicts import Verification
+from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect, connect_stack, stack_config
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
@@ -234,7 +235,7 @@ async def test_a_rewritten_log_does_not_follow(rig: StartRig, pool: AsyncConnect
         desk = await paid(r, pool, stack)
         log = await desk.log()
         good = await desk.verify(forgotten=True, trusted=KNOWN)
-        assert (good.ok, good.signatures, good.sources) == (True, 2, ("record",))
+        assert (good.verdict, good.signatures, good.sources) == ("not_proven", 2, ("record",))
         assert {one.what for one in good.unchecked} == {"anchors", "history", "policy"}
         whole_policy = await desk.verify(forgotten=True, trusted=SIGNED)
         assert (whole_policy.ok, {one.what for one in whole_policy.unchecked}) == (True, {"anchors", "history"})
@@ -327,7 +328,7 @@ async def test_history_record_ledger_and_artifacts_are_compared(
         desk = await paid(r, pool, stack)
         log = await desk.log()
         good = await desk.verify(trusted=KNOWN)
-        assert (good.ok, good.unchecked, good.sources) == (True, (), ("history", "record"))
+        assert (good.verdict, good.unchecked, good.sources) == ("proven", (), ("history", "record"))
 
         await desk.write(with_another_task(log))
         found = await desk.verify()
@@ -463,11 +464,14 @@ async def test_a_history_made_with_another_key_is_detected(
     assert (found.ok, found.where) == (False, "history")
     assert "does not come from our own processes" in found.reason
     keyless = await verify(Threads(await connect(stack_config(stack)), record=store), run.id)
-    assert (keyless.ok, {one.what for one in keyless.unchecked}) == (True, {"seals", "ledger", "artifacts"})
+    assert (keyless.verdict, {one.what for one in keyless.unchecked}) == (
+        "not_proven",
+        {"seals", "ledger", "artifacts"},
+    )
     others = Seals({"another": b"y" * 32})
     unknown = await verify(Threads(await connect(stack_config(stack), seals=others), record=store), run.id)
-    assert unknown.ok
-    assert "is sealed with the fleet key" in next(one.why for one in unknown.unchecked if one.what == "seals")
+    assert (unknown.verdict, unknown.where) == ("altered", "history")
+    assert "is sealed with the fleet key" in unknown.reason
 
 
 # Logs that resets set aside.

@@ -37,7 +37,9 @@ async def test_each_right_counts_once_and_not_after_revocation(rig: StartRig) ->
         assert await answer(run, "delegate_authority", delegation(run.id, "bob", "dave")) == "accepted"
         assert await answer(run, "decide", decision(run.id, request, by="dave")) == "waiting_for_quorum"
         assert await answer(run, "decide", decision(run.id, request, by="bob")) == "duplicate"
-        assert (await request_of(run))["votes"] == [{"by": "dave", "decision": "approve", "for": "bob"}]
+        assert (await request_of(run))["votes"] == [
+            {"by": "dave", "decision": "approve", "proof": "signed", "for": "bob"}
+        ]
         assert await answer(run, "revoke", revocation(run.id, "bob", delegated_to="dave")) == "accepted"
         assert (await request_of(run))["votes"] == []
         assert await answer(run, "decide", decision(run.id, request, by="bob")) == "waiting_for_quorum"

@@ -231,11 +231,14 @@ class Play:
             case dice if dice < 0.96:
                 thread.reset()
             case dice if dice < 0.99:
-                name = chance.choice([*sorted({*SIGNALS} - {"move"}), "what?", ""])
+                name = chance.choice([*sorted({*SIGNALS} - {"move", "revoke_key"}), "what?", ""])
                 garbage = chance.choice(GARBAGE)
                 for _ in range(RECORDED if self.flooded and name != "say" else 1):
                     thread.signal(name, garbage)
-                thread.update(chance.choice(sorted({*UPDATES} - {"compact", "pause", "move"})), chance.choice(GARBAGE))
+                thread.update(
+                    chance.choice(sorted({*UPDATES} - {"compact", "pause", "move", "retry", "revoke_key"})),
+                    chance.choice(GARBAGE),
+                )
                 self._delegate()
             case _ if not thread.run.log.length:
                 pass  # stopping a thread before its past is read would lose decisions

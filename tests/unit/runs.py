@@ -398,9 +398,9 @@ class Thread:
             thread.archive()
         return thread
 
-    def moved(self, **more: Any) -> "Thread":
+    def moved(self, payload: dict[str, Any] | None = None, **more: Any) -> "Thread":
         """Move the thread away, to its end; tools in progress return."""
-        assert self.update("move", {"by": "carol", **more})["outcome"] == "accepted"
+        assert self.update("move", {**(payload or {"by": "carol"}), **more})["outcome"] == "accepted"
         for number in self.running_calls:
             self.finish(number)
         while not self.closed:

@@ -296,7 +296,7 @@ def test_calls_have_ids_of_their_own(api: Api) -> None:
             {"output": [], "incomplete_details": {"reason": "content_filter"}, "status": "incomplete"},
             "content_filter",
         ),
-        ("responses", {"output": [], "status": "failed", "error": {"message": "no"}}, "failed"),
+        ("responses", {"output": [], "status": "failed", "error": {"message": "no"}}, "error"),
         ("responses", {"output": [{"type": "function_call"}], "status": "completed"}, "tool_calls"),
         ("responses", {"output": [], "status": "completed"}, "stop"),
         ("anthropic_messages", {"content": [], "stop_reason": "end_turn"}, "stop"),
@@ -314,7 +314,7 @@ def test_why_a_reply_ended_has_one_vocabulary(issuer: str, answer: Wire, reason:
     decoded = adapter.decode(answer, ids="step")
     assert decoded.finish_reason == reason
     assert decoded.holds_reply
-    assert decoded.failure == ("no" if reason == "failed" else "")
+    assert decoded.failure == ("no" if reason == "error" else "")
 
 
 def test_usage_counts_all_of_the_prompt() -> None:

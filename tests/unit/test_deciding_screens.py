@@ -20,7 +20,7 @@ from holdfast.runtime.cli import watch
 from holdfast.runtime.cli.event_lines import event_line, event_summary
 from holdfast.runtime.cli.keys import Answer, Keys, hints_for
 from holdfast.runtime.cli.live_view import View
-from holdfast.runtime.cli.request_screens import request_screen, request_terms, signing_screen, terms_words
+from holdfast.runtime.cli.request_screens import deciding_screen, request_screen, request_terms, terms_words
 from holdfast.runtime.cli.text import clock
 from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.runtime.client.decisions import UpdateResult
@@ -54,7 +54,7 @@ def view(request: ApprovalRequest = PAY, **more: Any) -> dict[str, Any]:
 def test_a_request_says_who_decides_how_many_have_and_until_when() -> None:
     """One line; none if anyone may decide at any time, or from a worker of an earlier release."""
     until = clock("2026-01-02T03:05:05+00:00")
-    assert terms_words(view()) == f"Decided by finance; 1 of 2 have approved (alice); denied at {until}"
+    assert terms_words(view()) == f"Decided by finance; 1 of 2 have approved: alice (claimed); denied at {until}"
     assert terms_words(view(PAY.model_copy(update={"terms": Terms()}))) == ""
     assert terms_words({"request": "1", "kind": "approval"}) == ""
 
@@ -64,7 +64,7 @@ def test_a_question_says_what_an_early_answer_waits_for() -> None:
     terms, until = Terms(), clock("2026-01-02T03:04:05+00:00")
     asked = PAY.model_copy(update={"kind": "reconcile", "terms": terms, "settles_at": NOW})
     assert terms_words(view(asked)) == (
-        f"A request of it may still arrive until {until}: an earlier absent or undo is held until then"
+        f"A request of it may still arrive until {until}: an absent or undo before that is held until then"
     )
     assert f"may still arrive until {until}" in request_screen(view(asked)).plain
 
@@ -148,7 +148,7 @@ async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.Monke
 def test_what_is_signed_is_shown_completely() -> None:
     """The call, the arguments that will run, the signer, and the key."""
     payload = {"decision": "approve", "by": "al\x1b[2Jice", "arguments": {"cents": 4}, "remember": True, "reason": "ok"}
-    shown = signing_screen(view(), payload, "ed25519:k").plain
+    shown = deciding_screen(view(), payload, "ed25519:k").plain
     for part in (
         '"cents": 5',
         "to run with",
@@ -253,9 +253,9 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
         ),
         (
             {"type": "authority_delegated", "by": "a", "to": "b", "until": "2026-01-02T03:04:05Z", "reason": "off"},
-            f"a to b, until {clock('2026-01-02T03:04:05+00:00')}: off",
+            f"a (claimed) to b, until {clock('2026-01-02T03:04:05+00:00')}: off",
         ),
-        ({"type": "delegation_revoked", "by": "a", "to": "b", "proof": "vouched"}, "a from b (vouched)"),
+        ({"type": "delegation_revoked", "by": "a", "to": "b", "proof": "vouched"}, "a (vouched) from b"),
         (
             {
                 "type": "state_verified",
@@ -267,11 +267,11 @@ FINISHED = {"type": "tool_call_finished", "number": 1, "content": "c"}
         ({**DECIDED, "proof": "signed"}, "request 1: approve by bob (signed) → accepted"),
         (
             {**DECIDED, "proof": "vouched", "right": "alice", "arguments": {"cents": 4}, "reason": "less"},
-            'request 1: approve with {"cents": 4} by bob (for alice, vouched): less → accepted',
+            'request 1: approve with {"cents": 4} by bob for alice (vouched): less → accepted',
         ),
         (
             {**DECIDED, "outcome": "waiting_for_quorum", "explanation": "1 of 2 have approved"},
-            "request 1: approve by bob → waiting_for_quorum (1 of 2 have approved)",
+            "request 1: approve by bob (claimed) → waiting_for_quorum (1 of 2 have approved)",
         ),
         ({**FINISHED, "status": "answered"}, "call 1: answered: c"),
         ({**FINISHED, "status": "undone"}, "call 1: undone: c"),

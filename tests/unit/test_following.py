@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowQueryFailedError
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import EventsMissing, NoWorker, QueryRefused, Refused, ServerUnreachable, ThreadNotFound
 from holdfast.runtime.client import follow as follow_module
-from holdfast.runtime.client.decisions import retry
 from holdfast.runtime.client.follow import follow
+from holdfast.runtime.client.steering import retry
 from holdfast.runtime.reading import runs
 from holdfast.runtime.reading.runs import QUERY_RETRIES, Runs
 
@@ -39,6 +40,10 @@ class FakeHandle:
     async def signal(self, name: str, payload: Any, **options: Any) -> None:
         """Record the signal."""
         self.signals.append(name)
+
+    async def execute_update(self, name: str, payload: Any, **options: Any) -> Any:
+        """Answer no update, as a server that does not take them."""
+        raise RPCError("no updates", RPCStatusCode.UNIMPLEMENTED, b"")
 
 
 @dataclass
@@ -265,7 +270,8 @@ async def test_a_retry_is_sent_as_a_signal_if_the_worker_cannot_answer() -> None
     sent = await retry(refused, "t", by="ann")
     assert (sent.outcome, sent.counts, refused.signals) == ("sent", True, ["retry"])
     blocked: Any = FakeThreads(["blocked"])
-    assert (await retry(blocked, "t", by="ann")).outcome == "accepted"
+    assert (await retry(blocked, "t", by="ann")).outcome == "sent"
+    assert blocked.signals == ["retry"]
     running: Any = FakeThreads(["running"])
     with pytest.raises(Refused):
         await retry(running, "t", by="ann")

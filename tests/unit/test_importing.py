@@ -28,6 +28,7 @@ from holdfast.run.contracts import (
 from holdfast.run.evolve_import import join_budget
 from holdfast.run.snapshot import snapshot_of
 from holdfast.tools.effects import Effect
+from tests.security.people import steering
 from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
 LEVEL = 1
@@ -320,7 +321,8 @@ def test_what_was_added_elsewhere_counts_as_far_as_the_policy_here_allows(
     """Who may extend, by how much, and with which key: the policy of this place says it. A file says it of no place."""
     recorded = SIGNED_HERE if signed else Policy()
     thread = extended(recorded, until=UNTIL if signed else None)
-    there = thread.moved().imported(agent_spec(budget=Budget(steps=3), policy=local), signer=signer)
+    said = steering("t", thread.state.view(), "move", "dana", key=DANA) if signed else None
+    there = thread.moved(said).imported(agent_spec(budget=Budget(steps=3), policy=local), signer=signer)
     assert limit_of(audited(there)) == limit
 
 

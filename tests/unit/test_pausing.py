@@ -258,7 +258,7 @@ def test_the_web_ui_says_first_that_a_run_is_paused() -> None:
     thread.reply(calls("pay"))
     pause(thread, reason="**look** [here](http://x)", seconds=60)
     first, *rest = current_details(thread.state).splitlines()
-    assert first.startswith(r"**Paused by alice until 2026-01-02 03:05 UTC: \*\*look\*\*")
+    assert first.startswith(r"**Paused by alice (claimed) until 2026-01-02 03:05 UTC: \*\*look\*\*")
     assert "[here](" not in first
     assert "enter the name `resume`, and send" in "\n".join(rest)
     assert "### Request 1" in "\n".join(rest)

@@ -10,11 +10,19 @@ from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 
+from holdfast.base.unread import is_unread
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply, LLMRequest, Page, RunInput, ToolOutcome, ToolRequest, View
 from holdfast.runtime.config.encryption_keys import EncryptionKey
-from holdfast.runtime.encryption.codec import EncryptionCodec, PayloadMisplaced, PlaintextRefused, build_converter
+from holdfast.runtime.encryption.codec import (
+    DecryptionFailed,
+    EncryptionCodec,
+    KeyUnknown,
+    PayloadMisplaced,
+    PlaintextRefused,
+    build_converter,
+)
 from holdfast.seals.seals import SealKeyUnknown, Seals, is_unsealed
 from holdfast.temporal.converter import SEAL, data_converter
 from holdfast.transcript.transcript import TranscriptRef
@@ -121,3 +129,20 @@ async def test_encryption_binds_the_place_and_refuses_plain_text() -> None:
     with pytest.raises(PlaintextRefused):
         await at("t", codec=codec).decode([plain], [LLMRequest])
     assert await at("t", codec=EncryptionCodec([key], plain=True)).decode([plain], [LLMRequest]) == [VALUES[0]]
+
+
+async def test_a_claim_that_cannot_be_decrypted_is_unread_and_other_values_fail() -> None:
+    """A signal's argument stands for the reason; a value of ours raises it; an altered start is malformed."""
+    codec = EncryptionCodec([EncryptionKey("k", OTHER, "")])
+    unknown = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"new"}, data=b"\0" * 40)
+    altered = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"k"}, data=b"\0" * 40)
+    for payload in (unknown, altered):
+        (claim,) = await at("t", codec=codec).decode([payload])
+        assert is_unread(claim)
+        assert "key" in str(claim)
+        with pytest.raises(DecryptionFailed):
+            await at("t", codec=codec).decode([payload], [LLMRequest])
+    (start,) = await at("t", codec=codec).decode([altered], [RunInput])
+    assert "altered" in start.malformed
+    with pytest.raises(KeyUnknown):  # a worker that has the key takes it
+        await at("t", codec=codec).decode([unknown], [RunInput])

@@ -84,7 +84,7 @@ def test_a_refinement_is_shown_with_the_task() -> None:
     ]
     page = current_details(thread.state)
     assert "· task refined (2) ·" in page.splitlines()[0]
-    assert "**Refinement 2**: replaced by bob, 2026-01-02 03:04 UTC\n\n> Publish \\*1.3\\*" in page
+    assert "**Refinement 2**: replaced by bob (claimed), 2026-01-02 03:04 UTC\n\n> Publish \\*1.3\\*" in page
     thread.cancel()
     assert '"kind": "narrow"' not in current_details(thread.state)
 

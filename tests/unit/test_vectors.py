@@ -12,9 +12,11 @@ from typing import Any
 from holdfast.authority.approvals import shown_digest
 from holdfast.authority.extensions import Extension
 from holdfast.authority.follow_ups import Message
+from holdfast.authority.key_revocations import KeyRevocation
 from holdfast.authority.refinements import Refinement
 from holdfast.authority.signatures import encode_key, is_signed, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
+from holdfast.authority.steering import Move, Pause, Resume, Retry
 from holdfast.authority.votes import Seen
 from holdfast.base.canonical import canonical, exact_json
 from holdfast.base.digests import GENESIS, digest
@@ -38,6 +40,11 @@ STATEMENTS: list[Signed] = [
     Refinement(by="dana", kind="narrow", text="Only the ä", id="r1", until=UNTIL),
     Message(by="dana", message="Publish ä 😀", id="m1", until=UNTIL),
     Extension(by="dana", usd=Decimal("1.50"), tokens=100_000, reason="ä", id="e1", until=UNTIL),
+    KeyRevocation(by="alice", revoked=public_key(KEY), reason="a lost laptop"),
+    Pause(by="alice", run="r0", seen=2, until=UNTIL),
+    Resume(by="alice", run="r0", seen=3),
+    Retry(by="alice", run="r0", seen=4),
+    Move(by="alice", run="r0", seen=5, reason="to the new cluster"),
 ]
 
 
@@ -96,6 +103,7 @@ def test_each_signed_statement_names_its_own_format() -> None:
     """No two kinds of statement can be confused, and a kind without a format cannot be signed."""
     kinds = [kind for kind in _kinds(Signed) if "FORMAT" in vars(kind)]
     formats = {"decision/1", "delegation/1", "revocation/1", "lift/1", "message/1", "refine/1", "extend/1"}
+    formats |= {"key-revocation/1", "pause/1", "resume/1", "retry/1", "move/1"}
     assert {kind.FORMAT for kind in kinds} == formats
     assert {type(each) for each in STATEMENTS} == set(kinds)
 

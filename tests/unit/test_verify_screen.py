@@ -1,7 +1,7 @@
 """What `verify` prints: the verdict, the first fault with advice, and what could not be checked."""
 
-from holdfast.runtime.audit.evidence import ADVICE, Unchecked, Where
-from holdfast.runtime.audit.verify import Verification
+from holdfast.runtime.audit.evidence import ADVICE, Finding, Unchecked, Where
+from holdfast.runtime.audit.verdicts import Verification
 from holdfast.runtime.cli.record_screens import verify_screen
 
 
@@ -11,11 +11,13 @@ def shown(verified: Verification) -> list[str]:
 
 
 def test_a_pass_lists_signatures_and_what_was_not_checked() -> None:
-    """One line per gap, so that `ok` does not promise more than it should."""
+    """One line for what was checked, and one for each gap, so that the verdict promises no more than it should."""
     unchecked = (Unchecked("keys", "taken from the log"), Unchecked("end", "no later history"))
-    first, *gaps = shown(Verification("t", True, 12, ("record",), signatures=2, unchecked=unchecked))
-    assert first == "ok       t  12 events in the permanent record, 2 signatures"
+    found = Verification("t", "not_proven", 12, ("record",), checked=("record",), signatures=2, unchecked=unchecked)
+    first, *gaps = shown(found)
+    assert first == "not proven  t  12 events in the permanent record, 2 signatures"
     assert [line.strip() for line in gaps] == [
+        "checked: record",
         "not checked: keys: taken from the log",
         "not checked: end: no later history",
     ]
@@ -29,7 +31,8 @@ def test_a_fault_says_where_what_and_what_to_do() -> None:
         ("artifacts", 3, "event 3, in artifacts: \\x1b[2Jgone"),
     )
     for where, position, words in places:
-        told = {"where": where, "position": position, "reason": "\x1b[2Jgone", "advice": ADVICE[where]}
-        first, fault, advice = shown(Verification("t", False, 12, ("history", "record"), **told))  # type: ignore[arg-type]
-        assert first == "altered  t  12 events in Temporal's histories and the permanent record"
+        faults = (Finding(where, "\x1b[2Jgone", position),)
+        altered = Verification("t", "altered", 12, ("history", "record"), faults=faults, advice=ADVICE[where])
+        first, fault, advice = shown(altered)
+        assert first == "altered     t  12 events in Temporal's histories and the permanent record"
         assert (fault.strip(), advice.strip()) == (words, ADVICE[where])

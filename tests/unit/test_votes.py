@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.audit.audit import Audit
 from holdfast.authority.approvals import shown_digest
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.policy import Approver, Policy, Terms, allow, ask
@@ -301,3 +302,62 @@ def test_a_decision_by_signal_is_recorded_like_one_by_update() -> None:
     thread.signal("approve", {"request": "1", "by": "Alice"})
     received = [event for event in thread.log if isinstance(event, DecisionReceived)]
     assert [(event.by, event.outcome) for event in received] == [("alice", "accepted")]
+
+
+TWO = Policy(rules=(ask("pay", terms=Terms(by=("some",), quorum=2)), allow()), approvers=PEOPLE)
+
+
+def test_an_edit_within_a_vote_opens_a_request_of_its_own() -> None:
+    """No id ever stands for other arguments: who approves the old request is told of the new one, and runs nothing."""
+    thread = loaded_thread(agent_spec(policy=TWO), features=1)
+    thread.reply(calls("pay"))
+    assert thread.decide("1", by="ann", arguments={"cents": 99_000_000}) == "judged_anew"
+    (request,) = thread.state.authority.requests
+    assert (request.id, request.edited_by, request.quorum) == ("2", "ann", 2)
+    assert [(vote.by, vote.seen == request.seen) for vote in request.votes] == [("ann", False)]
+    late = thread.update("decide", {"request": "1", "decision": "approve", "by": "ben"})
+    assert (late["outcome"], "request 2" in late["explanation"]) == ("too_late", True)
+    thread.signal("approve", {"request": "1", "by": "ben"})
+    assert not thread.running_calls
+    assert thread.decide("2", by="ben", digest=request.digest) == "accepted"
+    assert thread.running_calls == [1]
+    thread.check_consistent()
+
+
+def test_votes_for_the_arguments_before_an_edit_do_not_count_after_it() -> None:
+    """Who approved what the LLM wrote is asked again, and so is the editor after another edit."""
+    thread = loaded_thread(agent_spec(policy=TWO), features=1)
+    thread.reply(calls("pay"))
+    assert thread.decide("1", by="ann") == "waiting_for_quorum"
+    assert thread.decide("1", by="ben", arguments={"cents": 2}) == "judged_anew"
+    assert thread.decide("2", by="ann", arguments={"cents": 3}) == "judged_anew"
+    (request,) = thread.state.authority.requests
+    assert (request.id, [vote.by for vote in request.votes]) == ("3", ["ann"])
+    assert thread.decide("3", by="ann") == "duplicate"
+    assert thread.decide("3", by="ben") == "accepted"
+    thread.check_consistent()
+
+
+def test_a_quorum_that_one_login_fills_is_logged_as_one() -> None:
+    """The decision counts, for the policy asks for two names; the log and `verify` say that one login gave both."""
+    for via, names in (("ann@host", ("ann", "ben")), ("", ())):
+        thread = loaded_thread(agent_spec(policy=TWO), features=1)
+        thread.reply(calls("pay"))
+        assert thread.decide("1", by="ann", via=via) == "waiting_for_quorum"
+        answer = thread.update("decide", {"request": "1", "decision": "approve", "by": "ben", "via": via})
+        assert (answer["outcome"], "one login" in answer["explanation"]) == ("accepted", bool(names))
+        received = [event for event in thread.log if isinstance(event, DecisionReceived)]
+        assert [event.one_login for event in received] == [(), names]
+        audit = Audit("t")
+        audit.take(thread.log)
+        assert audit.fault is None
+        assert bool(audit.one_login) is bool(names)
+        thread.check_consistent()
+
+
+def test_below_the_feature_level_an_edit_keeps_the_request() -> None:
+    """A run that an earlier release began keeps its course."""
+    thread = loaded_thread(agent_spec(policy=TWO))
+    thread.reply(calls("pay"))
+    assert thread.decide("1", by="ann", arguments={"cents": 2}) == "waiting_for_quorum"
+    assert thread.decide("1", by="ben") == "accepted"

@@ -53,7 +53,7 @@ async def test_a_run_ends_its_budget_is_extended_and_replays(rig: StartRig, clie
         assert [event.resumes for event in events if isinstance(event, BudgetExtended)] == [False, True]
         lines = [event_summary(event.model_dump(mode="json")) for event in events]
         assert "4 of 5 steps are used" in lines
-        assert "by bob, steps=3, and the run continues" in lines
+        assert "by bob (claimed), steps=3, and the run continues" in lines
 
 
 async def test_only_attempts_that_had_sent_their_request_and_were_not_refused_are_charged(rig: StartRig) -> None:

@@ -31,7 +31,7 @@ async def test_what_cannot_be_done_is_refused_until_a_person_lifts_it_and_replay
         assert "invoice 11 is locked" in ends[2].text
         lines = [event_summary(event.model_dump(mode="json")) for event in events]
         assert any(line.startswith("call 5: cannot everywhere") for line in lines)
-        assert "constraint 1, by alice: unlocked" in lines
+        assert "constraint 1, by alice (claimed): unlocked" in lines
 
 
 async def test_programs_and_the_command_line_show_and_lift_constraints(rig: StartRig, client: Client) -> None:

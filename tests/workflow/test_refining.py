@@ -29,7 +29,7 @@ async def test_a_refined_run_continues_and_replays(rig: StartRig, client: Client
         taken = {event.message for event in events if isinstance(event, MessageTaken)}
         assert taken == {event.position for event in found}
         lines = [event_summary(event.model_dump(mode="json")) for event in events]
-        assert "refinement 1, narrow, by alice: only a and b" in lines
+        assert "refinement 1, narrow, by alice (claimed): only a and b" in lines
 
 
 async def test_programs_and_the_command_line_refine_and_show_it(rig: StartRig, client: Client) -> None:
@@ -53,7 +53,7 @@ async def test_programs_and_the_command_line_refine_and_show_it(rig: StartRig, c
             "alice",
         )
         screen = show_screen(await threads.state(run.id), retrying=[], ui=None).plain
-        assert "Task       Look at all of it\nRefined    1, narrow, by alice, " in screen
+        assert "Task       Look at all of it\nRefined    1, narrow, by alice (claimed), " in screen
         assert "           only a\n" in screen
         await run.cancel()
         await eventually(run.describe, lambda found: found.status is WorkflowExecutionStatus.CANCELED)

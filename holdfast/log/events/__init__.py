@@ -26,7 +26,13 @@ from holdfast.log.events.approvals import (
     ReconcileRequested,
     StateVerified,
 )
-from holdfast.log.events.authority import AuthorityDelegated, DelegationRevoked, RuleRemembered, RuleRevoked
+from holdfast.log.events.authority import (
+    AuthorityDelegated,
+    DelegationRevoked,
+    KeyRevoked,
+    RuleRemembered,
+    RuleRevoked,
+)
 from holdfast.log.events.base import Event, Proven
 from holdfast.log.events.budget import BudgetExtended, BudgetLow, BudgetReserved, BudgetSpent
 from holdfast.log.events.dormancy import DormancyBegan, PollKind, WaitPolled, WakeReceived
@@ -89,6 +95,7 @@ __all__ = [
     "DormancyBegan",
     "Event",
     "Finding",
+    "KeyRevoked",
     "LLMCallLost",
     "LLMReplied",
     "LearningRequested",
@@ -164,6 +171,7 @@ AgentEvent = Annotated[
     | RuleRevoked
     | AuthorityDelegated
     | DelegationRevoked
+    | KeyRevoked
     | BaselineRecorded
     | StateVerified
     | ToolCallStarted

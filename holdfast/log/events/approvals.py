@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
 from holdfast.authority.statements import Decision, DecisionKind
+from holdfast.authority.votes import Standing
 from holdfast.base.models import Frozen
 from holdfast.log.events.base import Event, Proven
 from holdfast.log.events.tool_calls import ToolStatus
@@ -98,8 +99,15 @@ class DecisionReceived(Event, Proven):
     remember: bool = False
     right: str = ""
     """Who delegated the approval authority that was used; empty for the person's own."""
+    standings: tuple[Standing, ...] = ()
+    """The requirements of the request for which it counts, where several policies ask. Recorded from feature level 1
+    on."""
     rule: str = ""
     """The rule that judged changed arguments."""
+    via: str = ""
+    """The login from which it was sent, as the sender's program says. Recorded from feature level 1 on."""
+    one_login: tuple[str, ...] = ()
+    """The people of the quorum whose votes came from one login, or with one key; empty if each had their own."""
     sent_digest: str = ""
     """Of a refused decision: SHA-256 of what was sent, in place of its body (`holdfast.run.refusals`)."""
     sent_bytes: int = 0
@@ -116,6 +124,7 @@ class DecisionReceived(Event, Proven):
             arguments=self.arguments,
             result=self.result,
             remember=self.remember,
+            via=self.via,
             signature=self.signature,
         )
 

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
+from holdfast.authority.key_revocations import KeyRevocation
 from holdfast.authority.statements import AuthorityDelegation, Revocation
 from holdfast.log.events.base import Event, Proven
 
@@ -61,6 +62,26 @@ class AuthorityDelegated(Event, Proven):
         return AuthorityDelegation(
             by=self.by, reason=self.reason, to=self.to, until=self.until, signature=self.signature
         )
+
+
+class KeyRevoked(Event, Proven):
+    """A key counts no longer: the votes, remembered rules and delegations that it signed are gone. Recorded from
+    feature level 1 on.
+
+    Followed by: `approval_requested` for each call that was approved with it and has not started.
+    Correlate: `revoked` is the `key` of the events that it had signed.
+    """
+
+    type: Literal["key_revoked"] = "key_revoked"
+    revoked: str
+    """The public key that was revoked; `key` is the one that signed this."""
+    by: str
+    reason: str = ""
+
+    @property
+    def said(self) -> KeyRevocation:
+        """The revocation as it was sent, which the signature covers."""
+        return KeyRevocation(by=self.by, reason=self.reason, revoked=self.revoked, signature=self.signature)
 
 
 class DelegationRevoked(Event, Proven):

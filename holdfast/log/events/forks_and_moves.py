@@ -3,7 +3,7 @@
 from typing import Literal
 
 from holdfast.authority.policy import Policy
-from holdfast.log.events.base import Event
+from holdfast.log.events.base import Event, Proven
 from holdfast.log.fork_point import ForkPoint
 from holdfast.log.import_point import ImportPoint
 
@@ -37,7 +37,7 @@ class RunForked(Event):
     """Policies that judge its calls beside its agent's: the strictest verdict counts, so none of them allows more."""
 
 
-class MoveRequested(Event):
+class MoveRequested(Event, Proven):
     """A person asked for the run to be moved to another place. Nothing starts any more, and tools under way end first.
     Recorded from feature level 1 on.
 

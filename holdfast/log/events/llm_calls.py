@@ -35,6 +35,9 @@ class LLMReplied(Event):
     """The attempts that failed before; an attempt whose worker was killed left nothing."""
     artifact: str = ""
     """Address of the reply's full text, where the message has only its head and tail."""
+    request_tokens: int = Field(default=0, ge=0)
+    """The tokens of the request, estimated from its bytes, if the provider counts far fewer, for example without those
+    in its cache: they trigger context compaction in place of its count. Recorded from feature level 1 on."""
     cost: int | None = Field(default=None, ge=0)
     """With a budget of money: nano-dollars by list prices; None where the price of the LLM that replied is unknown."""
 

@@ -11,7 +11,7 @@ from holdfast.budget.account import TokenPrice
 from holdfast.budget.budget import Budget
 from holdfast.lineage import Lineage
 from holdfast.llm.outages import Outage
-from holdfast.log.events.base import Event
+from holdfast.log.events.base import Event, Proven
 from holdfast.memory.recalled import RecalledTier
 from holdfast.tools.cannot import HandedConstraint
 from holdfast.tools.effects import PastEffect
@@ -149,7 +149,7 @@ class RunBlocked(Event):
     """The attempts that failed before the run gave up; as the process that failed the call claims."""
 
 
-class RunUnblocked(Event):
+class RunUnblocked(Event, Proven):
     """A person sent `retry`, and the run resumes.
 
     Followed by: what was due before the block. Correlate: it belongs to the last `run_blocked`.
@@ -160,7 +160,7 @@ class RunUnblocked(Event):
     reason: str = ""
 
 
-class RunPaused(Event):
+class RunPaused(Event, Proven):
     """A person paused the run, or changed the reason or the end of its pause. Recorded from feature level 1 on.
 
     What is under way ends, and is recorded; nothing else starts before the run resumes.
@@ -175,7 +175,7 @@ class RunPaused(Event):
     """When the pause ends by itself; None for never."""
 
 
-class RunResumed(Event):
+class RunResumed(Event, Proven):
     """The pause is over: a person resumed the run, or the `until` of the pause has come. Recorded from feature level 1
     on.
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from holdfast.authority.policy import Terms, VerdictKind
+from holdfast.authority.policy import Requirement, Terms, VerdictKind
 from holdfast.authority.statements import Lift
 from holdfast.llm.blocks import Content, ToolCall, text_of
 from holdfast.log.events.base import Event, Proven
@@ -50,6 +50,8 @@ class VerdictGiven(Event):
     rule: str
     terms: Terms | None = None
     """Where a remembered rule allows the call: the terms under which approval would be required."""
+    requirements: tuple[Requirement, ...] = ()
+    """The same, where several policies would ask. Recorded from feature level 1 on."""
     repeats: int = 0
     """How often the call has had the same result, where it is allowed and starts later for that."""
     delay: float = 0

@@ -9,13 +9,16 @@ from typing import Any
 
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.statements import AuthorityDelegation
-from holdfast.authority.votes import Vote
+from holdfast.authority.votes import Standing, Vote, without
 from holdfast.base.models import Frozen
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
 
 DECIDED = 100
 """Decided requests that are kept: a late or repeated decision gets an explanation that says how each was decided."""
+
+ASKED_ANEW = "asked anew as request"
+"""Begins how a request was decided in whose place another one is open."""
 
 RULES = 200
 """Remembered rules that a thread has at the same time; the oldest make room, and their calls require approval again."""
@@ -88,6 +91,8 @@ class Authority:
     delegations: tuple[DelegatedAuthority, ...] = ()
     used_statements: tuple[UsedStatement, ...] = ()
     """Signed delegations and messages that have not expired yet: each counts once."""
+    revoked_keys: tuple[str, ...] = ()
+    """Public keys that count no longer in this thread, though a policy lists them."""
     requesters: tuple[str, ...] = ()
     """Who gave the task and the messages."""
     requesters_left_out: bool = False
@@ -125,7 +130,7 @@ class Authority:
             lapsed: Id of the request whose approval let the call run, and no longer does; so the rule that this
                 approval made lapses, too.
         """
-        anew = f"asked anew as request {request.id}"
+        anew = f"{ASKED_ANEW} {request.id}"
         older = [each for each in self.requests if each.number == request.number]
         decided = dict(self.decided)
         for each in older:
@@ -186,10 +191,20 @@ class Authority:
     def revoke_delegation(self, by: str, to: str) -> "Authority":
         """Revoke a delegation, and the votes that were given with it on requests that are still open."""
         requests = tuple(
-            with_votes(request, tuple(vote for vote in request.votes if (vote.right, vote.by) != (by, to)))
+            with_votes(request, without(request.votes, lambda vote, each: (each.right, vote.by) == (by, to)))
             for request in self.requests
         )
         return replace(self, delegations=self._delegations_but(by, to), requests=requests)
+
+    def revoke_keys(self, keys: tuple[str, ...]) -> "Authority":
+        """Revoke keys, and the votes and rules that they signed. A delegation is verified whenever it would count."""
+        requests = tuple(
+            with_votes(request, tuple(vote for vote in request.votes if vote.key not in keys))
+            for request in self.requests
+        )
+        rules = tuple(rule for rule in self.rules if all(vote.key not in keys for vote in rule.votes))
+        revoked = tuple(dict.fromkeys((*self.revoked_keys, *keys)))
+        return replace(self, revoked_keys=revoked, requests=requests, rules=rules)
 
     def use_statement(self, digest: str, *, until: datetime, at: datetime) -> "Authority":
         """Note that a signed statement has had its effect; those that have expired are dropped."""
@@ -202,14 +217,7 @@ class Authority:
             return self
         chars = sum(map(len, self.requesters)) + len(name)
         full = len(self.requesters) >= REQUESTERS or chars > REQUESTERS_CHARS
-        requests = tuple(
-            request
-            if request.terms.requester_may_decide
-            else with_votes(
-                request, tuple(vote for vote in request.votes if not full and name not in (vote.by, vote.right))
-            )
-            for request in self.requests
-        )
+        requests = tuple(_without_requester(request, "" if full else name) for request in self.requests)
         return replace(
             self,
             requesters=self.requesters if full else (*self.requesters, name),
@@ -219,6 +227,18 @@ class Authority:
 
     def _delegations_but(self, by: str, to: str) -> tuple[DelegatedAuthority, ...]:
         return tuple(each for each in self.delegations if (each.by, each.to) != (by, to))
+
+
+def _without_requester(request: ApprovalRequest, name: str) -> ApprovalRequest:
+    """Return the request without the votes by this person, or by anybody where `name` is empty, that count for a policy
+    under which requesters may not decide.
+    """
+    barred = {number for number, each in enumerate(request.required) if not each.terms.requester_may_decide}
+
+    def drops(vote: Vote, standing: Standing) -> bool:
+        return standing.requirement in barred and (not name or name in (vote.by, standing.right))
+
+    return with_votes(request, without(request.votes, drops)) if barred else request
 
 
 def with_votes(request: ApprovalRequest, votes: tuple[Vote, ...]) -> ApprovalRequest:

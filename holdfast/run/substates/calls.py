@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from holdfast.authority.policy import Terms
+from holdfast.authority.policy import Requirement, Terms
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import ToolCall
@@ -95,8 +95,12 @@ class CallState:
     """Id of the open request about it."""
     terms: Terms | None = None
     """How its approval is decided, and later its unknown outcome; None for the policy's own terms."""
+    requirements: tuple[Requirement, ...] = ()
+    """The same, where several policies ask."""
     grant: str = ""
     """Id of the request whose approval lets it run; its start uses that up."""
+    granted_by: tuple[str, ...] = ()
+    """The public keys that signed that approval."""
     undo: bool = False
     """It is allowed to run in order to undo its effect."""
     edited_by: str = ""

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from holdfast.authority.statements import Proof
 from holdfast.base.models import Frozen
 
 
@@ -14,6 +15,8 @@ class Pause(Frozen):
     since: datetime
     until: datetime | None = None
     """When it ends by itself; None for never."""
+    proof: Proof = ""
+    """How it is known who paused the run: a signed pause is ended by a signed statement alone."""
 
     def view(self) -> dict[str, Any]:
         """Return the pause as `show` presents it."""

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.authority.refinements import RefinementKind
+from holdfast.authority.statements import Proof
 from holdfast.base.models import Frozen
 
 REFINEMENTS = 50
@@ -26,6 +27,10 @@ class TaskRefinement(Frozen):
     at: datetime
     id: str = ""
     """The sender's id of it, which counts once."""
+    proof: Proof = ""
+    """How it is known who made it."""
+    own: bool = False
+    """The agent made it by a call, which people have approved."""
 
     def view(self) -> dict[str, Any]:
         """Return the refinement as `show` presents it."""
@@ -34,5 +39,7 @@ class TaskRefinement(Frozen):
             "kind": self.kind,
             "text": self.text,
             "by": self.by,
+            "proof": self.proof,
+            "own": self.own,
             "at": self.at.isoformat(),
         }

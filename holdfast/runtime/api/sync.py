@@ -164,6 +164,7 @@ class SyncThread(_Face[Thread]):
     events = Each(Thread.events)
     messages = Call(Thread.messages)
     export = Call(Thread.export)
+    verify = Call(Thread.verify)
     move = Call(Thread.move)
     pending = Call(Thread.pending)
     decide = Call(Thread.decide)

@@ -21,9 +21,11 @@ from holdfast.llm.messages import AnyMessage, from_json
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.portable.manifest import Exported
+from holdfast.runtime.api.verifying import verify_thread
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
-from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, waking
+from holdfast.runtime.audit.verdicts import Check, Verification
+from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, steering, waking
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.follow import follow as follow_events
 from holdfast.runtime.client.messages import MessageResult
@@ -93,6 +95,7 @@ class Thread:
         Raises:
             RunFailed: The run failed.
             RunCancelled: The run was cancelled.
+            HistoryForged: Our own processes did not make the run.
             TimeoutError: Neither happened in time. The run continues.
         """
         limit = asyncio.timeout(timeout)
@@ -170,12 +173,10 @@ class Thread:
         """
         if not (find_spec("psycopg") and find_spec("securesystemslib")):
             raise SettingsError(f"exporting needs packages of the command line: {setup_command('cli')}")
-        from holdfast.runtime.anchors.setting import given_place
         from holdfast.runtime.audit.anchors import Anchors
         from holdfast.runtime.portable.export import export_thread
 
-        own = self._anchors if anchors is None else None
-        places = own() if own else [given_place(Path(place)) for place in anchors or ()]
+        places = self._places(anchors)
         chosen = Path(key) if key else self._key
         return await export_thread(
             self._threads,
@@ -189,6 +190,46 @@ class Thread:
             subagents=subagents,
             note=_log.info,
         )
+
+    async def verify(
+        self,
+        *,
+        keys: Path | str | None = None,
+        anchors: Sequence[Path | str] | None = None,
+        nodes: Sequence[str] = (),
+        require: Sequence[Check] = (),
+    ) -> Verification:
+        """Check that the thread is what was recorded, as `holdfast verify` does.
+
+        The answer is in `verdict`: `proven`, `altered`, or `not_proven`, where nothing that could be checked is wrong,
+        and `unchecked` says what could not be. The seals of Temporal's histories are checked if the client has the
+        fleet key.
+
+        Args:
+            keys: A file with people, gateways and their keys, as a policy lists them; None to trust the log's own.
+            anchors: Where workers have sealed the record; None for those of `HOLDFAST_ANCHORS` that can be read here.
+            nodes: Public keys of the nodes whose seals count; empty for all nodes.
+            require: What must have been checked; without one of these, the answer is not `proven`.
+
+        Raises:
+            SettingsError: A file or an anchor cannot be read, or a package is missing.
+        """
+        return await verify_thread(
+            self._threads,
+            self.id,
+            evidence=await self._evidence() if self._evidence else None,
+            keys=keys,
+            anchors=self._places(anchors),
+            nodes=nodes,
+            require=require,
+        )
+
+    def _places(self, anchors: Sequence[Path | str] | None) -> Sequence[Path]:
+        """Where seals are: in these anchors; with None, in those of the settings."""
+        from holdfast.runtime.anchors.setting import given_place
+
+        own = self._anchors if anchors is None else None
+        return own() if own else [given_place(Path(place)) for place in anchors or ()]
 
     async def move(
         self,
@@ -388,14 +429,23 @@ class Thread:
         answer = await extending.extend(self._threads, self.id, payload, private=private)
         return self._counted(answer, f"extension of thread {self.id!r}")
 
-    async def retry(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
+    async def retry(self, *, by: str | None = None, reason: str = "", key: Path | str | None = None) -> UpdateResult:
         """Resume a blocked run, once its cause is fixed.
 
+        Args:
+            by: Who says that it is; None for the client's `by`.
+            reason: Why; it is in the log.
+            key: The file of the private key to sign with; None for the client's `key`.
+
         Raises:
+            NotAccepted: It stays blocked; `outcome` is `budget_spent`, or `unsigned`, `bad_signature` or `not_entitled`
+                where the policy requires signatures.
             Refused: The run is not blocked.
-            SettingsError: Nothing says who retries it.
+            SettingsError: Nothing says who retries it, or the key cannot be read.
         """
-        answer = await decisions.retry(self._threads, self.id, by=self._person(by), reason=reason)
+        answer = await steering.retry(
+            self._threads, self.id, by=self._person(by), reason=reason, private=self._private(key)
+        )
         return self._counted(answer, f"retry of thread {self.id!r}")
 
     async def compact(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
@@ -448,7 +498,12 @@ class Thread:
         return self._counted(answer, f"constraint {constraint} of thread {self.id!r}")
 
     async def pause(
-        self, *, by: str | None = None, reason: str = "", until: datetime | timedelta | None = None
+        self,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        until: datetime | timedelta | None = None,
+        key: Path | str | None = None,
     ) -> UpdateResult:
         """Pause the run: what is under way ends, and nothing else starts before it resumes.
 
@@ -459,19 +514,24 @@ class Thread:
             by: Who pauses it; None for the client's `by`.
             reason: Why; it is in the log.
             until: When it resumes by itself: a time with a time zone, or how long from now. None for never.
+            key: The file of the private key to sign with; None for the client's `key`. Only a signed statement ends a
+                signed pause.
 
         Returns:
             `accepted`, or `sent` where no worker has answered: Temporal keeps the request for the next one.
 
         Raises:
             NotAccepted: Nothing has changed; `outcome` is `duplicate`, `too_late` where the run or `until` is over,
-                `too_many`, `malformed`, or `unknown_update` for a run that a worker before 0.2.0 began.
-            SettingsError: Nothing says who pauses it, or `until` has no time zone.
+                `too_many`, `malformed`, `unsigned`, `bad_signature`, or `unknown_update` for a run that a worker before
+                0.2.0 began.
+            SettingsError: Nothing says who pauses it, `until` has no time zone, or the key cannot be read.
         """
         end = datetime.now(UTC) + until if isinstance(until, timedelta) else until
         if end and end.tzinfo is None:
             raise SettingsError("give `until` a time zone: datetime(…, tzinfo=UTC)")
-        answer = await pausing.pause(self._threads, self.id, by=self._person(by), reason=reason, until=end)
+        answer = await pausing.pause(
+            self._threads, self.id, by=self._person(by), reason=reason, until=end, private=self._private(key)
+        )
         return self._counted(answer, f"pause of thread {self.id!r}")
 
     async def resume(
@@ -488,20 +548,19 @@ class Thread:
             by: Who resumes it; None for the client's `by`.
             reason: Why; it is in the log.
             say: A message for the agent, which it reads before anything else; None for none.
-            key: The file of the private key to sign the message with; None for the client's `key`.
+            key: The file of the private key to sign with; None for the client's `key`.
 
         Returns:
             `accepted`, or `sent` where no worker has answered: Temporal keeps the request for the next one.
 
         Raises:
-            NotAccepted: Nothing has changed; `outcome` is `not_paused`, `too_late` for a closed run, `unknown_update`,
-                or that of the message.
+            NotAccepted: Nothing has changed; `outcome` is `not_paused`, `too_late` for a closed run, `unsigned`,
+                `bad_signature` or `not_entitled` where somebody has paused it who may do more, `unknown_update`, or
+                that of the message.
             SettingsError: Nothing says who resumes it, or the key cannot be read.
         """
-        path = Path(key) if key else self._key
-        private = read_key(path) if path and say is not None else None
         answer = await pausing.resume(
-            self._threads, self.id, by=self._person(by), reason=reason, message=say, private=private
+            self._threads, self.id, by=self._person(by), reason=reason, message=say, private=self._private(key)
         )
         return self._counted(answer, f"resumption of thread {self.id!r}")
 
@@ -649,6 +708,11 @@ class Thread:
         if name := named(self._by if by is None else by):
             return name
         raise SettingsError("say who decides: pass `by`, to this method or to `Client.connect`, or set HOLDFAST_BY")
+
+    def _private(self, key: Path | str | None) -> str | None:
+        """The private key to sign with; None to sign nothing."""
+        path = Path(key) if key else self._key
+        return read_key(path) if path else None
 
     @staticmethod
     def _counted(answer: AnswerT, what: str) -> AnswerT:

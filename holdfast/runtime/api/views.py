@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from holdfast.authority.approvals import RequestKind
 from holdfast.authority.refinements import RefinementKind
-from holdfast.authority.statements import DecisionKind
+from holdfast.authority.statements import DecisionKind, Proof
 from holdfast.base.models import Frozen
 from holdfast.budget.budget import LimitName
 from holdfast.errors import ResultNotStructured
@@ -20,8 +20,9 @@ from holdfast.tools.cannot import Scope
 
 T = TypeVar("T")
 
-ThreadStatus = Status | Literal["paused_in_temporal"]
-"""A thread's status; `paused_in_temporal` is Temporal's own pause (`temporal workflow pause`), at any step."""
+ThreadStatus = Status | Literal["paused_in_temporal", "unauthenticated"]
+"""A thread's status; `paused_in_temporal` is Temporal's own pause (`temporal workflow pause`), at any step. No process
+with a fleet key that is known here has made a run that is `unauthenticated`: nothing that it says counts."""
 
 
 class PendingVote(Frozen):
@@ -29,10 +30,26 @@ class PendingVote(Frozen):
 
     by: str
     decision: DecisionKind
+    proof: Proof = ""
+    """How it is known who this is; empty for a name that somebody claims."""
     right: str = Field(default="", alias="for")
     """Who delegated the authority that was used; empty for the approver's own."""
     result: str = ""
     remember: bool = False
+
+
+class PendingRequirement(Frozen):
+    """What one of several policies requires of the decision on a request."""
+
+    policy: str
+    """Digest of the policy; empty for the agent's own."""
+    rule: str
+    """Label of the rule that asks."""
+    who: tuple[str, ...]
+    """The people and roles who may decide for it; empty for all its approvers."""
+    quorum: int
+    votes: tuple[str, ...]
+    """Whose votes count for it."""
 
 
 class PendingRequest(Frozen):
@@ -68,7 +85,9 @@ class PendingRequest(Frozen):
     on_expiry: Literal["deny", "approve"]
     veto: tuple[str, ...]
     quorum: int
-    """How many approvers must agree."""
+    """How many approvers must agree; of several policies that ask, for the one that asks most."""
+    requirements: tuple[PendingRequirement, ...] = ()
+    """What each policy requires, where another one than the agent's own asks, too; all must be satisfied."""
     votes: tuple[PendingVote, ...]
     reminded: int = 0
     """How often the approvers were reminded."""

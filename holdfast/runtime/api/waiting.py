@@ -9,11 +9,11 @@ from typing import Literal
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError
 
-from holdfast.errors import HoldfastError, QueryRefused, RunCancelled, RunFailed, ServerUnreachable
+from holdfast.errors import HistoryForged, HoldfastError, QueryRefused, RunCancelled, RunFailed, ServerUnreachable
 from holdfast.runtime.api.views import Result, ThreadState
 from holdfast.runtime.client.follow import POLL_SECONDS
 from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.reading.runs import ENDED, status_of
+from holdfast.runtime.reading.runs import ENDED, UNAUTHENTICATED, status_of
 
 Until = Literal["end", "attention"]
 """Until the run has ended · or, before that, until it waits for an approval, a message or a retry, or is
@@ -81,7 +81,10 @@ async def result_of(threads: Threads, state: ThreadState) -> Result:
     Raises:
         RunFailed: It has failed.
         RunCancelled: It was cancelled.
+        HistoryForged: Our own processes did not make it.
     """
+    if state.status == UNAUTHENTICATED:
+        raise HistoryForged(f"the run of thread {state.thread!r} has no result that counts: {state.warning}")
     if state.status == "cancelled":
         raise RunCancelled(f"the run of thread {state.thread!r} was cancelled", thread=state.thread)
     if state.status == "failed":

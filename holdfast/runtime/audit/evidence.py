@@ -21,7 +21,7 @@ NO_MACS = OutcomeMACs()
 
 Where = Literal["record", "history", "ledger", "artifacts"]
 
-ADVICE: Mapping[Where, str] = {
+ADVICE: Mapping[str, str] = {
     "record": "Trust no event from there on: compare with a backup of the database, and find out who can write to it.",
     "history": "Trust no event from there on, and find out who can write to Temporal's database.",
     "ledger": "Check in the effect's own system whether it happened, and find out who can write to the database.",
@@ -37,7 +37,8 @@ ADVICE: Mapping[Where, str] = {
 class Finding:
     """A fault that the verification found."""
 
-    where: Where
+    where: str
+    """One of `Where`; of a file a member, or `zip` for the layout."""
     reason: str
     position: int | None = None
     """Position of the event at fault; None if the fault is in no event."""
@@ -54,7 +55,7 @@ class Unchecked:
 
     what: str
     """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts`, `iterations`,
-    `anchors`, `nodes`; of a file also `signature`, `signer`, `bodies`, `original`, `parent`, `subagents`.
+    `anchors`, `nodes`, `content`, `original`; of a file also `signature`, `signer`, `bodies`, `parent`, `subagents`.
     """
     why: str
 

@@ -23,13 +23,13 @@ from holdfast.log.upcasters import decode_loop_event
 from holdfast.loop.account import reached
 from holdfast.loop.evolve import evolve
 from holdfast.loop.state import LoopState
-from holdfast.runtime.audit.anchors import Anchors, Compared, compare_with_branches, find_seals
-from holdfast.runtime.audit.evidence import ADVICE, Finding, Unchecked
-from holdfast.runtime.audit.sources import from_record, payload_converter
-from holdfast.runtime.audit.verify import Verification
+from holdfast.runtime.audit.anchors import NONE_GIVEN, Anchors, Compared, compare_with_branches, find_seals
+from holdfast.runtime.audit.evidence import Finding, Unchecked
+from holdfast.runtime.audit.sources import from_record
+from holdfast.runtime.audit.verdicts import Verification, conclude
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.costs import spent_by
-from holdfast.runtime.reading.histories import runs_back
+from holdfast.runtime.reading.histories import converter_for, runs_back
 from holdfast.runtime.reading.record import Evidence, call_store
 from holdfast.runtime.reading.runs import ENDED
 from holdfast.temporal.history import READING
@@ -62,6 +62,12 @@ async def verify_loop(
     recorded = cast(Sequence[LoopEvent], record.segments[0].events if record.segments else ())
     faults += [record.fault] if record.fault else []
     least = max(sent.archived, min(sent.lines, default=0))
+    if record.empty and least and sent.sealed:
+        words = (
+            f"it has no events of this loop, and {least} were written to it: they were deleted or pruned, or "
+            "DATABASE_URL names another database than the workers have"
+        )
+        faults.append(Finding("record", words, 0))
     if record.digests and not record.fault:
         faults += _differences(sent.lines, record.digests)
         if len(record.digests) < least:
@@ -79,7 +85,7 @@ async def verify_loop(
     if not sent.lines and recorded and recorded[-1].type != "run_finished":
         why = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
         unchecked.append(Unchecked("end", why))
-    compared = Compared()
+    compared = Compared(unchecked=() if sent.lines else (NONE_GIVEN,))
     if seals:
         own = {position: str(json.loads(line)["digest"]) for position, line in sent.lines.items()}
 
@@ -95,24 +101,21 @@ async def verify_loop(
             whole=bool(record.digests) and not record.fault,
             vouched=own.keys() >= (record.digests or own).keys(),
         )
-    faults += compared.faults
-    unchecked += compared.unchecked
-    first = min(faults, key=lambda fault: fault.order) if faults else None
     known = record.digests.keys() | sent.lines.keys()
-    return Verification(
-        thread=loop,
-        ok=first is None,
-        events=len(known),
-        sources=tuple(
-            name for name, has in (("history", sent.lines), ("record", record.digests or record.fault)) if has
-        ),
+    made = {"history", "iterations"} | ({"record"} if record.digests or record.empty else set())
+    made |= {"seals"} if sent.sealed and sent.lines else set()
+    made |= {"anchors"} if compared.seals else set()
+    foreign = threads.reader.ownership.foreign(loop)
+    return conclude(
+        loop,
+        len(known),
+        tuple(name for name, has in (("history", sent.lines), ("record", record.digests or record.fault)) if has),
+        [*faults, *compared.faults],
+        [*unchecked, *compared.unchecked],
+        made=made,
         first=min(known, default=0),
-        where=first.where if first else "",
-        position=first.position if first else None,
-        reason=first.reason if first else "",
-        advice=ADVICE[first.where] if first else "",
         seals=compared.seals,
-        unchecked=tuple(unchecked),
+        notes=(str(foreign),) if foreign else (),
     )
 
 
@@ -124,6 +127,8 @@ class _Sent:
         """The events that were sent to the record, by position."""
         self.archived = 0
         """How many events the record must have."""
+        self.sealed = False
+        """Their seals were checked."""
 
 
 async def _from_histories(threads: Threads, loop: str, unchecked: list[Unchecked]) -> tuple[_Sent, list[Finding], bool]:
@@ -134,8 +139,9 @@ async def _from_histories(threads: Threads, loop: str, unchecked: list[Unchecked
         why = "Temporal has no history of this loop: events may have been rewritten, or cut off at the end"
         unchecked.append(Unchecked("history", why))
         return sent, faults, False
-    by = payload_converter(threads, loop)
-    if by is READING:
+    by = converter_for(threads.runs.client, loop)
+    sent.sealed = by is not READING
+    if not sent.sealed:
         unchecked.append(Unchecked("seals", "no fleet key is set here: set HOLDFAST_FLEET_KEYS as the workers have it"))
     async for run in runs_back(threads.runs, loop, found.run_id, by=by):
         try:

@@ -5,19 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from temporalio.converter import PayloadConverter, WorkflowSerializationContext
-
 from holdfast.errors import EventUnreadable, HistoryUnreadable, RecordUnavailable, RecordUnreadable
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.run.state import RunState
 from holdfast.runtime.audit.evidence import Finding, Unchecked
-from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.reading.histories import RecordedRun, runs_back
+from holdfast.runtime.reading.histories import RecordedRun, converter_for, runs_back
 from holdfast.runtime.reading.runs import ENDED
-from holdfast.seals.seals import SealKeyUnknown
 from holdfast.temporal.history import READING
 
 _POSITION = re.compile(r"event (\d+) of thread")
@@ -47,6 +43,12 @@ class Log:
     """How many events the permanent record must have."""
     closed: bool = False
     """Whether no more events can follow."""
+    chain: str = ""
+    """The first run id of the oldest Temporal run that remains."""
+    empty: bool = False
+    """Of the record: it was read, and has no events."""
+    sealed: bool = False
+    """Of the histories: their seals were checked."""
     unchecked: list[Unchecked] = field(default_factory=list)
 
 
@@ -64,14 +66,16 @@ async def from_histories(threads: Threads, thread: str) -> Log:
         )
         log.unchecked.append(Unchecked("history", why))
         return log
-    by = payload_converter(threads, thread)
-    if by is READING:
+    by = converter_for(threads.runs.client, thread)
+    log.sealed = by is not READING
+    if not log.sealed:
         why = "no fleet key is set here: set HOLDFAST_FLEET_KEYS as the workers have it"
         log.unchecked.append(Unchecked("seals", why))
     runs = [run async for run in runs_back(threads.runs, thread, found.run_id, by=by)]
     for run in reversed(runs):
+        log.chain = log.chain or run.chain
         try:
-            _add_run(log, _without_unknown_seals(run, log))
+            _add_run(log, run)
         except HistoryUnreadable as error:
             last = max(log.digests, default=-1) + 1
             words = f"the history of run {run.run_id} cannot be read: {error}"
@@ -79,27 +83,6 @@ async def from_histories(threads: Threads, thread: str) -> Log:
     ended = log.segments and log.segments[-1].events[-1].type == "run_finished"
     log.closed = found.status in ENDED and bool(ended) and not log.fault
     return log
-
-
-def payload_converter(threads: Threads, thread: str) -> PayloadConverter:
-    """Return the converter for the thread's payloads; with a fleet key, it also checks their seals."""
-    client = threads.runs.client
-    if not seals_of(client):
-        return READING
-    place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
-    return client.data_converter.with_context(place).payload_converter
-
-
-def _without_unknown_seals(run: RecordedRun, log: Log) -> RecordedRun:
-    """Return the run; if its seals need a key that is not set here, return it with an unchecked log."""
-    try:
-        _ = run.log
-    except HistoryUnreadable as error:
-        if not isinstance(error.__cause__, SealKeyUnknown):
-            raise
-        log.unchecked.append(Unchecked("seals", f"of run {run.run_id}: {error.__cause__}"))
-        return RecordedRun(run.thread, run.run_id, run.events)
-    return run
 
 
 def _add_run(log: Log, run: RecordedRun) -> None:
@@ -143,9 +126,7 @@ async def from_record(threads: Threads, thread: str, *, decode: Callable[[bytes]
     try:
         async for lines in threads.reader.record.pages(thread, 0):
             events += [decode(line) for line in lines]
-        if not events:
-            why = "it has no events of this thread: does DATABASE_URL match that of the workers?"
-            log.unchecked.append(Unchecked("record", why))
+        log.empty = not events
     except (RecordUnreadable, EventUnreadable) as error:
         named = _POSITION.search(str(error))
         log.fault = Finding("record", str(error), int(named[1]) if named else len(events))
@@ -163,8 +144,15 @@ async def from_record(threads: Threads, thread: str, *, decode: Callable[[bytes]
 
 def differences(history: Log, record: Log) -> list[Finding]:
     """Return where the record differs from the histories, or ends too early."""
-    if not record.digests or not history.digests:
+    if not history.digests or not (record.digests or record.empty):
         return []
+    if record.empty:
+        least = _least(history) if history.sealed else 0
+        words = (
+            f"it has no events of this thread, and {least} were written to it: they were deleted or pruned, or "
+            "DATABASE_URL names another database than the workers have"
+        )
+        return [Finding("record", words, 0)] if least else []
     known = {**history.heads, **history.digests}
     for position in sorted(known.keys() & record.digests.keys()):
         if known[position] != record.digests[position]:
@@ -173,10 +161,15 @@ def differences(history: Log, record: Log) -> list[Finding]:
     length = len(record.digests)
     if record.fault is None and history.closed and length <= max(history.digests):
         return [Finding("record", "it is missing: the run has ended, but the record ends before this event", length)]
-    if record.fault is None and length < (least := max(history.archived, min(history.digests))):
+    if record.fault is None and length < (least := _least(history)):
         words = f"it is missing: {least} events were written to the record, but it ends before this one"
         return [Finding("record", words, length)]
     return []
+
+
+def _least(history: Log) -> int:
+    """Return how many events the permanent record must have by the histories."""
+    return max(history.archived, min(history.digests), max(history.digests) + 1 if history.closed else 0)
 
 
 def join(history: Log, record: Log) -> list[Segment]:

@@ -4,7 +4,8 @@
 2. Every event follows from those before it (`holdfast.audit.audit`).
 3. The ledger has the effects that the log starts and finishes, and no others; every artifact that the log refers to
    has its original content.
-4. The result lists what could not be checked. Nothing in a log can prove that it was not rewritten as a whole.
+4. The result lists what could not be checked. Nothing in a log can prove that it was not rewritten as a whole: proof
+   takes a witness (`holdfast.runtime.audit.verdicts`).
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from holdfast.audit.audit import Audit, Effects, Fault
 from holdfast.audit.forks import first_thread
 from holdfast.authority.policy import Policy
 from holdfast.errors import ThreadNotFound
+from holdfast.log.events import RunForked, RunImported, RunStarted
 from holdfast.runtime.audit.anchors import (
     NONE_GIVEN,
     Anchors,
@@ -25,7 +27,6 @@ from holdfast.runtime.audit.anchors import (
     find_seals,
 )
 from holdfast.runtime.audit.evidence import (
-    ADVICE,
     Finding,
     Unchecked,
     Where,
@@ -36,39 +37,12 @@ from holdfast.runtime.audit.evidence import (
 )
 from holdfast.runtime.audit.forgotten import forgotten_faults, tombstone_of
 from holdfast.runtime.audit.sources import Log, Segment, differences, from_histories, from_record, join
+from holdfast.runtime.audit.verdicts import Verification, conclude
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.record import Evidence
 from holdfast.seals.outcomes import OutcomeMACs
 from holdfast.stores import origin_of
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The result of verifying a thread."""
-
-    thread: str
-    ok: bool
-    events: int
-    """How many events were checked."""
-    sources: tuple[str, ...]
-    """The sources that they were read from: `history`, `record`."""
-    first: int = 0
-    """Position of the first event that could be checked: no source has the events before it."""
-    where: str = ""
-    """The place of the first fault: `record`, `history`, `ledger`, `artifacts`."""
-    position: int | None = None
-    """Position of the event at fault; None if the fault is in no event."""
-    reason: str = ""
-    """What is wrong."""
-    advice: str = ""
-    """What to do."""
-    signatures: int = 0
-    """How many signatures were verified."""
-    seals: int = 0
-    """How many seals of nodes, from anchors, the log bears out."""
-    unchecked: tuple[Unchecked, ...] = ()
-    """What could not be checked, and why."""
 
 
 @dataclass
@@ -83,10 +57,18 @@ class _AuditResult:
     policies: set[str] = field(default_factory=set)
     """Digests of the policies that were in force."""
     signatures: int = 0
+    one_login: list[str] = field(default_factory=list)
+    """Sentences on quorums that one login has filled."""
     last: str = ""
     """The type of the last event."""
     whole: bool = False
     """The events start with the thread's first."""
+    begins: dict[str, int] = field(default_factory=dict)
+    """First run id of a chain of Temporal runs → position of its first event."""
+    forked: int = 0
+    """How many events are another thread's."""
+    imported: int = 0
+    """How many events a file has brought."""
 
 
 async def verify(
@@ -119,7 +101,7 @@ async def verify(
         if seals:
             compared = await compare_forgotten(seals, found, evidence)
             faults, unchecked = [*faults, *compared.faults], [*unchecked, *compared.unchecked]
-        return _verification(thread, found.events, faults, unchecked)
+        return conclude(thread, found.events, ("record",), faults, unchecked)
     unchecked = []
     origin = origin_of(thread) or thread
     # Read before the log, so that the log has the events which started these effects.
@@ -129,9 +111,12 @@ async def verify(
     except ThreadNotFound:
         if seals is None or (gone := await compare_missing(threads, seals)) is None:
             raise
-        return _verification(thread, 0, list(gone.faults), list(gone.unchecked))
+        return conclude(thread, 0, ("record",), gone.faults, gone.unchecked)
     record = await from_record(threads, thread)
     unchecked += [*history.unchecked, *record.unchecked]
+    if record.empty and not history.sealed:  # what was written to it, only sealed histories can say
+        why = "it has no events of this thread: does DATABASE_URL match that of the workers?"
+        unchecked.append(Unchecked("record", why))
     faults = [log.fault for log in (record, history) if log.fault] + differences(history, record)
     log = _AuditResult()
     if not faults:
@@ -164,43 +149,25 @@ async def verify(
         compared = Compared(unchecked=(Unchecked("anchors", why),))
     elif seals:
         compared = await compare_thread(threads, seals, record, history, evidence)
-    faults += compared.faults
-    unchecked += compared.unchecked
-    known = history.digests.keys() | record.digests.keys()
-    first = min(faults, key=lambda fault: fault.order) if faults else None
-    return Verification(
-        thread=thread,
-        ok=first is None,
-        events=len(known),
-        sources=tuple(
-            name for name, log in (("history", history), ("record", record)) if log.digests or log.fault is not None
-        ),
+    known = {**history.digests, **record.digests}
+    made = {"history", "ledger", "artifacts"}
+    made |= {"seals"} if history.sealed and history.digests else set()
+    made |= {"record"} if record.digests or record.empty else set()
+    made |= {"anchors"} if compared.seals else set()
+    made |= {"keys"} if trusted else set()
+    foreign = threads.reader.ownership.foreign(thread)
+    return conclude(
+        thread,
+        len(known),
+        tuple(name for name, log in (("history", history), ("record", record)) if log.digests or log.fault is not None),
+        [*faults, *compared.faults],
+        [*unchecked, *compared.unchecked],
+        made=made,
         first=min(known, default=0),
-        where=first.where if first else "",
-        position=first.position if first else None,
-        reason=first.reason if first else "",
-        advice=ADVICE[first.where] if first else "",
         signatures=log.signatures,
         seals=compared.seals,
-        unchecked=tuple(unchecked),
-    )
-
-
-def _verification(thread: str, events: int, faults: list[Finding], unchecked: list[Unchecked]) -> Verification:
-    """The result for a thread that is not there any more."""
-    if not faults:
-        return Verification(thread, True, events, ("record",), unchecked=tuple(unchecked))
-    first = min(faults, key=lambda fault: fault.order)
-    return Verification(
-        thread=thread,
-        ok=False,
-        events=events,
-        sources=("record",),
-        where=first.where,
-        position=first.position,
-        reason=first.reason,
-        advice=ADVICE[first.where],
-        unchecked=tuple(unchecked),
+        head=known[max(known)] if known else "",
+        notes=(str(foreign),) if foreign else (),
     )
 
 
@@ -208,6 +175,13 @@ def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> 
     """Audit the events, up to the first fault."""
     result = _AuditResult(whole=bool(segments) and segments[0].state is None)
     owner = first_thread([event for segment in segments for event in segment.events], thread)
+    for event in (event for segment in segments for event in segment.events):
+        if isinstance(event, RunStarted):
+            result.begins.setdefault(event.first_run_id, event.position)
+        elif isinstance(event, RunForked):
+            result.forked = event.position
+        elif isinstance(event, RunImported):
+            result.imported = event.position
     for segment in segments:
         audit = Audit(owner, state=segment.state, trusted=trusted, head=segment.head)
         audit.take(segment.events)
@@ -217,6 +191,7 @@ def _audit(segments: Sequence[Segment], thread: str, trusted: Policy | None) -> 
         result.artifacts |= audit.artifacts
         result.policies |= audit.policies
         result.signatures += audit.signatures
+        result.one_login += audit.one_login
         result.last = segment.events[-1].type
         if audit.fault:
             result.fault = audit.fault
@@ -232,6 +207,20 @@ def _unproven(history: Log, log: _AuditResult, *, trusted: Policy | None) -> lis
         why = (
             f"events 0 to {count - 1} belong to earlier Temporal runs, which Temporal has removed. They are in the "
             "permanent record: set DATABASE_URL as the workers have it"
+        )
+        found.append(Unchecked("beginning", why))
+    elif log.imported:
+        why = f"a file brought events 0 to {log.imported - 1}: who vouched for that file is in the event after them"
+        found.append(Unchecked("original", why))
+    elif log.forked:
+        why = (
+            f"events 0 to {log.forked - 1} are those of the thread that it was forked from, as it was then: verify that"
+        )
+        found.append(Unchecked("original", why))
+    elif history.segments and (begin := log.begins.get(history.chain, 0)):
+        why = (
+            f"events 0 to {begin - 1} are as the permanent record had them when the thread was continued: Temporal has "
+            "removed the history of the runs that recorded them"
         )
         found.append(Unchecked("beginning", why))
     if not history.digests and log.last != "run_finished":

@@ -30,6 +30,7 @@ from holdfast.runtime.cli.verbs import (
     projects,
     runs,
     schedules,
+    signing,
     trust,
 )
 from holdfast.runtime.commands import Command, Version
@@ -53,7 +54,7 @@ HELP = """Start agent runs, look at them, and decide what they ask.
 RUN = "Run agents"
 GROUPS = {
     RUN: (projects, runs, budgets, events, loops, schedules),
-    "Decide": (decisions, trust),
+    "Decide": (decisions, signing, trust),
     "Look": (inspect,),
     "Move and compare": (portable, forks, evaluating),
     "Memory": (memory,),

@@ -25,6 +25,7 @@ from holdfast.runtime.cli.event_words import (
     reply_words,
     request_summary,
     scope_words,
+    speaker,
     tier_words,
     trigger_words,
 )
@@ -159,19 +160,17 @@ def _summary(event: JSON) -> str:
             return brief(f"forked from {point['thread']} after event {point['position']}{by}{given}", 240)
         case "move_requested":
             why = f": {event['reason']}" if event.get("reason") else ""
-            return brief(f"{event['by']} moves the run to another place{why}", 240)
+            return brief(f"{speaker(event)} moves the run to another place{why}", 240)
         case "run_imported":
             point, by = event["point"], f" by {event['by']}" if event.get("by") else ""
             signer = f"signed with {point['signer']}" if point.get("signer") else "not signed"
             return brief(f"imported{by} after event {point['position']}, from a file that is {signer}", 240)
         case "user_message_received":
-            by = f"{event['by']}: " if event["by"] else ""
+            by = f"{event['by'] if event['task'] else speaker(event)}: " if event["by"] else ""
             return brief(by + text_of(read_content(event["content"])))
         case "task_refined":
-            proof = f" ({event['proof']})" if event["proof"] else ""
-            return brief(
-                f"refinement {event['refinement']}, {event['kind']}, by {event['by']}{proof}: {event['text']}", 240
-            )
+            by = event["by"] if event["call"] is not None else speaker(event)
+            return brief(f"refinement {event['refinement']}, {event['kind']}, by {by}: {event['text']}", 240)
         case "message_taken":
             return f"message {event['message']} is shown to the LLM"
         case "message_awaited":
@@ -190,7 +189,7 @@ def _summary(event: JSON) -> str:
         case "context_exceeded":
             return brief(event["message"], 300)
         case "compaction_requested":
-            return brief(f"by {event['by']}" + (f": {event['reason']}" if event["reason"] else ""))
+            return brief(f"by {speaker(event)}" + (f": {event['reason']}" if event["reason"] else ""))
         case "context_compacted":
             kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
             whole = f", {count(len(event['originals']), 'message')} kept in full" if event["originals"] else ""
@@ -220,7 +219,7 @@ def _summary(event: JSON) -> str:
             return decision_words(event)
         case "approval_reminded" | "approval_escalated" | "approval_expired":
             return overdue_words(event)
-        case "rule_remembered" | "rule_revoked" | "authority_delegated" | "delegation_revoked":
+        case "rule_remembered" | "rule_revoked" | "authority_delegated" | "delegation_revoked" | "key_revoked":
             return authority_words(event)
         case "state_verified":
             return brief(f"after a pause of {span_text(event['paused_seconds'])}: {findings_words(event)}", 240)
@@ -247,7 +246,7 @@ def _summary(event: JSON) -> str:
             what = f"event {event['event']}" if event["event"] else "wake"
             more = f" for call {event['call']}" if event["call"] else ""
             why = f": {event['reason']}" if event["reason"] else ""
-            return brief(f"{what}{more} by {event['by']}, {event['outcome']} {event['data']}{why}", 300)
+            return brief(f"{what}{more} by {speaker(event)}, {event['outcome']} {event['data']}{why}", 300)
         case "subagent_started":
             where = ", in the background" if event["background"] else ""
             return brief(f"call {event['number']}: agent {event['agent']} in thread {event['thread']}{where}", 300)
@@ -259,7 +258,7 @@ def _summary(event: JSON) -> str:
             why = f": {event['reason']}" if event["reason"] else ""
             number = event["constraint"]
             what = f"constraint {constraint_name(number)}" if number else "effects of the fork run as the policy says"
-            return brief(f"{what}, by {event['by']}{why}")
+            return brief(f"{what}, by {speaker(event)}{why}")
         case "run_blocked":
             return brief(f"{event['cause']}: {event['message']}{outage_words(event)}", 600)
         case "budget_reserved":
@@ -273,16 +272,16 @@ def _summary(event: JSON) -> str:
             last = "the LLM makes its last call" if event["last_call"] else "no call fits"
             return brief(f"too little is left of {event['limit']}: {last}")
         case "budget_extended":
-            proof, why = (f" ({event['proof']})" if event["proof"] else ""), event["reason"] and f": {event['reason']}"
+            why = event["reason"] and f": {event['reason']}"
             then = ", and the run continues" if event["resumes"] else ""
-            return brief(f"by {event['by']}{proof}, {amounts_words(event['more'])}{then}{why}", 300)
+            return brief(f"by {speaker(event)}, {amounts_words(event['more'])}{then}{why}", 300)
         case "run_unblocked":
-            return brief(f"by {event['by']}" + (f": {event['reason']}" if event["reason"] else ""))
+            return brief(f"by {speaker(event)}" + (f": {event['reason']}" if event["reason"] else ""))
         case "run_paused":
             until = f" until {clock(event['until'])}" if event["until"] else ""
-            return brief(f"by {event['by']}{until}" + (f": {event['reason']}" if event["reason"] else ""))
+            return brief(f"by {speaker(event)}{until}" + (f": {event['reason']}" if event["reason"] else ""))
         case "run_resumed":
-            by = f"by {event['by']}" if event["by"] else "by itself, for its time is over"
+            by = f"by {speaker(event)}" if event["by"] else "by itself, for its time is over"
             return brief(by + (f": {event['reason']}" if event["reason"] else ""))
         case "signal_rejected":
             by = f" by {event['by']}" if event["by"] else ""

@@ -3,6 +3,7 @@
 import json
 from datetime import datetime
 
+from holdfast.authority.statements import speaker_words
 from holdfast.llm.messages import AssistantMessage
 from holdfast.llm.outages import Outage
 from holdfast.runtime.cli.message_text import call_text, content_words
@@ -100,13 +101,18 @@ def clipped_words(event: JSON) -> str:
     return f"  [clipped{size}; full text in {visible(event['artifact'])}]"
 
 
+def speaker(said: JSON) -> str:
+    """Who says something, and how that is known; a name without a proof is marked as a claim."""
+    return speaker_words(str(said["by"]), str(said.get("proof", "")))
+
+
 def decision_words(event: JSON) -> str:
     """What a person decided, and what came of it."""
     reason = f": {event['reason']}" if event["reason"] else ""
     explanation = f" ({event['explanation']})" if event["explanation"] else ""
-    how = ", ".join(part for part in (f"for {event['right']}" if event["right"] else "", event["proof"]) if part)
+    by = f"{event['by']} for {event['right']}" if event["right"] else event["by"]
     edited = f" with {json.dumps(event['arguments'], ensure_ascii=False)}" if event["arguments"] is not None else ""
-    words = f"request {event['request']}: {event['decision']}{edited} by {event['by']}{f' ({how})' if how else ''}"
+    words = f"request {event['request']}: {event['decision']}{edited} by {speaker_words(by, event['proof'])}"
     return brief(f"{words}{reason} → {event['outcome']}{explanation}", 240)
 
 
@@ -124,18 +130,20 @@ def overdue_words(event: JSON) -> str:
 
 def authority_words(event: JSON) -> str:
     """A rule or a delegation that begins or ends."""
-    proof = f" ({event['proof']})" if event.get("proof") else ""
     match event["type"]:
         case "rule_remembered":
             by = ", ".join(event["by"])
             words = f"rule {event['rule']}: this call of {event['tool']} is allowed from now on, by {by}"
         case "rule_revoked":
-            words = f"rule {event['rule']} revoked, by {event['by']}{proof}"
+            words = f"rule {event['rule']} revoked, by {speaker(event)}"
         case "authority_delegated":
             reason = f": {event['reason']}" if event["reason"] else ""
-            words = f"{event['by']} to {event['to']}, until {clock(event['until'])}{proof}{reason}"
+            words = f"{speaker(event)} to {event['to']}, until {clock(event['until'])}{reason}"
+        case "key_revoked":
+            reason = f": {event['reason']}" if event["reason"] else ""
+            words = f"{event['revoked']} counts no longer, by {speaker(event)}{reason}"
         case _:
-            words = f"{event['by']} from {event['to']}{proof}"
+            words = f"{speaker(event)} from {event['to']}"
     return brief(words, 240)
 
 

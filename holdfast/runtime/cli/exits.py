@@ -5,7 +5,7 @@ A verb returns its exit code; an error that a verb raises gets one in `exit_code
 
 OK = 0
 FAILED = 1
-"""The run failed or was cancelled, or does not replay; or an error that has no code of its own."""
+"""The run failed or was cancelled, or does not replay; `verify` found a fault; or an error without a code."""
 USAGE = 2
 NOT_FOUND = 3
 UNREACHABLE = 4
@@ -13,7 +13,12 @@ UNREACHABLE = 4
 REFUSED = 5
 WAITING = 6
 """`start --wait`: the run waits for a person, for an approval or a `retry`."""
+NOT_PROVEN = 7
+"""`verify` found nothing altered, and could not check enough to prove it."""
 INTERRUPTED = 130
+
+VERDICTS = {"proven": OK, "altered": FAILED, "not_proven": NOT_PROVEN}
+"""What `verify` exits with, by its verdict."""
 
 _CODES = {
     **dict.fromkeys(("SettingsError", "LoadError", "CatalogError", "PolicyError"), USAGE),

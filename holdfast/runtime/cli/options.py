@@ -18,7 +18,9 @@ Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; recorded, and sh
 Key = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Sign with this private key (`keygen`). [default: HOLDFAST_KEY]")
 ]
-Digest = Annotated[str | None, typer.Option(metavar="HEX", help="Refuse unless the request has this digest.")]
+Digest = Annotated[
+    str | None, typer.Option(metavar="HEX", help="Refuse unless the request's digest is, or begins with, this.")
+]
 Blocks = Annotated[
     Path | None,
     typer.Option(

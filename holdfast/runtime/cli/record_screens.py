@@ -1,10 +1,15 @@
 """The permanent record: whether a thread has been altered, and which threads can be pruned."""
 
+from collections.abc import Mapping
+
 from rich.text import Text
 
-from holdfast.runtime.audit.verify import Verification
+from holdfast.runtime.audit.verdicts import Verdict, Verification
 from holdfast.runtime.cli.text import clock, count, visible
 from holdfast.runtime.reading.record import EndedThread
+
+INDENT = " " * 12
+_STYLES: Mapping[Verdict, str] = {"proven": "green", "not_proven": "yellow", "altered": "bold red"}
 
 
 def verify_screen(verified: Verification) -> Text:
@@ -12,8 +17,8 @@ def verify_screen(verified: Verification) -> Text:
     where = " and ".join(
         {"history": "Temporal's histories", "record": "the permanent record"}[s] for s in verified.sources
     )
-    head = ("ok       ", "green") if verified.ok else ("altered  ", "bold red")
-    screen = Text.assemble(head, (visible(verified.thread), "bold"), f"  {count(verified.events, 'event')} in {where}")
+    screen = Text.assemble(verdict_text(verified), (visible(verified.thread), "bold"))
+    screen.append(f"  {count(verified.events, 'event')} in {where}")
     if verified.ok and verified.signatures:
         screen.append(f", {count(verified.signatures, 'signature')}")
     if verified.ok and verified.seals:
@@ -21,9 +26,23 @@ def verify_screen(verified: Verification) -> Text:
     if not verified.ok:
         event = "" if verified.position is None else f"event {verified.position}, "
         place = verified.where if verified.where == "artifacts" else f"the {verified.where}"
-        screen.append(f"\n         {event}in {place}: {visible(verified.reason)}\n         {verified.advice}")
+        screen.append(f"\n{INDENT}{event}in {place}: {visible(verified.reason)}\n{INDENT}{verified.advice}")
+    return append_checks(screen, verified)
+
+
+def verdict_text(verified: Verification) -> tuple[str, str]:
+    """The verdict, and its style."""
+    return f"{verified.verdict.replace('_', ' '):<12}", _STYLES[verified.verdict]
+
+
+def append_checks(screen: Text, verified: Verification) -> Text:
+    """Append what was checked, what was not, and what else was found."""
+    if verified.checked:
+        screen.append(f"\n{INDENT}checked: {', '.join(verified.checked)}", "dim")
     for one in verified.unchecked:
-        screen.append(f"\n         not checked: {one.what}: {visible(one.why)}", "dim")
+        screen.append(f"\n{INDENT}not checked: {one.what}: {visible(one.why)}", "dim")
+    for words in verified.notes:
+        screen.append(f"\n{INDENT}{visible(words)}", "yellow")
     return screen
 
 

@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from holdfast.authority.approvals import ANSWERS
+from holdfast.authority.approvals import ANSWERS, SHORT_DIGEST
 from holdfast.base.readable_json import readable_json
 from holdfast.run.details import votes_words
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
@@ -40,6 +40,7 @@ def request_screen(request: JSON) -> Text:
             continue  # of a newer release
         verb, *options = _OPTIONS[decision]
         given = ["TEXT"] if decision == "respond" else options
+        given = [*given, "--digest", request["digest"][:SHORT_DIGEST]] if request.get("digest") else given
         commands.append((CLI.command(verb, request["thread"], request["request"], *given), _MEANINGS[decision]))
         width = max(width, len(commands[-1][0]))
     for line, meaning in commands:
@@ -79,29 +80,34 @@ def request_terms(request: JSON) -> tuple[str, ...]:
 def terms_words(request: JSON) -> str:
     """Who may decide, how many have, and until when; empty where anybody may decide at any time."""
     words, quorum = [], request.get("quorum", 1)
-    if who := request.get("who"):
+    asked = request.get("requirements") or ()
+    for each in asked:
+        by = brief(", ".join(each["who"]) or "its approvers", 300)
+        words.append(f"{brief(each['rule'], 300)}: {len(each['votes'])} of {each['quorum']} of {by}")
+    if (who := request.get("who")) and not asked:
         words.append(f"decided by {brief(', '.join(who), 300)}")
-    if quorum > 1:
+    if quorum > 1 or asked:
         words.append(brief(votes_words(request.get("votes", ()), quorum), 300))
     if request.get("expires_at"):
         then = "denied" if request.get("on_expiry", "deny") == "deny" else "approved"
         words.append(f"{then} at {clock(request['expires_at'])}")
     if request.get("settles_at"):
-        until = clock(request["settles_at"])
-        words.append(f"a request of it may still arrive until {until}: an earlier absent or undo is held until then")
+        until, held = clock(request["settles_at"]), "an absent or undo before that is held until then"
+        words.append(f"a request of it may still arrive until {until}: {held}")
     text = "; ".join(words)
     return text[:1].upper() + text[1:]
 
 
-def signing_screen(request: JSON, payload: JSON, public: str) -> Text:
-    """The statement that a person signs."""
+def deciding_screen(request: JSON, payload: JSON, public: str = "") -> Text:
+    """The decision that a person sends, and signs with the key `public`: it is bound to what this shows."""
     screen = request_head(request)
     screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
     if "arguments" in payload:
         screen.append("  to run with\n", "dim").append(indented(readable_json(payload["arguments"]), "    ") + "\n")
     decision = f"{payload['decision']} by {payload['by']}" + (" and remember" if payload.get("remember") else "")
     details = "".join(f"; {name}: {brief(payload[name])}" for name in ("reason", "result") if payload.get(name))
-    screen.append(f"  Signed: {visible(decision)}{details}\n  digest {request['digest']}, key {public}", "dim")
+    signed = f", key {public}" if public else ", not signed"
+    screen.append(f"  Decision: {visible(decision)}{details}\n  digest {request['digest']}{signed}", "dim")
     return screen
 
 

@@ -10,6 +10,7 @@ from holdfast.base.constraint_names import constraint_name, constraint_origin
 from holdfast.base.readable_json import readable_json
 from holdfast.run.substates.dormancy import looks_words
 from holdfast.runtime.cli.costs import budget_words, cost_words, left_words, more_words
+from holdfast.runtime.cli.event_words import speaker
 from holdfast.runtime.cli.outlook_rows import outlook_rows
 from holdfast.runtime.cli.request_screens import request_screen, request_text
 from holdfast.runtime.cli.text import age_words, brief, cell, clock, count, indented, visible
@@ -40,6 +41,7 @@ STATUS_STYLES = {
     "waiting_message": "yellow",
     "paused": "bold blue",
     "paused_in_temporal": "blue",
+    "unauthenticated": "bold red",
     "dormant": "blue",
     "blocked": "bold red",
     "completed": "green",
@@ -126,7 +128,7 @@ def _pause_text(thread: str, state: JSON, *, acts: bool) -> Text:
     screen = Text()
     if paused := state.get("paused"):
         why = f": {brief(paused['reason'], 400)}" if paused["reason"] else ""
-        screen.append("\nPaused ", "bold blue").append(f"by {brief(paused['by'])}{pause_words(paused)}{why}\n")
+        screen.append("\nPaused ", "bold blue").append(f"by {brief(speaker(paused))}{pause_words(paused)}{why}\n")
         if acts:
             screen.append(f"  {CLI.command('resume', thread)}\n", "bold")
     return screen

@@ -4,6 +4,7 @@ import math
 import shlex
 from datetime import datetime
 
+from holdfast.runtime.cli.event_words import speaker
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.reading.runs import Retrying
@@ -11,7 +12,8 @@ from holdfast.runtime.reading.runs import Retrying
 
 def refinement_row(refinement: JSON) -> tuple[str, str]:
     """How the task was refined: number and kind, by whom and when, and the text in lines of its own."""
-    head = f"{refinement['refinement']}, {refinement['kind']}, by {brief(refinement['by'])}, {clock(refinement['at'])}"
+    by = brief(refinement["by"] if refinement.get("own") else speaker(refinement))
+    head = f"{refinement['refinement']}, {refinement['kind']}, by {by}, {clock(refinement['at'])}"
     return "Refined", f"{head}\n{indented(visible(refinement['text']))}"
 
 

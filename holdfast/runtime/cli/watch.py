@@ -22,10 +22,11 @@ from holdfast.runtime.cli.keys import Answer, Edit, Message
 from holdfast.runtime.cli.live_view import View
 from holdfast.runtime.cli.text import brief
 from holdfast.runtime.cli.tree_screens import node_lines
-from holdfast.runtime.client.decisions import UpdateResult, decide, retry
+from holdfast.runtime.client.decisions import UpdateResult, decide
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.messages import say
 from holdfast.runtime.client.pausing import pause, resume
+from holdfast.runtime.client.steering import retry
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.client.trees import Node, read_tree
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
@@ -175,11 +176,11 @@ async def send(
     if isinstance(order, Answer):
         decided = await _decide(threads, order.request["thread"], order, by=by, private=private)
     elif order == "pause":
-        decided = await pause(threads, thread, by=by)
+        decided = await pause(threads, thread, by=by, private=private)
     elif order == "resume":
-        decided = await resume(threads, thread, by=by)
+        decided = await resume(threads, thread, by=by, private=private)
     else:
-        decided = await retry(threads, thread, by=by)
+        decided = await retry(threads, thread, by=by, private=private)
     return "" if decided.outcome == "accepted" else f"{decided.outcome}: {decided.explanation}"
 
 

@@ -1,10 +1,12 @@
-"""Change a run from outside: decide a request, delegate or revoke authority, lift a constraint, retry, cancel.
+"""Change a run from outside: decide a request, delegate or revoke authority, lift a constraint, cancel.
 
 Each function returns the outcome. If no worker answers, it sends the same message as a signal, which Temporal keeps.
 Delivery twice is harmless: a request is decided once, and the run records a second decision as a duplicate.
 """
 
 import asyncio
+import getpass
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,7 +18,8 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.errors import AnswerForged, HoldfastError, NoWorker, QueryRefused, Refused, RunStuck
+from holdfast.authority.claim_limits import CLAIM_BYTES, REASON_CHARS, STATEMENT_BYTES, too_large
+from holdfast.errors import AnswerForged, HoldfastError, Refused
 from holdfast.run.contracts import View
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.threads import Threads
@@ -60,12 +63,14 @@ async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> Upda
     Args:
         threads: The namespace's threads.
         thread: The thread id.
-        payload: The fields of `holdfast.authority.approvals.Decision`: `{"decision", "request", "by", "reason", …}`.
+        payload: The fields of `holdfast.authority.statements.Decision`: `{"decision", "request", "by", "reason", …}`;
+            `via` is the login of this process where it is left out.
 
     Raises:
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
+    payload = {"via": _login(), **payload}
     decision = payload["decision"]
     signal = decision if decision in ("approve", "deny", "respond") else "reconcile"
     return await send_update(threads, thread, "decide", payload, signal=signal)
@@ -145,9 +150,11 @@ async def send_update(
 
     Raises:
         AnswerForged, SealKeyUnknown: The run's worker has no fleet key of ours; nothing was sent.
+        Refused: The payload is too large.
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
+    check_size(update, payload)
     runs = threads.runs
     await _check_fleet(runs, thread)
     limit = timedelta(seconds=runs.answer_within)
@@ -195,30 +202,6 @@ async def _check_fleet(runs: Runs, thread: str) -> None:
         return
 
 
-async def retry(threads: Threads, thread: str, *, by: str, reason: str = "") -> UpdateResult:
-    """Resume a blocked run.
-
-    Raises:
-        Refused: The run is not blocked.
-        ThreadNotFound: There is no such thread.
-    """
-    payload = {"by": by, "reason": reason}
-    try:
-        state = await threads.state(thread)
-    except (NoWorker, RunStuck):
-        return await send_signal(threads.runs, thread, "retry", payload)
-    except QueryRefused:
-        # The query only serves to refuse early; the run itself ignores a retry when it is not blocked.
-        sent = await send_signal(threads.runs, thread, "retry", payload)
-        waits = "delivered to Temporal; the worker cannot say yet what the run is waiting for"
-        return UpdateResult(SENT, waits) if sent.outcome == SENT else sent
-    if state["status"] != "blocked" and not (state.get("paused") and state["blocked"]):
-        raise Refused(f"thread {thread!r} is {state['status']}, not blocked: there is nothing to retry")
-    sent = await send_signal(threads.runs, thread, "retry", payload)
-    then = "the run is not blocked any more, and stays paused" if state.get("paused") else "the run resumes"
-    return UpdateResult("accepted", then) if sent.outcome == SENT else sent
-
-
 async def cancel(threads: Threads, thread: str, *, reason: str = "") -> UpdateResult:
     """Ask a run to stop. It stops its running tools, waits for them, and ends as `cancelled`.
 
@@ -228,9 +211,11 @@ async def cancel(threads: Threads, thread: str, *, reason: str = "") -> UpdateRe
         reason: Why; it is in Temporal's history.
 
     Raises:
-        Refused: The run is closed.
+        Refused: The run is closed, or the reason is too long.
         ThreadNotFound: There is no such thread.
     """
+    if len(reason) > REASON_CHARS:
+        raise Refused(f"cancel: the reason has {len(reason):,} characters, and may have {REASON_CHARS:,}.")
     found = await threads.runs.describe(thread, loops=True)
     if ended := _ended_status(found):
         raise Refused(f"thread {thread!r} is {ended}: there is nothing to cancel")
@@ -255,9 +240,11 @@ async def send_signal(
         why_later: Why the run processes it later; empty if no worker answered.
 
     Raises:
+        Refused: The payload is too large.
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
+    check_size(signal, payload)
     try:
         await runs.client.get_workflow_handle(thread).signal(signal, payload, rpc_timeout=timedelta(seconds=10))
     except RPCError as error:
@@ -266,6 +253,28 @@ async def send_signal(
         raise runs.translate_error(error, thread) from error
     silent = f"no worker answered within {runs.answer_within:g} s; the next worker will process it"
     return UpdateResult(SENT, f"delivered to Temporal; {why_later or silent}")
+
+
+def check_size(name: str, payload: dict[str, Any]) -> None:
+    """Check that a message is not too large, before anything is sent: Temporal's own errors do not say what is.
+
+    Args:
+        name: The name of the update or signal.
+        payload: Its argument.
+
+    Raises:
+        Refused: It is.
+    """
+    if why := too_large(payload, limit=CLAIM_BYTES if name == "say" else STATEMENT_BYTES):
+        raise Refused(f"{name}: {why}.")
+
+
+def _login() -> str:
+    """The login of this process, as the log of a decision names it."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
+    except (OSError, KeyError, ImportError):  # a container whose user has no name
+        return ""
 
 
 async def _fetch_ended_status(runs: Runs, thread: str) -> str | None:

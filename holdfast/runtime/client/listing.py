@@ -10,21 +10,28 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, get_args
 
-from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import (
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+)
 from temporalio.common import SearchAttributeKey
 from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError
 
 from holdfast.base.text import one_line
-from holdfast.errors import HoldfastError, StatusInvalid
+from holdfast.errors import AnswerForged, HoldfastError, NoWorker, QueryRefused, StatusInvalid
 from holdfast.run import contracts
 from holdfast.run.state import Status
 from holdfast.run.task_summary import TASK
 from holdfast.runtime.client.searching import newest, search, search_page
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.reading.reader import Note
-from holdfast.runtime.reading.runs import ENDED, MOVED, status_of
+from holdfast.runtime.reading.runs import ENDED, MOVED, UNAUTHENTICATED, answer_forged, status_of
 from holdfast.runtime.reading.states import CLOSED
+from holdfast.seals.seals import SealKeyUnknown
+from holdfast.temporal.encrypted import DecryptionFailed
 
 STATUSES: tuple[str, ...] = get_args(Status)
 
@@ -41,8 +48,23 @@ _LATEST = (
 _MAX_CONCURRENT = 20
 """Queries in flight while listing."""
 
+PENDING_AT_ONCE = 50
+"""The same for open requests. A run that never answers holds a place for `Runs.answer_within`."""
+
+PENDING_SECONDS = 25.0
+"""How long all of them may take: less than the gateway waits for any response. Anybody who reaches Temporal can start
+runs that claim to have open requests, and never answer."""
+
 VALUES_SECONDS = 0.7
 """How long `list_threads` waits for what only the runs themselves can say."""
+OWN_SECONDS = 5.0
+"""How long it waits for whether runs that have said nothing are their threads' own."""
+
+_NOTHING: JSON = dict.fromkeys(("agent", "task", "refinements", "usage", "llm", "budget", "wakes_at")) | {
+    "step": 0,
+    "pending": 0,
+}
+"""What is shown of a run whose answers do not come from a worker of this fleet."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +76,16 @@ class Unanswered:
 
 
 async def list_pending(
-    threads: Threads, *, limit: int = 1_000, prefixes: Sequence[str] = (), note: Note | None = None
+    threads: Threads,
+    *,
+    limit: int = 1_000,
+    prefixes: Sequence[str] = (),
+    note: Note | None = None,
+    within: float = PENDING_SECONDS,
 ) -> tuple[list[JSON], list[Unanswered]]:
     """List the open requests of all threads, and the threads that have some but could not be read.
+
+    Those on our task queue are read first. What is not read in time counts as unread.
 
     Args:
         threads: The namespace's threads.
@@ -64,6 +93,7 @@ async def list_pending(
         prefixes: Only threads whose id begins with one of these; none for all.
         note: Called once with a message when no worker answers, and requests are those in Temporal's histories; None
             to count such threads as unread.
+        within: Seconds for all of them.
     """
     # Not by ExecutionStatus: paused runs have one of their own, which older servers reject in a query.
     query = f"{_LATEST} AND HoldfastPending > 0 AND CloseTime IS NULL{of_prefixes(prefixes)}"
@@ -75,7 +105,10 @@ async def list_pending(
         keep = silent.append if note else None
         return await threads.pending(thread, note=keep, use_worker=not silent)
 
-    answers = await _query_all([run.id for run in found], pending)
+    first = sorted(found, key=lambda run: run.task_queue != threads.task_queue)
+    answers = await _query_all([run.id for run in first], pending, within=within, at_once=PENDING_AT_ONCE)
+    late = f"it was not read within the {within:g} s for all open requests: read it alone"
+    answers |= {run.id: NoWorker(f"thread {run.id!r}: {late}") for run in first if run.id not in answers}
     if silent and note:
         note(f"{silent[0]} These requests are from Temporal's histories.")
     unanswered = [Unanswered(*each) for each in answers.items() if isinstance(each[1], HoldfastError)]
@@ -154,11 +187,42 @@ async def _rows(threads: Threads, found: Sequence[WorkflowExecution], status: st
     for thread, reported in answers.items():
         if isinstance(reported, dict):
             rows[thread] |= reported
+        elif isinstance(reported, AnswerForged):
+            rows[thread] |= _NOTHING | {"status": UNAUTHENTICATED}
+    # What is sealed comes from a worker of ours, which does not run what is not the thread's own.
+    others = [run for run in found if not isinstance(answers.get(run.id), dict)]
+    owned = await _query_all([run.id for run in others], lambda name: _own_row(threads, name), within=OWN_SECONDS)
+    for run in others:
+        if isinstance(row := owned.get(run.id), dict) and row["run_id"] != run.run_id:
+            rows[run.id] = {name: row[name] for name in rows[run.id]}
     return [row for row in rows.values() if status in (None, row["status"])]
 
 
+async def _own_row(threads: Threads, thread: str) -> JSON:
+    """Return the row of a thread's own latest run, with its `run_id`, which is empty if only the record has one."""
+    found = await threads.reader.find(thread, loops=True)
+    if found is None:
+        view = await threads.state(thread)
+        known = {name: view.get(name) for name in ("thread", "agent", "status", "step", "usage", "llm", "budget")}
+        row = _NOTHING | {"root": None} | known
+        return row | {"run_id": "", "started_at": view["updated_at"], "task": one_line(view["task"], 100)}
+    row = await _row(threads, found)
+    if found.workflow_type == contracts.WORKFLOW:
+        try:
+            row |= await _reported(threads, found)
+        except AnswerForged:
+            row |= _NOTHING | {"status": UNAUTHENTICATED}
+        except HoldfastError:
+            pass
+    return {**row, "run_id": found.run_id}
+
+
 async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
-    """Return what a run itself says: an open one in answer to a query, a completed one in its result."""
+    """Return what a run itself says: an open one in answer to a query, a completed one in its result.
+
+    Raises:
+        AnswerForged: It does not come from a worker of this fleet.
+    """
     if run.status not in ENDED:
         state = await threads.runs.query(run.id, "state", within=VALUES_SECONDS)
         known = {name: state[name] for name in ("agent", "status", "step", "usage")}
@@ -171,22 +235,53 @@ async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
             "budget": state.get("budget"),
         }
     if run.status is not WorkflowExecutionStatus.COMPLETED:
-        return {}
+        raise QueryRefused(f"the run of thread {run.id!r} has no result")
     closed = threads.runs.client.get_workflow_handle(run.id, run_id=run.run_id, result_type=contracts.RunResult)
     try:
         result = await closed.result(follow_runs=False, rpc_timeout=timedelta(seconds=VALUES_SECONDS))
-    except (RPCError, WorkflowFailureError, ValueError):  # removed meanwhile, or not readable here
-        return {}
+    except SealKeyUnknown as error:
+        raise answer_forged(run.id, "result", str(error)) from error
+    except DecryptionFailed as error:
+        if threads.sealed:
+            raise answer_forged(run.id, "result", str(error)) from error
+        raise
+    except (RPCError, WorkflowFailureError) as error:  # removed meanwhile
+        raise QueryRefused(f"the result of thread {run.id!r} cannot be read") from error
+    except Exception as error:  # anybody may complete a run of their own with any bytes
+        raise answer_forged(run.id, "result", f"it does not decode: {type(error).__name__}") from error
     if not isinstance(result, contracts.RunResult):
-        return {}
+        raise answer_forged(run.id, "result", str(result))
+    await _check_own(threads, run, result)
     known = {"step": result.steps, "usage": result.usage.model_dump(), "llm": result.llm or None}
     return {**known, "refinements": result.refinements}
 
 
+async def _check_own(threads: Threads, run: WorkflowExecution, result: contracts.RunResult) -> None:
+    """Check that a sealed result is that of this run, and not a copy of an earlier one's.
+
+    Raises:
+        AnswerForged: It is a copy.
+        QueryRefused: The run is not the thread's own.
+    """
+    chain = result.first_run_id
+    if chain == run.run_id:
+        return
+    found = await threads.reader.find(run.id)
+    if found is None or found.run_id != run.run_id:
+        raise QueryRefused(f"run {run.run_id} is not the own one of thread {run.id!r}")
+    if chain not in ("", found.raw_info.first_run_id):
+        raise answer_forged(run.id, "result", "it is a copy of the result of another run")
+
+
 async def _without_reopened(threads: Threads, found: list[WorkflowExecution]) -> list[WorkflowExecution]:
     """Leave out closed runs that are not the latest of their threads: with another status, that one is not found."""
-    closed = {run.id for run in found if run.status in ENDED}
-    answers = await _query_all(sorted(closed), lambda name: threads.runs.describe(name, loops=True))
+    closed = {run.id: run for run in found if run.status in ENDED}
+
+    async def own(name: str) -> WorkflowExecutionDescription | None:
+        newest = await threads.runs.newest(name)
+        return newest if newest.run_id == closed[name].run_id else await threads.reader.ownership.own(newest)
+
+    answers = await _query_all(sorted(closed), own)
     return [run for run in found if _run_id(answers.get(run.id)) in ("", run.run_id)]
 
 
@@ -200,9 +295,11 @@ def of_prefixes(prefixes: Sequence[str]) -> str:
     return f" AND ({' OR '.join(each)})" if prefixes else ""
 
 
-async def _query_all(names: Sequence[str], query: Any, *, within: float | None = None) -> dict[str, Any]:
+async def _query_all(
+    names: Sequence[str], query: Any, *, within: float | None = None, at_once: int = _MAX_CONCURRENT
+) -> dict[str, Any]:
     """Return each thread's answer or HoldfastError, without the threads that gave neither within the limit."""
-    slots = asyncio.Semaphore(_MAX_CONCURRENT)
+    slots = asyncio.Semaphore(at_once)
 
     async def one(thread: str) -> Any:
         async with slots:
@@ -210,6 +307,9 @@ async def _query_all(names: Sequence[str], query: Any, *, within: float | None =
                 return await query(thread)
             except HoldfastError as error:
                 return error
+            except Exception as error:  # a run of somebody else's may answer, or hold, anything
+                why = one_line(f"{type(error).__name__}: {error}", 300)
+                return HoldfastError(f"thread {thread!r} cannot be read: {why}")
 
     tasks = {thread: asyncio.create_task(one(thread)) for thread in names}
     if tasks:
@@ -246,12 +346,14 @@ _EXECUTION_STATUSES = {
 
 
 async def _row(threads: Threads, run: WorkflowExecution) -> JSON:
-    known = run.typed_search_attributes
+    known, status = run.typed_search_attributes, status_of(run)
+    if run.status not in ENDED and status in CLOSED:  # anybody can start a run with any search attributes
+        status = "running"
     wakes_at = known.get(_WAKE_AT)
     return {
         "thread": run.id,
         "agent": known.get(_AGENT),
-        "status": status_of(run),
+        "status": status,
         "step": known.get(_STEP) or 0,
         "started_at": run.start_time.isoformat(),
         "pending": 0 if run.status in ENDED else known.get(_PENDING) or 0,

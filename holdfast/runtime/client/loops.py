@@ -52,10 +52,10 @@ async def find_loop(threads: Threads, name: str) -> WorkflowExecutionDescription
         ServerUnreachable: The server does not answer.
     """
     try:
-        found = await threads.runs.describe(name, loops=True)
+        found = await threads.reader.find(name, loops=True)
     except ThreadNotFound:
         return None
-    return found if found.workflow_type == LOOP_WORKFLOW else None
+    return found if found and found.workflow_type == LOOP_WORKFLOW else None
 
 
 async def is_archived_loop(threads: Threads, name: str) -> bool:

@@ -66,6 +66,7 @@ async def say(
 
     Raises:
         ThreadNotFound: There is no such thread.
+        ThreadExists: The thread is closed, and somebody else's run has its id in Temporal.
         ServerUnreachable: The server does not answer, or it is unknown whether the message arrived.
     """
     given = read_message({"message": message, "by": by, "when_busy": when_busy})
@@ -90,6 +91,8 @@ async def _reopen_closed_thread(threads: Threads, thread: str, message: Content,
     try:
         started = await threads.start(message, thread=thread, by=by)
     except ThreadExists:
+        if threads.reader.ownership.foreign(thread):
+            raise
         return None
     return MessageResult(REOPENED, "the thread was closed; a new run continues it", started.run_id)
 

@@ -3,13 +3,20 @@
 from datetime import datetime
 
 from holdfast.llm.blocks import Content
-from holdfast.runtime.client.decisions import UpdateResult, send_update
+from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.messages import say
+from holdfast.runtime.client.steering import steer_run
 from holdfast.runtime.client.threads import Threads
 
 
 async def pause(
-    threads: Threads, thread: str, *, by: str, reason: str = "", until: datetime | None = None
+    threads: Threads,
+    thread: str,
+    *,
+    by: str,
+    reason: str = "",
+    until: datetime | None = None,
+    private: str | None = None,
 ) -> UpdateResult:
     """Pause a run: what is under way ends, and nothing else starts. Of a paused run, change the reason and the end.
 
@@ -19,17 +26,19 @@ async def pause(
         by: Who pauses it.
         reason: Why; it is in the log.
         until: When it resumes by itself, with a time zone; None for never.
+        private: The private key to sign it with; None to send it unsigned.
 
     Returns:
         `accepted`, or `sent`. Refused: `duplicate` for the same pause, `too_late` where the run or `until` is over,
-        `too_many`, `malformed`, or `unknown_update` where it has a feature level without pauses.
+        `too_many`, `malformed`, `unsigned` and other outcomes of `holdfast.run.steering`, or `unknown_update` where it
+        has a feature level without pauses.
 
     Raises:
         ThreadNotFound: There is no such thread.
         ServerUnreachable: The server does not answer.
     """
     payload = {"by": by, "reason": reason} | ({"until": until.isoformat()} if until else {})
-    return await send_update(threads, thread, "pause", payload, signal="pause")
+    return await steer_run(threads, thread, "pause", payload, private=private)
 
 
 async def resume(
@@ -49,11 +58,11 @@ async def resume(
         by: Who resumes it.
         reason: Why; it is in the log.
         message: What to say to the agent before; None for nothing. A run that is not paused does not get it.
-        private: The key to sign the message with; None to send it unsigned.
+        private: The private key to sign both with; None to send them unsigned.
 
     Returns:
-        `accepted`, or `sent`. Refused: `not_paused`, `too_late` where the run is closed, `unknown_update`, or the
-        outcome of the message.
+        `accepted`, or `sent`. Refused: `not_paused`, `too_late` where the run is closed, `unsigned` and other outcomes
+        of `holdfast.run.steering`, `unknown_update`, or the outcome of the message.
 
     Raises:
         NoWorker: With a message: no worker says whether the run is paused.
@@ -67,4 +76,4 @@ async def resume(
         said = await say(threads, thread, message, by=by, private=private)
         if not said.counts:
             return UpdateResult(said.outcome, f"{said.explanation}; the run stays paused")
-    return await send_update(threads, thread, "resume", {"by": by, "reason": reason}, signal="resume")
+    return await steer_run(threads, thread, "resume", {"by": by, "reason": reason}, private=private)

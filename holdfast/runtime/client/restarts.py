@@ -63,5 +63,6 @@ async def _has_persons_task(threads: Threads, thread: str) -> bool:
     """Whether a person gave the task of the thread, or of the one that it was forked from."""
     async for line in threads.reader.lines(thread, 0, found=None, note=None, use_worker=False):
         return begins_for_person(line)
-    given = (await threads.reader.history(await threads.runs.describe(thread))).given  # no worker has picked it up yet
+    found = await threads.reader.find(thread) or await threads.runs.describe(thread)
+    given = (await threads.reader.history(found)).given  # no worker has picked it up yet
     return given.lineage is None and given.trust == "person"

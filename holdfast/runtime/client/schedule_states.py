@@ -26,11 +26,11 @@ from holdfast.llm.blocks import text_of
 from holdfast.run.contracts import SCHEDULED_WORKFLOW, cause_of
 from holdfast.runtime.client.schedule_definitions import begin_of, check_schedule_name, definition_of
 from holdfast.runtime.client.threads import JSON, Threads
-from holdfast.runtime.encryption.codec import DecryptionFailed
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading import executions
 from holdfast.runtime.reading.runs import ENDED, status_of
 from holdfast.seals.scheduled import launched
+from holdfast.temporal.encrypted import DecryptionFailed
 
 LIMIT = timedelta(seconds=10)
 """How long the server may take to answer."""

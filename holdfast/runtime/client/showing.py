@@ -14,7 +14,7 @@ from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.programs import CLI, WORKER
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.recent import errors_in, last_event, last_rejection, running_calls
-from holdfast.runtime.reading.runs import PAUSED
+from holdfast.runtime.reading.runs import PAUSED, UNAUTHENTICATED
 from holdfast.runtime.reading.states import CLOSED
 from holdfast.stores import origin_of
 
@@ -47,12 +47,15 @@ async def show_thread(
     view = await threads.state(thread, found=found, note=silence.append)
     for words in silence:
         note(words)
+    if foreign := threads.reader.ownership.foreign(thread):
+        note(str(foreign))
     events: Sequence[JSON] = ()
     try:
-        events = await _last_events(threads, view, found, use_worker=not silence)
+        if view["status"] != UNAUTHENTICATED:
+            events = await _last_events(threads, view, found, use_worker=not silence)
     except HoldfastError as error:
         note(f"Some of the log cannot be read: {error}")
-    idle = bool(silence) or view["status"] in CLOSED
+    idle = bool(silence) or view["status"] in (*CLOSED, UNAUTHENTICATED)
     view |= {
         "running": [] if idle else running_calls(events),
         "last_event": last_event(events),
@@ -75,6 +78,8 @@ def continuation(view: JSON, *, silent: bool, sealed: bool) -> JSON:
     thread, status = view["thread"], view["status"]
     if origin := origin_of(thread):
         return _continue(None, f"a reset of {origin} has set this log aside: no run continues it")
+    if status == UNAUTHENTICATED:
+        return _continue(CLI.command("verify", thread), "it is not a run of this fleet: find out who has made it")
     if status == "moved":
         return _continue(None, "it continues in another place; only an import of its file continues it here")
     if status in CLOSED and not sealed:

@@ -182,6 +182,11 @@ class Threads:
                 rpc_timeout=timedelta(seconds=10),
             )
         except WorkflowAlreadyStartedError:
+            if foreign := self.reader.ownership.foreign(thread):
+                raise ThreadExists(
+                    f"thread {thread!r} cannot continue: {foreign}. Find out who has started it, and end it with "
+                    f"`temporal workflow terminate -w {thread}`"
+                ) from None
             raise _exists(thread, "running") from None
         except RPCError as error:
             raise self.runs.translate_error(error, thread) from error
@@ -228,7 +233,8 @@ class Threads:
 
     async def _unbegun_start(self, thread: str) -> FirstStart:
         """How a thread was started that no worker has picked up yet."""
-        given = (await self.reader.history(await self.runs.describe(thread))).given
+        found = await self.reader.find(thread) or await self.runs.describe(thread)
+        given = (await self.reader.history(found)).given
         return FirstStart(given.task, given.agent, given.idle_limit, given.by)
 
     async def _latest_closed_run(self, thread: str) -> str | None:
@@ -240,9 +246,10 @@ class Threads:
             ThreadForgotten: Its content was removed.
             RecordUnavailable: By its id it may be a sub-agent's, and the record does not answer.
         """
-        try:
-            found = await self.runs.describe(thread)
-        except ThreadNotFound:
+        found = None
+        with contextlib.suppress(ThreadNotFound):
+            found = await self.reader.find(thread)
+        if found is None:
             await self._refuse_forgotten(thread)
             await self._refuse_brought(thread)
             return None

@@ -23,6 +23,7 @@ from pydantic import (
 from holdfast.base.retention import Retention, read_age, read_rules
 from holdfast.errors import SettingsError
 from holdfast.runtime.config.encryption_keys import parse_keys, split_plain
+from holdfast.runtime.config.endpoint import api_key, base_url, pasted
 
 
 def _reference(text: str) -> str:
@@ -49,6 +50,10 @@ def _keys(setting: SecretStr) -> SecretStr:
 def _encryption_keys(setting: SecretStr) -> SecretStr:
     parse_keys(split_plain(setting.get_secret_value())[0])
     return setting
+
+
+def _api_key(setting: SecretStr) -> SecretStr:
+    return SecretStr(api_key(setting.get_secret_value()))
 
 
 def _upper(text: str) -> str:
@@ -127,9 +132,9 @@ class Settings(BaseModel):
     """`DATABASE_URL`: the PostgreSQL database, as a libpq URL. Required without the embedded stack."""
     artifacts: Annotated[Path, AfterValidator(_absolute)] | None = None
     """`HOLDFAST_ARTIFACTS`: a folder or mounted bucket for content too long for the log. Default: PostgreSQL."""
-    openai_api_key: SecretStr | None = None
+    openai_api_key: Annotated[SecretStr, AfterValidator(_api_key)] | None = None
     """`OPENAI_API_KEY`: the API key of the language model's endpoint."""
-    openai_base_url: Annotated[str, _url_of("https", "http")] | None = None
+    openai_base_url: Annotated[str, AfterValidator(base_url)] | None = None
     """`OPENAI_BASE_URL`: an OpenAI-compatible endpoint. Default: the OpenAI client's own."""
     encryption_keys: Annotated[SecretStr, AfterValidator(_encryption_keys)] | None = None
     """`HOLDFAST_ENCRYPTION_KEYS`: `id1:BASE64,id0:BASE64`. The first key encrypts what is sent to Temporal; every key
@@ -228,7 +233,9 @@ class Settings(BaseModel):
         Raises:
             SettingsError: Some values are invalid; the error names all of them, and hides the secret ones.
         """
-        given = {field: text for field, variable in variables().items() if (text := environ.get(variable, "").strip())}
+        texts = {field: environ.get(variable, "").strip() for field, variable in variables().items()}
+        texts |= {field: pasted(texts[field]) for field in ("openai_api_key", "openai_base_url")}
+        given = {field: text for field, text in texts.items() if text}
         try:
             return cls.model_validate({"home": root / ".holdfast", **given})
         except ValidationError as error:

@@ -7,6 +7,9 @@
    are open that began before encryption was switched on.
 4. An encrypted payload is bound to its key's id and to its place (namespace and workflow id). Its metadata names the
    place, because the Web UI does not tell the codec server where a payload belongs; all other readers compare it.
+5. The SDK decodes what a workflow task brings before the workflow runs, and all of it at once: an exception fails the
+   task. So the codec of a place passes on what it cannot decrypt, with the reason, and the payload converter, which
+   knows the type of each value, raises it or refuses the value (`holdfast.base.unread`).
 """
 
 import copy
@@ -25,39 +28,37 @@ from temporalio.converter import (
 )
 
 from holdfast.base.canonical import canonical
-from holdfast.errors import HoldfastError
 from holdfast.runtime.config.encryption_keys import PLAIN, EncryptionKey, parse_keys, split_plain
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import SEAL, data_converter, place_of, sealing
-from holdfast.temporal.encrypted import ENCRYPTED
+from holdfast.temporal.encrypted import (
+    ENCRYPTED,
+    UNREADABLE,
+    DecryptionFailed,
+    KeyUnknown,
+    PayloadAltered,
+    PayloadMisplaced,
+    PlaintextRefused,
+    unreadable,
+)
 from holdfast.temporal.failures import EncodingFailureConverter
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+__all__ = [
+    "DecryptionFailed",
+    "EncryptionCodec",
+    "KeyUnknown",
+    "PayloadAltered",
+    "PayloadMisplaced",
+    "PlaintextRefused",
+]
+"""The errors are defined where payloads are read (`holdfast.temporal.encrypted`)."""
+
 KEY_ID = "encryption-key-id"
 PLACE = "encryption-place"
 NONCE_BYTES = 12
-
-
-class DecryptionFailed(HoldfastError):
-    """An encrypted payload cannot be read."""
-
-
-class KeyUnknown(DecryptionFailed):
-    """The payload was encrypted with a key that is not set here."""
-
-
-class PayloadAltered(DecryptionFailed):
-    """The payload was altered, or another key has the same id."""
-
-
-class PayloadMisplaced(DecryptionFailed):
-    """The payload was encrypted for another workflow."""
-
-
-class PlaintextRefused(DecryptionFailed):
-    """A sealed payload is not encrypted, although our own processes, which seal, also encrypt."""
 
 
 class EncryptionCodec(PayloadCodec, WithSerializationContext):
@@ -73,6 +74,8 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         self._first = keys[0].id if keys else None
         self._plain = plain or not keys
         self._place = b""
+        self._passes_on = False
+        """Whether it passes on what it cannot decrypt."""
 
     @classmethod
     def of(cls, setting: SecretStr | None) -> Self:
@@ -85,6 +88,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         place = place_of(context)
         placed = copy.copy(self)
         placed._place = canonical(list(place)) if place else b""
+        placed._passes_on = True
         return placed
 
     @property
@@ -97,7 +101,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         return [self._encrypted(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decrypt the encrypted payloads.
+        """Decrypt the encrypted payloads. The codec of a place passes on those that cannot be decrypted.
 
         Raises:
             KeyUnknown: A payload's key is not set here.
@@ -105,7 +109,15 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             PayloadMisplaced: A payload was encrypted for another workflow.
             PlaintextRefused: A payload is sealed but not encrypted.
         """
-        return [self._decrypted(payload) for payload in payloads]
+        return [(self._opened if self._passes_on else self._decrypted)(payload) for payload in payloads]
+
+    def _opened(self, payload: Payload) -> Payload:
+        if payload.metadata.get("encoding") == UNREADABLE:  # somebody sent it like that
+            return Payload(data=payload.data)
+        try:
+            return self._decrypted(payload)
+        except DecryptionFailed as error:
+            return unreadable(payload, error)
 
     def _encrypted(self, payload: Payload) -> Payload:
         if self._first is None:

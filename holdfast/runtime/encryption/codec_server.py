@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
 from holdfast.errors import HoldfastError
-from holdfast.runtime.encryption.codec import DecryptionFailed
+from holdfast.temporal.encrypted import DecryptionFailed
 
 MAX_BYTES = 16_000_000
 """The longest body accepted. Temporal's own limit for a message is 4 MB."""

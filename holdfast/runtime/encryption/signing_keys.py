@@ -1,4 +1,4 @@
-"""Private keys in files, and signing with them: decisions, delegations, revocations, lifts, messages, refinements.
+"""Private keys in files, and signing with them: decisions, and what else people say to a run.
 
 A key file holds one line, `ed25519:…`, and only its owner may read it. The policy holds the public key.
 """
@@ -16,7 +16,7 @@ from holdfast.authority.extensions import Extension
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.refinements import Refinement
 from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, read_signed
+from holdfast.authority.statements import Signed, read_signed
 from holdfast.errors import Refused, SettingsError
 from holdfast.runtime.programs import CLI
 
@@ -113,7 +113,7 @@ def check_shown(request: dict[str, Any]) -> None:
 
 def signed(
     payload: dict[str, Any],
-    kind: type[Decision] | type[AuthorityDelegation] | type[Revocation] | type[Lift],
+    kind: type[Signed],
     *,
     thread: str,
     private: str,

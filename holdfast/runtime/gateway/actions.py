@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, read_decision
+from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed, read_decision
 from holdfast.errors import ServerUnreachable
 from holdfast.runtime.client.decisions import (
     SENT,
@@ -16,13 +16,13 @@ from holdfast.runtime.client.decisions import (
     decide,
     delegate_authority,
     lift,
-    retry,
     revoke,
 )
 from holdfast.runtime.client.extending import extend
 from holdfast.runtime.client.messages import REOPENED, say
 from holdfast.runtime.client.pausing import pause, resume
 from holdfast.runtime.client.refining import refine
+from holdfast.runtime.client.steering import retry
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.waking import wake
 from holdfast.runtime.encryption.signing_keys import check_shown, signed
@@ -42,6 +42,8 @@ from holdfast.runtime.gateway.bodies import (
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.reading.runs import ENDED
 
+_Send = Callable[[Threads, str, dict[str, Any]], Awaitable[UpdateResult]]
+
 STATUS = {
     "accepted": 200,
     REOPENED: 200,
@@ -57,6 +59,7 @@ STATUS = {
     "digest_mismatch": 409,
     "wrong_kind": 409,
     "not_paused": 409,
+    "outdated": 409,
     "not_waiting": 409,
     "wrong_event": 409,
     "busy": 409,
@@ -78,6 +81,7 @@ ADVICE = {
     "unsigned": "Have this gateway sign: HOLDFAST_GATEWAY_KEY, with its public key in the policy's `gateways`.",
     "bad_signature": "The policy does not list this gateway's key: add its public key to `gateways`.",
     "unknown_request": "GET the thread's /pending for those that are open.",
+    "outdated": "Send it again.",
     "busy": "Send it later, or with when_busy queue or interrupt.",
 }
 
@@ -106,11 +110,11 @@ class Actions:
             raise HTTPProblem(422, decision, outcome="malformed")
         await self._check_open(thread)
         pending = await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
-        payload = decision.model_dump(mode="json", exclude_defaults=True)
+        payload = decision.model_dump(mode="json", exclude_defaults=True) | {"via": f"gateway {by}"}
         # A request that is not open is not signed: the run says what is wrong.
         if self._key and (request := next((each for each in pending if each["request"] == decision.request), None)):
             check_shown(request)
-            payload = signed(payload, Decision, thread=thread, private=self._key)
+            return _response(await self._send(thread, payload, Decision, decide), by=by)
         return _response(await decide(self._threads, thread, payload), by=by)
 
     async def say(self, thread: str, body: MessageBody, *, by: str) -> tuple[int, Outcome]:
@@ -192,7 +196,7 @@ class Actions:
             HoldfastError: It is not blocked, or there is no such thread.
         """
         await self._check_open(thread)
-        return _response(await retry(self._threads, thread, by=by, reason=body.reason), by=by)
+        return _response(await retry(self._threads, thread, by=by, reason=body.reason, private=self._key), by=by)
 
     async def pause(self, thread: str, body: PauseBody, *, by: str) -> tuple[int, Outcome]:
         """Pause a run, in the name of `by`.
@@ -203,7 +207,8 @@ class Actions:
         """
         await self._check_open(thread)
         until = datetime.now(UTC) + timedelta(seconds=body.seconds) if body.seconds else None
-        return _response(await pause(self._threads, thread, by=by, reason=body.reason, until=until), by=by)
+        sent = await pause(self._threads, thread, by=by, reason=body.reason, until=until, private=self._key)
+        return _response(sent, by=by)
 
     async def resume(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
         """Resume a paused run, in the name of `by`.
@@ -213,7 +218,8 @@ class Actions:
             HoldfastError: There is no such thread.
         """
         await self._check_open(thread)
-        return _response(await resume(self._threads, thread, by=by, reason=body.reason), by=by)
+        sent = await resume(self._threads, thread, by=by, reason=body.reason, private=self._key)
+        return _response(sent, by=by)
 
     async def wake(self, thread: str, body: WakeBody, *, by: str) -> tuple[int, Outcome]:
         """Send an event to a run, or wake it, in the name of `by`.
@@ -240,17 +246,25 @@ class Actions:
         self,
         thread: str,
         payload: dict[str, Any],
-        kind: type[AuthorityDelegation] | type[Revocation] | type[Lift],
-        send: Callable[[Threads, str, dict[str, Any]], Awaitable[UpdateResult]],
+        kind: type[Signed],
+        send: _Send,
         *,
         by: str,
     ) -> tuple[int, Outcome]:
         """Send a statement to an open run, signed where the gateway has a key."""
         await self._check_open(thread)
         await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
-        if self._key:
-            payload = signed(payload, kind, thread=thread, private=self._key)
-        return _response(await send(self._threads, thread, payload), by=by)
+        return _response(await self._send(thread, payload, kind, send), by=by)
+
+    async def _send(self, thread: str, payload: dict[str, Any], kind: type[Signed], send: _Send) -> UpdateResult:
+        """Send a statement: signed if the gateway has a key, and bare if no policy lists that key or asks for one."""
+        if not self._key:
+            return await send(self._threads, thread, payload)
+        sent = await send(self._threads, thread, signed(payload, kind, thread=thread, private=self._key))
+        if sent.outcome != "bad_signature":
+            return sent
+        bare = await send(self._threads, thread, payload)
+        return sent if bare.outcome == "unsigned" else bare
 
     async def _check_open(self, thread: str, *, then: str = "") -> None:
         found = await self._threads.reader.find(thread)

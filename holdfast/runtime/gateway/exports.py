@@ -69,6 +69,7 @@ class ExportResponse(StreamingResponse):
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(exported.thread, safe='')}.holdfast",
             "Content-Length": str(exported.bytes),
             "Holdfast-Seals": str(exported.seals),
+            "Holdfast-Signed": str(exported.signed).lower(),
             "Content-Security-Policy": "default-src 'none'; sandbox",
             "Cross-Origin-Resource-Policy": "same-origin",
         }
@@ -169,7 +170,9 @@ def exports_router(
         artifacts: Annotated[bool, Query(description="With the artifacts; needs the scope `artifacts`, too.")] = True,
         subagents: Annotated[bool, Query(description="With the logs of the sub-agents, of theirs, and so on.")] = True,
     ) -> Response:
-        """The thread as one file that verifies offline, signed with the gateway's key if it has one.
+        """The thread as one file that verifies offline, signed with the gateway's key if it has one, and if the seals
+        of the run and the permanent record were checked and hold: `Holdfast-Signed` says so. What does not verify is
+        refused.
 
         An open run is exported as far as it is recorded. It has the seals of nodes that the gateway can read:
         `Holdfast-Seals` says how many.
@@ -191,7 +194,10 @@ def exports_router(
                     note=note,
                     progress=request.state.progress,
                     seals=await sealed.of(access.thread),
+                    unsigned=True,
                 )
+                if exported.not_vouched_for:
+                    log.warning("export_unsigned", thread=access.thread, why=exported.not_vouched_for)
                 file.seek(0)
                 unsent.pop_all()  # the response closes it
         except BaseException:

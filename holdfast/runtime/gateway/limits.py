@@ -1,10 +1,11 @@
 """The limits of every request, before any route: its size, its time, how many at once; and its line in the log.
 
-1. A body is read when a route reads it, up to a limit, regardless of its headers. Before the caller is authenticated,
+1. The head of a request has few bytes and few headers; uvicorn checks that only while it is incomplete.
+2. A body is read when a route reads it, up to a limit, regardless of its headers. Before the caller is authenticated,
    that limit is small.
-2. A request without a token or a signature counts by address, from its first byte on; one with a wrong one, too.
-3. The path stays as it was sent: `%2F` within a thread's id does not separate two segments.
-4. The log has method, path, status and caller; no header, no query and no body.
+3. A request without a token or a signature counts by address, from its first byte on; one with a wrong one, too.
+4. The path stays as it was sent: `%2F` within a thread's id does not separate two segments.
+5. The log has method, path, status and caller; no header, no query and no body.
 """
 
 import asyncio
@@ -25,6 +26,12 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
+HEAD_BYTES = 16 * 1024
+"""The most bytes of a request's path, query and headers."""
+URL_BYTES = 8 * 1024
+"""The most bytes of its path and query."""
+HEADERS = 100
+"""The most headers."""
 BODY_BYTES = 256 * 1024
 UNKNOWN_BYTES = 64 * 1024
 """The longest body of an unauthenticated request, such as Slack's."""
@@ -39,6 +46,7 @@ log = structlog.get_logger("gateway")
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """No browser takes a response for another type than it has, and no cache keeps it."""
 
+_CLOSE = {"Connection": "close"}
 _CREDENTIALS = {b"authorization", SIGNATURE.lower().encode()}
 
 
@@ -95,6 +103,7 @@ class Limits:
 
         try:
             with cleanup:
+                check_head(scope)
                 await self._answer(inner, receive, answering)
         except _Disconnected:
             return
@@ -172,7 +181,7 @@ class Limits:
             except TimeoutError:
                 more = False
                 slow = f"the body did not arrive within {self._body_seconds:g} s; send it at once"
-                raise HTTPProblem(408, slow, headers={"Connection": "close"}) from None
+                raise HTTPProblem(408, slow, headers=_CLOSE) from None
             if message["type"] == "http.disconnect":
                 raise _Disconnected
             size, more = size + len(message.get("body", b"")), message.get("more_body", False)
@@ -183,6 +192,21 @@ class Limits:
             return message
 
         return receiving
+
+
+def check_head(scope: Message) -> None:
+    """Check the size of what precedes a body.
+
+    Raises:
+        HTTPProblem: 414 or 431: it is too large.
+    """
+    url = len(scope.get("raw_path") or scope["path"].encode()) + len(scope.get("query_string", b""))
+    if url > URL_BYTES:
+        raise HTTPProblem(414, f"path and query have {url:,} bytes, and may have {URL_BYTES:,}", headers=_CLOSE)
+    size = url + sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > HEAD_BYTES or len(scope["headers"]) > HEADERS:
+        head = f"the headers, path and query have {size:,} bytes in {len(scope['headers'])} headers"
+        raise HTTPProblem(431, f"{head}, and may have {HEAD_BYTES:,} in {HEADERS}", headers=_CLOSE)
 
 
 def _missing_headers(response: Message) -> list[tuple[bytes, bytes]]:

@@ -15,11 +15,13 @@ from starlette.exceptions import HTTPException
 
 from holdfast.base.models import Frozen
 from holdfast.errors import (
+    AnswerForged,
     ArtifactAltered,
     ArtifactNotFound,
     CursorInvalid,
     EventsMissing,
     ExportFailed,
+    HistoryForged,
     HistoryUnreadable,
     HoldfastError,
     LogBroken,
@@ -57,9 +59,11 @@ TITLES = {
     408: "Request timeout",
     409: "Conflict with the state of the run",
     413: "Too large",
+    414: "URL too long",
     416: "No such range",
     422: "Malformed",
     429: "Too many requests",
+    431: "Headers too large",
     500: "Internal error",
     503: "Unavailable",
 }
@@ -156,6 +160,13 @@ def problem_of(error: HoldfastError, thread: str) -> HTTPProblem:
             return HTTPProblem(503, f"the worker that has thread {thread!r} cannot answer yet; try again")
         case ThreadForgotten():
             return HTTPProblem(410, f"thread {thread!r} was forgotten: its content was removed")
+        case HistoryForged():
+            words = f"the run of thread {thread!r} was not made by our own processes: nothing that it says counts"
+            return HTTPProblem(409, words, outcome="unauthenticated")
+        case AnswerForged():
+            words = f"what answers for thread {thread!r} is no worker of ours. The gateway's log says more"
+            log.warning("answer_forged", thread=thread, why=str(error))
+            return HTTPProblem(503, words, outcome="unauthenticated")
         case EventsMissing() | LogBroken() | RecordUnreadable() | HistoryUnreadable():
             where = f"`{CLI.command('verify')}` says where thread {thread!r} is broken"
             return HTTPProblem(409, f"not all events can be read: {type(error).__name__}. {where}")

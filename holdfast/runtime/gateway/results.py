@@ -17,6 +17,8 @@ from holdfast.runtime.gateway.authentication import Access, Authenticator
 from holdfast.runtime.gateway.descriptions import ON_THREAD, problems
 from holdfast.runtime.gateway.pages import note
 from holdfast.runtime.gateway.places import Places
+from holdfast.runtime.gateway.problems import HTTPProblem
+from holdfast.runtime.reading.runs import UNAUTHENTICATED
 from holdfast.runtime.reading.states import CLOSED
 
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=$|[,;])', re.IGNORECASE | re.ASCII)
@@ -54,6 +56,8 @@ def results_router(threads: Threads, authenticator: Authenticator, waits: Places
         if seconds and not _settled(state, until):
             with waits.place(access.caller.name):
                 state = await _wait(threads, access.thread, until, seconds)
+        if state.status == UNAUTHENTICATED:
+            raise HTTPProblem(409, state.warning, outcome=UNAUTHENTICATED)
         response.status_code = 200 if _settled(state, until) else 202
         failed = state.status == "failed"
         return ThreadResult(

@@ -9,8 +9,8 @@ import uvicorn
 
 from holdfast.errors import SettingsError
 from holdfast.runtime.gateway.connections import connection_class
+from holdfast.runtime.gateway.limits import HEAD_BYTES
 
-HEADER_BYTES = 16 * 1024
 IDLE_SECONDS = 15
 """How long a connection may be idle between two requests."""
 SHUTDOWN_SECONDS = 3
@@ -54,7 +54,7 @@ def serve_config(app: Any) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        h11_max_incomplete_event_size=HEADER_BYTES,
+        h11_max_incomplete_event_size=HEAD_BYTES,
     )
 
 

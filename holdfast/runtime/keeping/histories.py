@@ -15,10 +15,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.errors import Refused, ThreadNotFound
 from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
 from holdfast.runtime.client.prune import is_open
-from holdfast.runtime.encryption.codec import DecryptionFailed
 from holdfast.runtime.reading.executions import list_runs
 from holdfast.runtime.reading.histories import previous_of
 from holdfast.runtime.reading.runs import Runs
+from holdfast.temporal.encrypted import DecryptionFailed
 
 _WITHIN = timedelta(seconds=10)
 _POLL_SECONDS = 0.1

@@ -10,7 +10,6 @@
 
 import json
 import socket
-import ssl
 import threading
 import traceback
 from collections import deque
@@ -88,8 +87,9 @@ class ScriptedLLM:
         """
         import openai
 
-        # The server is on this machine and has no TLS; to load the system's certificates takes 50 ms.
-        direct = openai.DefaultAsyncHttpxClient(trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        from holdfast.runtime.llm.http_client import http_client
+
+        direct = http_client(self.base_url)
         return openai.AsyncOpenAI(api_key="scripted", base_url=self.base_url, max_retries=0, http_client=direct)
 
     @property

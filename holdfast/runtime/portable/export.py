@@ -56,6 +56,7 @@ from holdfast.runtime.audit.anchors import Anchors, find_seals
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.loops import find_loop, is_archived_loop
 from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.portable.vouching import Vouched, vouch
 from holdfast.runtime.portable.writer import Writer, new_file
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.record import Evidence, call_store
@@ -103,10 +104,11 @@ async def export_thread(
     anchors: Anchors | None = None,
     seals: OwnSeals | None = None,
     subagents: bool = True,
+    unsigned: bool = False,
     note: Note | None = None,
     progress: Callable[[], None] = lambda: None,
 ) -> Exported:
-    """Write a thread to a file.
+    """Write a thread to a file, which is signed only if what it has was checked (`holdfast.runtime.portable.vouching`).
 
     Args:
         threads: Reads the thread.
@@ -119,12 +121,14 @@ async def export_thread(
         anchors: Where seals of the thread are, which the file is to have; None to put none into it.
         seals: Seals of the thread, where they were read already, before this call.
         subagents: Whether the file is to have the logs of the sub-agents.
+        unsigned: Leave the file unsigned where it cannot be vouched for; otherwise that is an error.
         note: As for `Threads.state`.
         progress: Called with each part that is written.
 
     Raises:
         ThreadNotFound: There is no such thread.
-        ExportFailed: The new file exists, cannot be written or would be too large; or the id is that of a loop.
+        ExportFailed: The new file exists, cannot be written or would be too large; the id is that of a loop; or the
+            file is to be signed, and the thread does not verify, or too little of it can be checked.
         OSError: The open file cannot be written.
         RecordUnavailable: The permanent record does not answer.
         ArtifactNotFound: The store lacks an artifact that the log refers to.
@@ -137,10 +141,12 @@ async def export_thread(
             )
         if seals is None:  # before the log, so that the log has what they cover
             seals = await asyncio.to_thread(read_seals, threads, thread, anchors)
-        found = await threads.reader.find(thread)
         made = _File(threads, Writer(file, progress), evidence, redact=redact, note=note)
+        made.vouching = _Vouching(anchors) if private else None
+        checked = await made.vouch(thread)
+        found = await threads.reader.find(thread)
         lines = threads.reader.lines(thread, 0, found=found, note=note)
-        log = await made.write(lines, origin_of(thread) or thread, sealed=seals.positions)
+        log = await made.write(lines, origin_of(thread) or thread, sealed=seals.positions, vouched=checked)
         writer, left_out = made.writer, list[LeftOut]()
         sealed = dict(seals.members(log.digests))
         if sealed:
@@ -167,13 +173,20 @@ async def export_thread(
             left_out=tuple(left_out),
             members=(),
         )
-        writer.finish(manifest, private)
+        lacks = made.vouching.lacks if made.vouching else ""
+        if lacks and not unsigned:
+            raise ExportFailed(
+                f"the file of thread {thread!r} cannot be signed, because it cannot be checked here ({lacks}). "
+                "Export it without a key, or where it can be checked"
+            )
+        writer.finish(manifest, None if lacks else private)
         return Exported(
             thread,
             log.events,
             log.head,
             file.tell(),
-            signed=private is not None,
+            signed=private is not None and not lacks,
+            not_vouched_for=lacks,
             redacted=redact,
             left_out=tuple(left_out),
             seals=sealed.get(SEALS, b"").count(b"\n"),
@@ -199,6 +212,15 @@ def with_nodes(derived: Iterable[tuple[str, bytes]], nodes: bytes | None) -> Ite
     """Yield the members that follow from the log, and in its place the one that names the nodes of seals."""
     members = [*derived, *([(NODES, nodes)] if nodes else [])]
     yield from sorted(members, key=lambda member: ORDER.index(member[0]))
+
+
+@dataclass
+class _Vouching:
+    """What was checked of the threads in a file that is to be signed."""
+
+    anchors: Anchors | None
+    lacks: str = ""
+    """Why the file cannot be vouched for; empty if it can."""
 
 
 class _NotItsOwn(Exception):
@@ -227,11 +249,27 @@ class _File:
         """How many logs of sub-agents were written."""
         self.unread: dict[str, str] = {}
         """Threads of sub-agents whose logs cannot be read → why."""
+        self.vouching: _Vouching | None = None
+        """Set where the file is to be signed."""
         self._threads = threads
         self._evidence = evidence
         self._redact = redact
         self._note = note
         self._silent = False
+
+    async def vouch(self, thread: str) -> Vouched:
+        """Check a thread that is about to be written, if the file is to be signed.
+
+        Raises:
+            ExportFailed: It does not verify.
+        """
+        if self.vouching is None:
+            return Vouched()
+        found = await vouch(self._threads, thread, self._evidence, self.vouching.anchors)
+        # What a file has brought, the one who signed that file has vouched for.
+        if found.lacks and not self.vouching.lacks and not await self._threads.may_be_brought(thread):
+            self.vouching.lacks = f"{thread}: {found.lacks}"
+        return found
 
     async def write(
         self,
@@ -241,6 +279,7 @@ class _File:
         *,
         run_id: str = "",
         sealed: Set[int] = frozenset(),
+        vouched: Vouched | None = None,
     ) -> _Log:
         """Write a log, and the rows of the ledger that it starts.
 
@@ -250,12 +289,17 @@ class _File:
             path: Of a sub-agent: its place below the thread at the top.
             run_id: Of a sub-agent: the first run id of the run that its parent started.
             sealed: The positions of events whose digests are to be kept.
+            vouched: What was checked of it before it is read.
 
         Raises:
             _NotItsOwn: The log does not have that run.
+            ExportFailed: It is not what was checked.
         """
         name = child_member(REDACTED_LOG if self._redact else LOG, path)
-        log = await _write_log(self.writer, lines, redact=self._redact, name=name, run_id=run_id, sealed=sealed)
+        kept = sealed | vouched.last if vouched else sealed
+        log = await _write_log(self.writer, lines, redact=self._redact, name=name, run_id=run_id, sealed=kept)
+        if vouched and any(log.digests.get(position) != vouched.head for position in vouched.last):
+            raise ExportFailed(f"the log of thread {thread!r} changed while it was exported; try again")
         self.artifacts |= log.artifacts
         rows = await _rows(self._evidence, thread, log, OutcomeMACs(seals_of(self._threads.runs.client)))
         if rows is None:
@@ -277,7 +321,8 @@ class _File:
             try:
                 if level > MAX_LEVELS:
                     raise _NotItsOwn(f"it is more than {MAX_LEVELS} levels down")
-                log = await self.write(self._lines(thread), thread, path, run_id=run_id)
+                checked = await self.vouch(thread)
+                log = await self.write(self._lines(thread), thread, path, run_id=run_id, vouched=checked)
             except (*_UNREADABLE, _NotItsOwn) as error:
                 self.unread[thread] = str(error)
                 continue

@@ -14,7 +14,8 @@ from typing import BinaryIO
 from holdfast.errors import ExportFailed, NotAccepted, NoWorker
 from holdfast.log.events import MoveRequested
 from holdfast.portable.manifest import Exported, LeftOut
-from holdfast.runtime.client.decisions import SENT, send_update
+from holdfast.runtime.client.decisions import SENT
+from holdfast.runtime.client.steering import steer_run
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.export import PART_BYTES, export_thread
 from holdfast.runtime.portable.writer import new_file
@@ -47,7 +48,7 @@ async def move_thread(
         reason: Why; it is in the log.
         to: The id of the only place that may import it (`holdfast.runtime.portable.destination`); empty for any.
         evidence: Ledger and artifacts, which have to be in the file.
-        private: The key to sign with; None to sign nothing.
+        private: The key to sign the move and the file with; None to sign nothing.
         note: Called with a message about what is waited for.
 
     Raises:
@@ -67,8 +68,8 @@ async def move_thread(
             if found.parent_id:
                 why = f"{found.parent_id!r} waits for it here"
                 raise NotAccepted(f"thread {thread!r} cannot be moved: {why}", outcome="not_movable")
-            _check_complete(await export_thread(threads, thread, file, evidence=evidence))
-            await _end(threads, thread, by=by, reason=reason, to=to, note=note)
+            _check_complete(await export_thread(threads, thread, file, evidence=evidence, private=private))
+            await _end(threads, thread, by=by, reason=reason, to=to, private=private, note=note)
             await _check_destination(threads, thread, to)
             file.seek(0)
             file.truncate()
@@ -135,7 +136,9 @@ def _check_complete(made: Exported) -> None:
         )
 
 
-async def _end(threads: Threads, thread: str, *, by: str, reason: str, to: str, note: Note) -> None:
+async def _end(
+    threads: Threads, thread: str, *, by: str, reason: str, to: str, private: str | None, note: Note
+) -> None:
     """End the run as `moved`, and wait until it has ended.
 
     Raises:
@@ -143,7 +146,7 @@ async def _end(threads: Threads, thread: str, *, by: str, reason: str, to: str, 
         NoWorker: No worker answers: the next one will end it.
     """
     asked = {"by": by, "reason": reason} | ({"to": to} if to else {})
-    answer = await send_update(threads, thread, "move", asked, signal="move")
+    answer = await steer_run(threads, thread, "move", asked, private=private)
     if answer.outcome == SENT:
         raise NoWorker(f"thread {thread!r} ends when a worker runs: repeat the move then ({answer.explanation})")
     if answer.outcome not in ("accepted", "duplicate", "too_late"):

@@ -16,6 +16,8 @@ class JudgedTree:
     artifacts: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Address → the first log and event that refer to it."""
     signatures: int = 0
+    one_login: list[str] = field(default_factory=list)
+    """Sentences on quorums that one login has filled."""
     policies: set[str] = field(default_factory=set)
     """Digests of the policies that have been in force."""
     missing: list[str] = field(default_factory=list)
@@ -37,6 +39,7 @@ class JudgedTree:
         for address, position in audit.artifacts.items():
             self.artifacts.setdefault(address, (name, position))
         self.signatures += audit.signatures
+        self.one_login += audit.one_login
         self.policies |= audit.policies
         above = path.rpartition(".")[0]
         self._above = {each: self._above[each] for each in self._above if not each or f"{path}.".startswith(f"{each}.")}

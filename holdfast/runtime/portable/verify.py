@@ -5,7 +5,7 @@
 2. Every event follows from those before it (`holdfast.audit.audit`); what was derived from the log is what follows from
    it; the ledger and the artifacts agree with it. So for each sub-agent's log; and its run began and ended as the log
    above it has it.
-3. The result lists what was not checked. `ok` means that nothing was found wrong with the rest.
+3. The result lists what was not checked, and says whether the rest is proven (`holdfast.runtime.audit.verdicts`).
 """
 
 import asyncio
@@ -41,9 +41,9 @@ from holdfast.portable.origins import Segment, Stretch, segments_of, stretches
 from holdfast.portable.redaction import is_redacted, shape_fault
 from holdfast.portable.seals import check_nodes, check_seals, claimed_positions
 from holdfast.runtime.audit.anchors import NONE_GIVEN, Anchors, Compared, find_seals
-from holdfast.runtime.audit.evidence import Unchecked, ledger_faults
+from holdfast.runtime.audit.evidence import Finding, Unchecked, ledger_faults
 from holdfast.runtime.audit.file_anchors import OWN_SEALS, compare_file, compare_own
-from holdfast.runtime.audit.verify import Verification
+from holdfast.runtime.audit.verdicts import Verification, checked_of, verdict_of
 from holdfast.runtime.portable.judging import Judged, judge
 from holdfast.runtime.portable.reader import PortableFile, opened
 from holdfast.runtime.portable.tree import JudgedTree
@@ -62,10 +62,10 @@ class SealedStretch(Stretch):
 
 @dataclass(frozen=True)
 class FileVerification(Verification):
-    """The result of verifying a portable file; `where` names a member, or `zip` for the layout."""
+    """The result of verifying a portable file; `where` names a member, or `zip` for the layout, and `head` is as the
+    manifest has it.
+    """
 
-    head: str = ""
-    """The digest of the log's last event, as the manifest has it."""
     signers: tuple[str, ...] = ()
     """The public keys whose signatures over the file verify, trusted or not."""
     redacted: bool = False
@@ -401,18 +401,20 @@ def _result(
     path: Path, seen: _Seen, *, fault: Unsound | None = None, unchecked: tuple[Unchecked, ...] = ()
 ) -> FileVerification:
     manifest = seen.file.manifest if seen.file else None
+    faults = [Finding(fault.where, fault.reason, fault.position)] if fault else []
+    made = {"signature", "ledger", "artifacts", "keys"} | ({"anchors"} if seen.compared.seals else set())
+    checked = () if fault else checked_of(made, unchecked)
     return FileVerification(
         thread=manifest.thread if manifest else path.name,
-        ok=fault is None,
+        verdict=verdict_of(faults, checked, unchecked),
         events=manifest.events if manifest else 0,
         sources=("file",),
-        where=fault.where if fault else "",
-        position=fault.position if fault else None,
-        reason=fault.reason if fault else "",
+        checked=checked,
+        unchecked=unchecked,
+        faults=tuple(faults),
         advice=_advice(fault.where) if fault else "",
         signatures=seen.tree.signatures,
         seals=seen.compared.seals,
-        unchecked=unchecked,
         head=manifest.head if manifest else "",
         signers=seen.file.signers if seen.file else (),
         redacted=bool(manifest and manifest.redacted),

@@ -20,13 +20,14 @@ PAGE = 1_000
 """Runs per page of the server's answer."""
 
 
-async def describe(client: Client, thread: str, *, within: timedelta) -> WorkflowExecutionDescription:
-    """Return Temporal's description of the latest run of a workflow id.
+async def describe(client: Client, thread: str, *, run_id: str = "", within: timedelta) -> WorkflowExecutionDescription:
+    """Return Temporal's description of a run of a workflow id; without `run_id`, of the latest one.
 
     Raises:
         RPCError: The server has no such workflow, or does not answer.
     """
-    request = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=ExecutionId(workflow_id=thread))
+    execution = ExecutionId(workflow_id=thread, run_id=run_id)
+    request = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=execution)
     raw = await client.workflow_service.describe_workflow_execution(request, retry=True, timeout=within)
     info = raw.workflow_execution_info
     status = _readable(info)

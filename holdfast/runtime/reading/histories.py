@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TypeVar
 
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.converter import PayloadCodec, PayloadConverter
+from temporalio.client import Client
+from temporalio.converter import PayloadCodec, PayloadConverter, WorkflowSerializationContext
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import HistoryUnreadable
@@ -15,6 +16,7 @@ from holdfast.log.events import AgentEvent
 from holdfast.run.contracts import Archived, LoadedThread, RunInput
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.runtime.reading.runs import Runs
+from holdfast.temporal.converter import LeanPayloadConverter
 from holdfast.temporal.encrypted import decrypt_in_place
 from holdfast.temporal.history import READING, decode, decode_any, results_of
 from holdfast.temporal.history_reader import read_events
@@ -22,6 +24,15 @@ from holdfast.temporal.history_reader import read_events
 _T = TypeVar("_T")
 
 _LIMIT = timedelta(seconds=30)
+
+
+def converter_for(client: Client, thread: str) -> PayloadConverter:
+    """Return the converter for a thread's payloads, which checks seals if the client has fleet keys; else `READING`."""
+    made = client.data_converter.payload_converter_class
+    if not (issubclass(made, LeanPayloadConverter) and made.seals):
+        return READING
+    place = WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
+    return client.data_converter.with_context(place).payload_converter
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,7 @@ class RecordedRun:
 
         Raises:
             HistoryUnreadable: This release cannot read them.
+            HistoryForged: Our own processes did not make them.
         """
         return read_events(self.events, by=self.by)
 
@@ -65,6 +77,11 @@ class RecordedRun:
             return given.snapshot or RunSnapshot()
         loaded = self._answers("load_thread", LoadedThread)
         return next((answer.snapshot for answer in loaded), RunSnapshot())
+
+    @property
+    def chain(self) -> str:
+        """The first run id of the chain of Temporal runs."""
+        return self.events[0].workflow_execution_started_event_attributes.first_execution_run_id
 
     @property
     def archived(self) -> int:

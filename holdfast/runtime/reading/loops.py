@@ -13,7 +13,7 @@ from temporalio.client import WorkflowExecutionDescription
 from holdfast.errors import EventsMissing, NoWorker, RecordUnavailable
 from holdfast.log.event_log import has_ended
 from holdfast.runtime.reading.continuity import Continuity, position_of
-from holdfast.runtime.reading.histories import runs_back
+from holdfast.runtime.reading.histories import converter_for, runs_back
 from holdfast.runtime.reading.reader import Note, Reader
 from holdfast.runtime.reading.runs import ENDED, NeverRan
 from holdfast.temporal.loop_history import lines_in
@@ -75,8 +75,11 @@ async def _is_complete(reader: Reader, found: WorkflowExecutionDescription) -> b
 async def _later(reader: Reader, found: WorkflowExecutionDescription, start: int, note: Note | None) -> Sequence[bytes]:
     """Return the events from `start` on that the record may lack, without gaps; the first may come later."""
     lines: list[bytes] = []
+    closed = found.run_id if found.status in ENDED else None
     try:
-        while page := await reader.runs.query(found.id, "log", position_of(lines[-1]) + 1 if lines else start):
+        while page := await reader.runs.query(
+            found.id, "log", position_of(lines[-1]) + 1 if lines else start, run_id=closed
+        ):
             lines += page.split(b"\n")
     except NeverRan:
         return []
@@ -93,6 +96,6 @@ async def _later(reader: Reader, found: WorkflowExecutionDescription, start: int
 async def history_lines(reader: Reader, found: WorkflowExecutionDescription) -> dict[int, bytes]:
     """Return the events that Temporal's histories of a loop have, by position, the first one first."""
     lines: dict[int, bytes] = {}
-    async for run in runs_back(reader.runs, found.id, found.run_id):
+    async for run in runs_back(reader.runs, found.id, found.run_id, by=converter_for(reader.runs.client, found.id)):
         lines = lines_in(run.events, by=run.by) | lines
     return dict(sorted(lines.items()))

@@ -12,11 +12,20 @@ from collections.abc import AsyncIterator, Callable
 
 from temporalio.client import WorkflowExecutionDescription
 
-from holdfast.errors import EventsMissing, HistoryUnreadable, NoWorker, RecordUnavailable, RunPaused, ThreadNotFound
+from holdfast.errors import (
+    EventsMissing,
+    HistoryForged,
+    HistoryUnreadable,
+    NoWorker,
+    RecordUnavailable,
+    RunPaused,
+    ThreadNotFound,
+)
 from holdfast.log.event_log import event_line
 from holdfast.log.fork_point import ForkPoint
 from holdfast.runtime.reading.continuity import Continuity, fork_of, position_of
-from holdfast.runtime.reading.histories import RecordedRun, fetch, previous_of, runs_back
+from holdfast.runtime.reading.histories import RecordedRun, converter_for, fetch, previous_of, runs_back
+from holdfast.runtime.reading.ownership import Ownership
 from holdfast.runtime.reading.record import Record
 from holdfast.runtime.reading.runs import ENDED, NeverRan, Runs
 from holdfast.stores import ThreadStore
@@ -38,11 +47,14 @@ class Reader:
     def __init__(self, runs: Runs, store: ThreadStore | None) -> None:
         self.runs = runs
         self.record = None if store is None else Record(store)
+        self.ownership = Ownership(runs, self.record)
         self._begun: set[str] = set()
         """Temporal runs that have loaded the events before them."""
 
     async def find(self, thread: str, *, loops: bool = False) -> WorkflowExecutionDescription | None:
         """Return Temporal's description of a thread's latest run; None if only the permanent record has the thread.
+
+        A run that others have started under the id of a closed thread is not the thread's (`ownership.foreign`).
 
         Args:
             thread: The thread id.
@@ -53,7 +65,7 @@ class Reader:
             ServerUnreachable: The server does not answer.
         """
         try:
-            return await self.runs.describe(thread, loops=loops)
+            newest = await self.runs.newest(thread)
         except ThreadNotFound as unknown:
             try:
                 if self.record and await self.record.length(thread):
@@ -61,6 +73,8 @@ class Reader:
             except RecordUnavailable as error:
                 raise ThreadNotFound(f"{unknown} {error}") from error
             raise
+        found = await self.ownership.own(newest)
+        return await self.runs.readable(found, loops=loops) if found else None
 
     async def lines(
         self,
@@ -113,7 +127,7 @@ class Reader:
             self._begun.add(found.run_id)
             async for line in self.lines(thread, start, found=found, note=note, use_worker=use_worker):
                 yield line
-        elif not start and (latest := await self.runs.describe(thread)).run_id != found.run_id:
+        elif not start and (latest := await self.find(thread)) and latest.run_id != found.run_id:
             # It had events, so the empty run that has answered is the next one.
             async for line in self.lines(thread, start, found=latest, note=note, use_worker=use_worker):
                 yield line
@@ -126,7 +140,9 @@ class Reader:
         Raises:
             NoWorker: The run is open and `note` is None, or this release cannot read the history.
         """
-        found = await self.runs.describe(thread)
+        found = await self.find(thread)
+        if found is None:
+            raise silence
         if found.status not in ENDED and note is None and not isinstance(silence, RunPaused):
             raise silence
         try:
@@ -143,12 +159,28 @@ class Reader:
         Raises:
             ThreadNotFound: Temporal has removed the run.
             HistoryUnreadable: This release cannot read the history.
+            HistoryForged: Our own processes did not make it.
         """
-        if run := await fetch(self.runs, found.id, found.run_id):
+        by = converter_for(self.runs.client, found.id)
+        if run := await fetch(self.runs, found.id, found.run_id, by=by):
             if run.log:
                 self._begun.add(found.run_id)
             return run
         raise ThreadNotFound(f"run {found.run_id} of thread {found.id!r} was removed from Temporal meanwhile")
+
+    async def closed_history(self, found: WorkflowExecutionDescription) -> RecordedRun | None:
+        """Read the history of a closed run; None if this release cannot, so that a worker has to be asked.
+
+        Raises:
+            ThreadNotFound: Temporal has removed the run.
+            HistoryForged: Our own processes did not make it.
+        """
+        try:
+            return await self.history(found)
+        except HistoryForged:
+            raise
+        except HistoryUnreadable:
+            return None
 
     async def _current_run(
         self, found: WorkflowExecutionDescription, start: int, note: Note | None, *, use_worker: bool
@@ -158,11 +190,11 @@ class Reader:
         if not use_worker:
             run = await self.history(found)
         elif found.status in ENDED:
-            with contextlib.suppress(HistoryUnreadable):
-                run = await self.history(found)
+            run = await self.closed_history(found)
+        closed = found.run_id if found.status in ENDED else None
         while run is None:
             try:
-                page: bytes = await self.runs.query(thread, "log", start)
+                page: bytes = await self.runs.query(thread, "log", start, run_id=closed)
             except NeverRan:
                 return
             except NoWorker as silence:
@@ -242,12 +274,12 @@ class Reader:
 
         The position is None if all of these histories are gone and no `stop` says how much they held.
         """
-        latest = await self.runs.describe(thread)
-        previous = await previous_of(self.runs, thread, latest.run_id)
+        latest = await self.find(thread)
+        previous = await previous_of(self.runs, thread, latest.run_id) if latest else None
         parts: list[Lines] = []
         begin = stop if stop is not None else None if previous else start
         if previous:
-            async for run in runs_back(self.runs, thread, previous):
+            async for run in runs_back(self.runs, thread, previous, by=converter_for(self.runs.client, thread)):
                 own = [e for e in run.log if e.position >= start and (stop is None or e.position < stop)]
                 parts.append([event_line(event) for event in own])
                 if run.log:

@@ -40,11 +40,10 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 from holdfast.run.contracts import LOOP_WORKFLOW, QUERIES, WORKFLOW, View
-from holdfast.runtime.encryption.codec import DecryptionFailed
 from holdfast.runtime.programs import CLI, WORKER
 from holdfast.runtime.reading import executions
-from holdfast.seals.seals import is_unsealed
-from holdfast.temporal.encrypted import decrypt_in_place
+from holdfast.seals.seals import SealKeyUnknown, is_unsealed
+from holdfast.temporal.encrypted import DecryptionFailed, decrypt_in_place
 
 TIMED_OUT = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
 """How a call that exceeds its time limit fails: the first status comes from the client, the second from the server."""
@@ -64,6 +63,10 @@ MOVED = "moved"
 PAUSED = "paused_in_temporal"
 """Holdfast's status for a run that is paused in Temporal (`temporal workflow pause`), at any step. A run that a person
 has paused is `paused`, and takes part in everything."""
+
+UNAUTHENTICATED = "unauthenticated"
+"""Holdfast's status for a run that our own processes have not made, whatever Temporal says about it: a seal is missing,
+wrong or of an unknown key, or the run has ended without having recorded that."""
 
 QUERY_RETRIES = 4
 """How often to retry a query that a worker refuses: for about a second."""
@@ -124,18 +127,36 @@ class Runs:
             ThreadNotFound: There is no agent run of that id.
             ServerUnreachable: The server does not answer.
         """
+        return await self.readable(await self.newest(thread), loops=loops)
+
+    async def newest(self, thread: str) -> WorkflowExecutionDescription:
+        """Return Temporal's description of the newest run of an id, whatever workflow it is.
+
+        Raises:
+            ThreadNotFound: Temporal has none.
+            ServerUnreachable: The server does not answer.
+        """
         try:
-            found = await executions.describe(self.client, thread, within=timedelta(seconds=10))
+            return await executions.describe(self.client, thread, within=timedelta(seconds=10))
         except RPCError as error:
             raise self.translate_error(error, thread) from error
+
+    async def readable(
+        self, found: WorkflowExecutionDescription, *, loops: bool = False
+    ) -> WorkflowExecutionDescription:
+        """Return the description of an agent run, or with `loops` of a loop, with its failures decrypted.
+
+        Raises:
+            ThreadNotFound: It is another workflow.
+        """
         if found.workflow_type == LOOP_WORKFLOW:
             if loops:
                 return found
             raise ThreadNotFound(
-                f"{thread!r} is a loop, and its iterations are threads: `{CLI.command('show', thread)}` names them."
+                f"{found.id!r} is a loop, and its iterations are threads: `{CLI.command('show', found.id)}` names them."
             )
         if found.workflow_type != WORKFLOW:
-            raise ThreadNotFound(f"{thread!r} is a workflow of type {found.workflow_type}, not an agent run")
+            raise ThreadNotFound(f"{found.id!r} is a workflow of type {found.workflow_type}, not an agent run")
         for activity in found.raw_description.pending_activities:
             await self._decrypt(activity)
         return found
@@ -158,7 +179,9 @@ class Runs:
             now = await self.describe(found.id)
         return now
 
-    async def query(self, thread: str, name: str, *args: Any, within: float | None = None) -> Any:
+    async def query(
+        self, thread: str, name: str, *args: Any, within: float | None = None, run_id: str | None = None
+    ) -> Any:
         """Query a run; retry for about a second if its worker refuses.
 
         Args:
@@ -166,6 +189,7 @@ class Runs:
             name: The query's name.
             args: Its arguments.
             within: Seconds to wait for the answer; None for `answer_within`.
+            run_id: Temporal's id of the run; None for the newest one.
 
         Raises:
             ThreadNotFound: There is no agent run of that id.
@@ -174,17 +198,17 @@ class Runs:
             RunStuck: A worker has the run, but its code does not replay.
             QueryRefused: The worker kept refusing.
             NeverRan: The run was closed before any worker processed it.
-            AnswerForged: The answer is not sealed, so it comes from no worker of this fleet.
+            AnswerForged: No fleet key known here has sealed the answer, so it comes from no worker of this fleet.
         """
         limit = timedelta(seconds=within or self.answer_within)
         for _ in range(QUERY_RETRIES):
             with contextlib.suppress(QueryRefused):
-                return await self._query(thread, name, args, limit)
+                return await self._query(thread, run_id, name, args, limit)
             await asyncio.sleep(RETRY_SECONDS)
-        return await self._query(thread, name, args, limit)
+        return await self._query(thread, run_id, name, args, limit)
 
-    async def _query(self, thread: str, name: str, args: Sequence[Any], limit: timedelta) -> Any:
-        run = self.client.get_workflow_handle(thread)
+    async def _query(self, thread: str, run_id: str | None, name: str, args: Sequence[Any], limit: timedelta) -> Any:
+        run = self.client.get_workflow_handle(thread, run_id=run_id)
         try:
             # `rpc_timeout` bounds one attempt, and the client retries if the server times out just before it.
             async with asyncio.timeout(limit.total_seconds()):
@@ -192,6 +216,8 @@ class Runs:
                 return sealed_answer(answer, thread, name)
         except TimeoutError as error:
             raise await self._explain_silence(thread, limit) from error
+        except SealKeyUnknown as error:
+            raise answer_forged(thread, name, str(error)) from error
         except ValueError as error:  # the SDK cannot decode the status of a paused run, which rejects the query
             if "WorkflowExecutionStatus" in str(error) and executions.is_paused(await self.describe(thread)):
                 raise RunPaused(
@@ -286,11 +312,16 @@ def sealed_answer(answer: Any, thread: str, asked: str) -> Any:
         AnswerForged: The answer is not sealed.
     """
     if is_unsealed(answer):
-        raise AnswerForged(
-            f"thread {thread!r}: {answer}. The answer to {asked!r} does not come from a worker of this fleet: "
-            "find out what polls the task queue, and trust none of its answers"
-        )
+        raise answer_forged(thread, asked, str(answer))
     return answer
+
+
+def answer_forged(thread: str, asked: str, why: str) -> AnswerForged:
+    """Return the error for an answer that comes from no worker of this fleet."""
+    return AnswerForged(
+        f"thread {thread!r}: {why}. The answer to {asked!r} does not come from a worker of this fleet: "
+        "find out what polls the task queue, and trust none of its answers"
+    )
 
 
 def refused_answer(error: WorkflowUpdateFailedError, client: Client, thread: str, asked: str) -> Any:

@@ -11,7 +11,7 @@ from holdfast.base.replacing import replace
 from holdfast.base.text import one_line
 from holdfast.errors import (
     EventsMissing,
-    HistoryUnreadable,
+    HistoryForged,
     LogBroken,
     NoWorker,
     PositionInvalid,
@@ -27,7 +27,7 @@ from holdfast.run.state import RunState
 from holdfast.runtime.reading.executions import is_paused
 from holdfast.runtime.reading.histories import RecordedRun
 from holdfast.runtime.reading.reader import Note, Reader
-from holdfast.runtime.reading.runs import ENDED, MOVED, PAUSED, NeverRan, retrying
+from holdfast.runtime.reading.runs import ENDED, MOVED, PAUSED, UNAUTHENTICATED, NeverRan, retrying
 from holdfast.temporal.encrypted import decrypt_in_place
 
 CLOSED = frozenset({*ENDED.values(), MOVED})
@@ -44,7 +44,8 @@ async def state_of(
 ) -> dict[str, Any]:
     """Return the state of a thread now, as `show` presents it.
 
-    If the run is paused in Temporal, or Temporal closed it from outside, its status says so.
+    If the run is paused in Temporal, or Temporal closed it from outside, its status says so; and if our own processes
+    have not made it.
 
     Args:
         reader: Reads the thread.
@@ -56,15 +57,37 @@ async def state_of(
     found = found or await reader.find(thread)
     if found is None:
         return {**run_view(await _state_from_log(reader, thread, found, note)), "retrying": []}
-    run, view = None, None
+    try:
+        return await _state_of_run(reader, thread, found, note, use_worker=use_worker)
+    except HistoryForged as error:
+        return _unauthenticated(thread, found, str(error))
+
+
+def _unauthenticated(thread: str, found: WorkflowExecutionDescription, why: str) -> dict[str, Any]:
+    """The state of a run that our own processes have not made: nothing that it says about itself is shown."""
+    view = run_view(RunState(thread=thread)) | {"status": UNAUTHENTICATED, "now": "is not a run of this fleet"}
     if found.status in ENDED:
-        with contextlib.suppress(HistoryUnreadable):
-            run = await reader.history(found)
+        view["lifecycle"] = "terminated"
+    warning = f"our own processes did not make this run, so nothing that it says counts: {one_line(why, 1_000)}"
+    return {**view, "next": [], "warning": warning, "retrying": []}
+
+
+async def _state_of_run(
+    reader: Reader, thread: str, found: WorkflowExecutionDescription, note: Note | None, *, use_worker: bool
+) -> dict[str, Any]:
+    """Return the state of a thread by its latest run.
+
+    Raises:
+        HistoryForged: Our own processes did not make the run.
+    """
+    run, view, closed = None, None, found.run_id if found.status in ENDED else None
+    if closed:
+        run = await reader.closed_history(found)
     elif not use_worker:
         run = await reader.history(found)
     if run is None:
         try:
-            view = await reader.runs.query(thread, "state")
+            view = await reader.runs.query(thread, "state", run_id=closed)
         except NeverRan:
             view = run_view(RunState(thread=thread))
         except NoWorker as silence:
@@ -85,6 +108,9 @@ async def state_of(
     recorded = has_ended(kinds) if run and run.log else run is None and view["status"] in CLOSED
     # A run that was moved, and then reset, ends as moved again and records nothing.
     recorded |= ended == "completed" and view["status"] == MOVED
+    if ended == "completed" and not recorded:
+        words = "Temporal has it as completed, and nothing that is recorded leads to that"
+        raise HistoryForged(f"{words}: somebody else has answered for its worker")
     if ended and not recorded:
         view |= {"status": ended, "pending": [], "blocked": None, "result": await why_closed(reader, found)}
         view |= {"lifecycle": "terminated", "now": "was closed in Temporal", "next": []}

@@ -31,6 +31,8 @@ from temporalio.client import Client
 from temporalio.converter import SerializationContext
 from temporalio.worker import Worker, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
+from holdfast.runtime.worker.large_updates import without_large_updates
+
 _ALONE = "legacy_query"
 """The SDK's id of a query that comes without a workflow task."""
 
@@ -120,7 +122,7 @@ class _Guarded(WorkflowInstance):
                 self._early |= at == self._at and act.history_length > self._length
                 self._first_at = at if self._first_at is None else self._first_at
             self._at, self._length = at, act.history_length
-        return self._instance.activate(act)
+        return self._instance.activate(without_large_updates(act))
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
         """Implements `WorkflowInstance.get_serialization_context`."""

@@ -1,5 +1,6 @@
-"""Verbs by which people decide: approve, deny, respond, reconcile, delegate-authority, revoke, lift, keygen."""
+"""Verbs by which people decide: approve, deny, respond, reconcile, delegate-authority, revoke, lift."""
 
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,11 +18,17 @@ if TYPE_CHECKING:
     from holdfast.runtime.client.decisions import UpdateResult
     from holdfast.runtime.client.threads import JSON, Threads
 
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+DIGEST_CHARS = 64
+"""The length of a whole digest; a shorter one is the beginning of one, as `pending` prints it in its commands."""
+
 verbs = Verbs()
 
 
 @verbs.verb(
-    "approve rel-1.2 1",
+    "approve rel-1.2 1    # shows the call, and asks",
+    "approve rel-1.2 1 --digest 5f0c2d9a1b7e4c38    # of what was seen, as `pending` prints it",
     'approve rel-1.2 1 --by alice --reason "checked the notes" --key ~/.holdfast/alice.key',
     """approve rel-1.2 1 --edit '{"version": "1.2.1"}'""",
     "approve rel-1.2 1 --remember    # and the same call from now on, in this thread",
@@ -40,6 +47,7 @@ async def approve(
     ] = False,
     digest: Digest = None,
     key: Key = None,
+    yes: Yes = False,
 ) -> int:
     """Let a tool call run."""
     payload: dict[str, Any] = {"decision": "approve", "request": request, "by": by, "reason": reason, "digest": digest}
@@ -47,7 +55,7 @@ async def approve(
         payload["arguments"] = _read_arguments(edit)
     if remember:
         payload["remember"] = True
-    return await _decide(session, thread, payload, key=key)
+    return await _decide(session, thread, payload, key=key, yes=yes)
 
 
 @verbs.verb('deny rel-1.2 1 --reason "not on a Friday"')
@@ -92,9 +100,7 @@ async def reconcile(
     thread: Thread,
     request: Request,
     happened: Annotated[bool, typer.Option("--happened", help="The call took effect.")] = False,
-    absent: Annotated[
-        bool, typer.Option("--absent", help="It did not: run it.")
-    ] = False,
+    absent: Annotated[bool, typer.Option("--absent", help="It did not: run it.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Undo what it may have done.")] = False,
     abandon: Annotated[bool, typer.Option("--abandon", help="Leave the outcome unknown and continue.")] = False,
     result: Annotated[str | None, typer.Option(metavar="TEXT", help="With --happened: what the call returned.")] = None,
@@ -102,6 +108,7 @@ async def reconcile(
     reason: Reason = "",
     digest: Digest = None,
     key: Key = None,
+    yes: Yes = False,
 ) -> int:
     """Resolve a call whose outcome is unknown."""
     choices = {"happened": happened, "absent": absent, "undo": undo, "abandon": abandon}
@@ -111,7 +118,7 @@ async def reconcile(
     if result is not None and not happened:
         raise typer.BadParameter("--result belongs to --happened")
     payload = {"decision": given[0], "request": request, "by": by, "reason": reason, "digest": digest, "result": result}
-    return await _decide(session, thread, payload, key=key)
+    return await _decide(session, thread, payload, key=key, yes=yes)
 
 
 @verbs.verb(
@@ -208,30 +215,7 @@ async def lift(
     return _report(session, f"constraint {constraint} of {thread}", await decisions.lift(threads, thread, payload))
 
 
-@verbs.verb("keygen --out ~/.holdfast/alice.key", local=True)
-async def keygen(
-    session: Session,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the private key goes.")] = Path("holdfast.key"),
-) -> int:
-    """Make a key to sign decisions with.
-
-    Prints the public key, for the policy. Only you can read the file, and it is never overwritten.
-    """
-    from rich.text import Text
-
-    from holdfast.runtime.encryption.signing_keys import make_key
-
-    path = out.expanduser().absolute()
-    public = make_key(path)
-    session.output.result({"public": public, "file": str(path)}, Text(f'keys: ["{public}"]'))
-    session.output.note(
-        f"The private key is in {visible(str(path))}, for you alone. The line goes under your name in the policy; "
-        "sign with --key or HOLDFAST_KEY."
-    )
-    return OK
-
-
-async def _decide(session: Session, thread: str, payload: "JSON", *, key: Path | None) -> int:
+async def _decide(session: Session, thread: str, payload: "JSON", *, key: Path | None, yes: bool = False) -> int:
     """Decide a request: approve, deny, respond, or reconcile."""
     private, payload = session.private_key(key), _complete(session, **payload)
     threads = await session.connect(thread)
@@ -239,10 +223,13 @@ async def _decide(session: Session, thread: str, payload: "JSON", *, key: Path |
     from holdfast.runtime.client import decisions
     from holdfast.runtime.encryption.signing_keys import signed
 
+    seen = await _bound_to_request(session, threads, thread, payload, private, yes=yes)
+    if seen is None:
+        session.output.note("Nothing was sent.")
+        return OK
     if private:
-        payload = await _show_request(session, threads, thread, payload, private)
-        payload = signed(payload, Decision, thread=thread, private=private)
-    decided = await decisions.decide(threads, thread, payload)
+        seen = signed(seen, Decision, thread=thread, private=private)
+    decided = await decisions.decide(threads, thread, seen)
     return _report(session, f"request {payload['request']} of {thread}", decided)
 
 
@@ -252,23 +239,38 @@ def _complete(session: Session, **payload: Any) -> "JSON":
     return {**given, "by": session.person(payload["by"])}
 
 
-async def _show_request(session: Session, threads: "Threads", thread: str, payload: "JSON", private: str) -> "JSON":
-    """Show the open request, and put its digest into the payload: what is signed is what is shown.
+async def _bound_to_request(
+    session: Session, threads: "Threads", thread: str, payload: "JSON", private: str | None, *, yes: bool
+) -> "JSON | None":
+    """The decision, bound to the digest of the open request that it is about; None if the person does not confirm it.
 
-    A digest that was given stands for a request that was seen before, and needs no look at it.
+    A digest that was given stands for a request that was seen before. Without one, the request is shown, and a person
+    at a terminal is asked: what is decided, and signed, is what is shown.
     """
     from holdfast.authority.signatures import public_key
-    from holdfast.runtime.cli.request_screens import signing_screen
+    from holdfast.run.details import HARMLESS
+    from holdfast.runtime.cli.request_screens import deciding_screen
     from holdfast.runtime.encryption.signing_keys import check_shown
 
-    if "digest" in payload:
+    given = payload.get("digest", "")
+    if len(given) >= DIGEST_CHARS:
         return payload
-    for request in await threads.pending(thread, note=session.note_silence):
-        if request["request"] == payload["request"]:
-            check_shown(request)
-            payload = {**payload, "digest": request["digest"]}
-            session.output.note(signing_screen(request, payload, public_key(private)))
-    return payload
+    requests = await threads.pending(thread, note=session.note_silence)
+    request = next((each for each in requests if each["request"] == payload["request"]), None)
+    if request is None or not request["digest"].startswith(given):
+        return payload  # the run says what is wrong with it
+    if private:
+        check_shown(request)
+    bound = {**payload, "digest": request["digest"]}
+    if not given:
+        screen = deciding_screen(request, bound, public_key(private) if private else "")
+        asking = not session.output.as_json and sys.stdin is not None and sys.stdin.isatty()
+        if not session.output.as_json:
+            session.output.note(screen)
+        if asking and not yes and payload["decision"] not in HARMLESS:
+            said = session.output.err.input("Is this what you decide? [y/N] ", markup=False, emoji=False)
+            return bound if said.strip().lower() in ("y", "yes") else None
+    return bound
 
 
 def _report(session: Session, what: str, decided: "UpdateResult") -> int:

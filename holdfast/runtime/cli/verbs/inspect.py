@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
+from holdfast.runtime.cli.exits import OK, UNREACHABLE, VERDICTS
 from holdfast.runtime.cli.options import By, Key, Thread, Verbs
 from holdfast.runtime.cli.reports import print_loop, print_state
 from holdfast.runtime.cli.session import Session
@@ -271,7 +271,8 @@ async def watch(session: Session, thread: Thread, by: By = None, key: Key = None
     "verify rel-1.2",
     "verify rel-1.2 --keys people.yaml",
     "verify rel-1.2 --anchors /mnt/anchors --nodes nodes.txt",
-    "verify rel-1.2 --json | jq .unchecked",
+    "verify rel-1.2 --require seals,record,ledger",
+    "verify rel-1.2 --json | jq .not_checked",
     "verify rel-1.2.holdfast --signer ed25519:PbIeLO…",
 )
 async def verify(
@@ -298,14 +299,25 @@ async def verify(
     nodes: Annotated[
         list[str] | None, typer.Option(metavar="FILE|KEY", help="Public keys of nodes: trust no seals of others.")
     ] = None,
+    require: Annotated[
+        str | None,
+        typer.Option(metavar="CHECKS", help="What must have been checked, with commas: seals,record,anchors,ledger."),
+    ] = None,
 ) -> int:
     """Check that a thread is what was recorded; or a portable file, offline.
 
     Temporal's histories and the permanent record have the same events; each follows from those before it, verdicts,
     signatures and quorum included; the effect ledger and the artifacts agree with them, and so do the seals in anchors.
-    Exit 1 names the first fault. What could not be checked is listed.
+
+    The answer is `proven` (exit 0), `altered` (exit 1, with the first fault), or `not proven` (exit 7): nothing is
+    wrong with what could be checked, and the rest is listed.
     """
+    from holdfast.runtime.audit.verdicts import CHECKS, required, view_of
     from holdfast.runtime.client.start_options import check_thread_id
+
+    demanded = [name.strip() for name in require.split(",")] if require else []
+    if unknown := sorted(set(demanded) - {*CHECKS}):
+        raise typer.BadParameter(f"--require: there is no check {unknown[0]!r}; there are: {', '.join(CHECKS)}")
 
     in_file = is_file(thread)
     if not in_file:
@@ -321,10 +333,10 @@ async def verify(
     if in_file:
         artifacts = not no_artifacts
         return await verify_portable(
-            session, thread, trusted=trusted, signer=signer, artifacts=artifacts, anchors=sealed
+            session, thread, trusted=trusted, signer=signer, artifacts=artifacts, anchors=sealed, demanded=demanded
         )
     threads = await session.connect(thread)
-    from dataclasses import asdict, replace
+    from dataclasses import replace
 
     from holdfast.runtime.audit.forgotten import tombstone_of
     from holdfast.runtime.audit.loops import verify_loop
@@ -340,9 +352,9 @@ async def verify(
         if no_artifacts:
             evidence = replace(evidence, artifacts=None)
         found = await verify_thread(threads, thread, evidence=evidence, trusted=trusted, anchors=sealed)
-    result = {"from" if name == "sources" else name: value for name, value in asdict(found).items()}
-    session.output.result(result, verify_screen(found))
-    return OK if found.ok else FAILED
+    found = required(found, demanded)
+    session.output.result(view_of(found), verify_screen(found))
+    return VERDICTS[found.verdict]
 
 
 async def _show_at(session: Session, threads: "Threads", thread: str, at: int) -> None:

@@ -2,12 +2,13 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from holdfast.runtime.cli.exits import FAILED, OK
+from holdfast.runtime.cli.exits import FAILED, OK, VERDICTS
 from holdfast.runtime.cli.options import By, Key, Thread, Verbs
 from holdfast.runtime.cli.session import Session
 
@@ -267,11 +268,11 @@ async def verify_portable(
     signer: str | None,
     artifacts: bool,
     anchors: "Anchors | None" = None,
+    demanded: Sequence[str] = (),
 ) -> int:
     """Verify a portable file, without a server."""
-    from dataclasses import asdict
-
     from holdfast.authority.signatures import check_key
+    from holdfast.runtime.audit.verdicts import required, view_of
     from holdfast.runtime.cli.file_screens import file_screen
     from holdfast.runtime.portable.verify import verify_file
 
@@ -281,9 +282,9 @@ async def verify_portable(
         except ValueError as error:
             raise typer.BadParameter(f"--signer: {error}") from None
     found = await verify_file(Path(name), trusted=trusted, signer=signer, artifacts=artifacts, anchors=anchors)
-    view = {"from" if field == "sources" else field: value for field, value in asdict(found).items()}
-    session.output.result(view, file_screen(found))
-    return OK if found.ok else FAILED
+    found = required(found, demanded)
+    session.output.result(view_of(found), file_screen(found))
+    return VERDICTS[found.verdict]
 
 
 async def _export_as(session: Session, thread: str, format: Format, output: Path | None) -> int:

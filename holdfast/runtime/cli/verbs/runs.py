@@ -207,15 +207,16 @@ async def refine(
 
 
 @verbs.verb('retry rel-1.2 --reason "new key"')
-async def retry(session: Session, thread: Thread, by: By = None, reason: Reason = "") -> int:
+async def retry(session: Session, thread: Thread, by: By = None, reason: Reason = "", key: Key = None) -> int:
     """Resume a blocked run or loop, once its cause is fixed."""
+    name, private = session.person(by), session.private_key(key)
     threads = await session.connect(thread)
-    from holdfast.runtime.client import decisions, loops
+    from holdfast.runtime.client import loops, steering
 
-    name = session.person(by)
     if await loops.find_loop(threads, thread):
         return report_outcome(session, thread, await loops.steer(threads, thread, "retry", by=name, reason=reason))
-    return report_outcome(session, thread, await decisions.retry(threads, thread, by=name, reason=reason))
+    retried = await steering.retry(threads, thread, by=name, reason=reason, private=private)
+    return report_outcome(session, thread, retried)
 
 
 @verbs.verb(
@@ -233,6 +234,7 @@ async def pause(
         str | None,
         typer.Option(metavar="TIME", help="Resume by itself: after 30s, 15m, 4h, 7d or 3w, or at 2026-05-06T07:08."),
     ] = None,
+    key: Key = None,
 ) -> int:
     """Pause a run or a loop: what is under way ends, and nothing else starts.
 
@@ -244,12 +246,12 @@ async def pause(
         end = read_time(until, now=datetime.now(UTC)) if until else None
     except ValueError as error:
         raise typer.BadParameter(f"--until: {error}") from None
+    name, private = session.person(by), session.private_key(key)
     threads = await session.connect(thread)
     from holdfast.runtime.client import loops, pausing
 
-    name = session.person(by)
     if not await loops.find_loop(threads, thread):
-        paused = await pausing.pause(threads, thread, by=name, reason=reason, until=end)
+        paused = await pausing.pause(threads, thread, by=name, reason=reason, until=end, private=private)
     else:
         paused = await loops.steer(threads, thread, "pause", by=name, reason=reason, until=end)
     return report_outcome(session, thread, paused)
@@ -267,7 +269,7 @@ async def resume(
     key: Key = None,
 ) -> int:
     """Resume a paused run or loop. A loop reads its files again."""
-    name, private = session.person(by), session.private_key(key) if message else None
+    name, private = session.person(by), session.private_key(key)
     content = read_content(message, None, what="--say") if message is not None else None
     threads = await session.connect(thread)
     from holdfast.runtime.client import loops, pausing

@@ -1,0 +1,113 @@
+"""Reads JSON as LLMs write it, where it has one meaning: the result is strict JSON text, with numbers digit by digit.
+
+Beside JSON it takes a byte order mark, a code fence around all of it, line ends and control characters in strings, a
+comma after the last element, and Python's spelling: quotes of one stroke, `True`, `False`, `None`. What is incomplete
+stays refused, and so does what could mean two things: two elements without a comma, or one key twice.
+"""
+
+import json
+import re
+
+MAX_DEPTH = 100
+"""What is nested more deeply is refused."""
+
+_FENCES = ("```", "~~~")
+_LANGUAGE = re.compile(r"[ \t]*\w*[ \t]*\n?")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])", re.ASCII)
+_WORD = re.compile(r"[A-Za-z]+")
+_WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+_DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_SINGLE = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ESCAPED = re.compile(r"\\.|\"", re.DOTALL)
+_AROUND = "\ufeff\u200b\u2060\xa0 \t\r\n"
+
+
+def strict_json(text: str) -> str | None:
+    """Return the strict JSON text of what `text` means; None if it is incomplete, or may mean two things."""
+    text = unfenced(text.strip(_AROUND))
+    try:
+        written, end = _value(text, 0, 0)
+    except (ValueError, IndexError):
+        return None
+    return written if not text[end:].strip() else None
+
+
+def unfenced(text: str) -> str:
+    """Return what a code fence around all of a text holds; the text itself if there is none."""
+    fence = text[:3]
+    if fence not in _FENCES or not text[3:].endswith(fence):
+        return text
+    inner = text[3:-3].strip(fence[0])
+    language = _LANGUAGE.match(inner)
+    return inner[language.end() if language else 0 :].strip(_AROUND)
+
+
+def _value(text: str, at: int, depth: int) -> tuple[str, int]:
+    """Return the JSON of the value that begins at a position, and where it ends.
+
+    Raises:
+        ValueError: There is none.
+        IndexError: The text ends before it does.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError("too deep")
+    at = _after_space(text, at)
+    match text[at]:
+        case "{":
+            return _members(text, at + 1, depth)
+        case "[":
+            return _elements(text, at + 1, depth)
+        case '"' | "'":
+            return _string(text, at)
+    if number := _NUMBER.match(text, at):
+        return number[0], number.end()
+    word = _WORD.match(text, at)
+    if word is None or word[0] not in _WORDS:
+        raise ValueError("no value")
+    return _WORDS[word[0]], word.end()
+
+
+def _members(text: str, at: int, depth: int) -> tuple[str, int]:
+    members: dict[str, str] = {}
+    while text[at := _after_space(text, at)] != "}":
+        key, at = _string(text, at)
+        if key in members or text[at := _after_space(text, at)] != ":":
+            raise ValueError("no pair, or one key twice")
+        members[key], at = _value(text, at + 1, depth + 1)
+        at = _after_comma(text, at, "}")
+    return "{" + ",".join(f"{key}:{value}" for key, value in members.items()) + "}", at + 1
+
+
+def _elements(text: str, at: int, depth: int) -> tuple[str, int]:
+    elements: list[str] = []
+    while text[at := _after_space(text, at)] != "]":
+        element, at = _value(text, at, depth + 1)
+        elements.append(element)
+        at = _after_comma(text, at, "]")
+    return "[" + ",".join(elements) + "]", at + 1
+
+
+def _string(text: str, at: int) -> tuple[str, int]:
+    found = (_DOUBLE if text[at] == '"' else _SINGLE).match(text, at)
+    if found is None:
+        raise ValueError("no text")
+    inner = found[1]
+    if text[at] == "'":
+        inner = _ESCAPED.sub(lambda part: {"\\'": "'", '"': '\\"'}.get(part[0], part[0]), inner)
+    return json.dumps(json.loads(f'"{inner}"', strict=False)), found.end()
+
+
+def _after_space(text: str, at: int) -> int:
+    while text[at] in " \t\r\n\xa0\ufeff":
+        at += 1
+    return at
+
+
+def _after_comma(text: str, at: int, end: str) -> int:
+    """Skip the comma after an element, which the last one may have, too."""
+    at = _after_space(text, at)
+    if text[at] == ",":
+        return at + 1
+    if text[at] != end:
+        raise ValueError("no comma")
+    return at

@@ -1,0 +1,131 @@
+"""The HTTP client of the LLM endpoint: what it reads is bounded, and what is wrong with its surroundings is named.
+
+1. A body is read up to `MAX_BODY_BYTES`, counted after decompression, which takes place in pieces of a megabyte: a few
+   megabytes of gzip can hold gigabytes.
+2. No redirect is followed: the request has the key and the conversation, and a login page is no LLM.
+3. A loopback address is reached directly, whatever proxy the environment names.
+"""
+
+import os
+import ssl
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Any
+
+import httpx2
+import openai
+
+from holdfast.errors import SettingsError
+
+MAX_BODY_BYTES = 24_000_000
+"""Largest body of a response, decompressed. The longest replies, with reasoning and an image in base64, have a few
+megabytes; 16 embeddings have one. Parsed JSON takes some ten times as much memory."""
+
+_TLS = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
+_PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+
+
+class BodyTooLarge(httpx2.RequestError):
+    """The body of a response is larger than `MAX_BODY_BYTES`."""
+
+
+class BoundedClient(httpx2.AsyncClient):
+    """See the module."""
+
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
+        """Send a request, and read the whole response.
+
+        Raises:
+            BodyTooLarge: The response is too large.
+        """
+        response = await super().send(request, stream=True, **options)
+        body = bytearray()
+        try:
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > MAX_BODY_BYTES:
+                    why = f"the response has more than {MAX_BODY_BYTES:,} bytes, so it was not read to its end"
+                    raise BodyTooLarge(why, request=request)
+        finally:
+            await response.aclose()
+        plain = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_TRANSFER]
+        read = httpx2.Response(
+            response.status_code,
+            headers=plain,
+            content=bytes(body),
+            request=request,
+            extensions=response.extensions,
+            history=response.history,
+        )
+        read.elapsed = response.elapsed
+        return read
+
+
+_OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")
+"""Headers about the bytes that came, and not about what they hold."""
+
+
+def http_client(base_url: str) -> httpx2.AsyncClient:
+    """Return a client for an endpoint.
+
+    Args:
+        base_url: The endpoint's address.
+
+    Raises:
+        SettingsError: A variable for TLS or proxies is wrong; the message names it.
+    """
+    url = httpx2.URL(base_url)
+    near = is_loopback(url.host)
+    # To load the system's certificates takes 50 ms; an address without TLS needs none.
+    bare = near and url.scheme == "http"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if bare else _context()
+    try:
+        return BoundedClient(
+            verify=context,
+            trust_env=not near,
+            follow_redirects=False,
+            timeout=openai.DEFAULT_TIMEOUT,
+            limits=openai.DEFAULT_CONNECTION_LIMITS,
+        )
+    except ImportError:
+        named = _named(_PROXIES, only="socks")
+        raise SettingsError(
+            f"{named} names a SOCKS proxy, for which a package is missing: install it with `pip install socksio`, or "
+            f"unset {named}, or except the endpoint in NO_PROXY."
+        ) from None
+    except (ValueError, httpx2.InvalidURL):  # its text has the URL, which may have a password
+        named = _named(_PROXIES)
+        raise SettingsError(
+            f"{named} is no proxy that can be used: write it as http://host:port or socks5://host:port, or unset it."
+        ) from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
+    name = host.strip("[]").rstrip(".").casefold()
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
+
+
+def _context() -> ssl.SSLContext:
+    """The certificates to trust: those that the environment names, or the system's."""
+    folders = os.environ.get("SSL_CERT_DIR", "")
+    if folders and not os.environ.get("SSL_CERT_FILE") and not any(map(os.path.isdir, folders.split(os.pathsep))):
+        raise SettingsError(f"SSL_CERT_DIR={folders} is no folder. Correct the path, or unset the variable.")
+    try:
+        return httpx2.create_ssl_context()
+    except OSError as error:  # `ssl.SSLError` is one
+        named = [f"{name}={os.environ[name]}" for name in _TLS if os.environ.get(name)]
+        raise SettingsError(
+            f"{' or '.join(named) or 'the certificate store of the system'} cannot be read: {error.strerror or error}. "
+            "Name a file of certificates in PEM, or unset the variable."
+        ) from None
+
+
+def _named(names: Iterable[str], *, only: str = "") -> str:
+    """The variables of these names that are set, in the spelling in which they are."""
+    spelled = [each for name in names for each in (name, name.lower()) if os.environ.get(each, "").startswith(only)]
+    return " or ".join(each for each in spelled if os.environ.get(each)) or " or ".join(names)

@@ -1,0 +1,46 @@
+"""Runs that nobody answers for never spoil a list of those that somebody does."""
+
+from typing import Any
+from uuid import uuid4
+
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from holdfast.run.contracts import WORKFLOW
+from holdfast.runtime.client.listing import list_pending, list_threads
+from holdfast.runtime.client.threads import Threads
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.testing import call, say, steps
+from tests.rig import StartRig, eventually, status_of
+from tests.security.attacker import reach
+from tests.security.people import clerk
+from tests.security.test_hostile_messages import POLICY
+
+CLAIMED = TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_int("HoldfastPending"), 7)])
+
+
+async def test_fakes_that_never_answer_are_named_beside_the_open_requests(rig: StartRig, stack: Stack) -> None:
+    """Of 100 fake runs with open requests, as they claim, each is unanswered; the real request is listed in time."""
+    stranger = await reach(stack)
+    prefix = f"listed-{uuid4().hex[:8]}-"
+    async with rig(clerk(POLICY), steps([call("pay", cents=5), say("done")])) as r:
+        run = await r.start(thread=f"{prefix}real")
+        await status_of(run, "waiting_approval")
+        fakes = [f"{prefix}{number}" for number in range(100)]
+        for fake in fakes:
+            await stranger.start_workflow(
+                WORKFLOW, "anything", id=fake, task_queue="nobody's", search_attributes=CLAIMED
+            )
+        threads = Threads(r.client, task_queue=r.task_queue, answer_within=60.0)
+        listed: list[Any] = []
+
+        async def names() -> set[str]:
+            requests, unanswered = await list_pending(threads, prefixes=[prefix], within=5)
+            listed[:] = [request["thread"] for request in requests]
+            return {*listed, *(each.thread for each in unanswered)}
+
+        await eventually(names, lambda found: len(found) == 101)
+        assert listed == [run.id]
+        rows = await list_threads(threads, limit=200)
+        assert {*fakes, run.id} <= {row["thread"] for row in rows}
+        for fake in fakes:
+            await stranger.get_workflow_handle(fake).terminate()

@@ -1,0 +1,71 @@
+"""No message stops a run or its worker, whatever is in it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.common import RawValue
+from temporalio.service import RPCError
+
+from holdfast import Approver, Policy, ask
+from holdfast.log.events import SignalRejected
+from holdfast.run.inputs import SIGNALS
+from holdfast.run.updates import UPDATES
+from holdfast.runtime.config.stack_file import Stack
+from holdfast.testing import call, say, steps
+from tests.rig import PATIENCE, StartRig, events_of, status_of
+from tests.security.attacker import reach
+from tests.security.hostile_payloads import LARGE, UNREADABLE, as_json
+from tests.security.people import clerk, payments
+from tests.security.test_signal_flood import decided
+
+POLICY = Policy(rules=(ask("pay"),), approvers=(Approver(name="alice"),))
+PAY = steps([call("pay", cents=5), say("done")])
+APPROVAL = {"decision": "approve", "request": "1", "by": "alice"}
+
+
+async def update(run: WorkflowHandle[Any, Any], name: str, *payloads: Payload) -> str:
+    """Return the type of the error with which an update is refused; empty for one that is not."""
+    try:
+        await run.execute_update(name, args=[RawValue(each) for each in payloads])
+    except WorkflowUpdateFailedError as error:
+        return str(getattr(error.cause, "type", ""))
+    return ""
+
+
+async def test_a_message_that_cannot_be_read_is_refused_and_the_run_continues(rig: StartRig, stack: Stack) -> None:
+    """As a signal and an update of any name, it is malformed; the log says why, and the right approval counts."""
+    async with rig(clerk(POLICY), PAY) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        hostile = (await reach(stack)).get_workflow_handle(run.id)
+        for name in (*SIGNALS, "no_such_signal"):
+            for payload in UNREADABLE.values():
+                await hostile.signal(name, RawValue(payload))
+        for name in UPDATES:
+            for what, payload in UNREADABLE.items():
+                assert await update(hostile, name, payload) == "malformed", (name, what)
+                assert await update(hostile, name, as_json(b"{}"), payload) == "malformed", (name, what)
+        assert await decided(r.client.get_workflow_handle(run.id), APPROVAL) == "accepted"
+        await asyncio.wait_for(run.result(), PATIENCE)
+        assert payments(r) == [5]
+        rejected = [event for event in await events_of(run) if isinstance(event, SignalRejected)]
+        assert rejected
+        assert all("it cannot be read" in event.explanation for event in rejected if event.signal in SIGNALS)
+
+
+async def test_an_update_that_is_too_large_to_be_answered_does_not_stop_the_run(rig: StartRig, stack: Stack) -> None:
+    """The server refuses an update of over 2 MB itself, and the right approval counts."""
+    async with rig(clerk(POLICY), PAY) as r:
+        run = await r.start()
+        await status_of(run, "waiting_approval")
+        hostile = (await reach(stack)).get_workflow_handle(run.id)
+        for size in (LARGE, 2_200_000, 3_500_000):
+            huge = as_json(b'{"decision":"approve","request":"1","by":"alice","reason":"' + b"x" * size + b'"}')
+            with pytest.raises((RPCError, WorkflowUpdateFailedError)):
+                await hostile.execute_update("decide", RawValue(huge))
+        assert await decided(r.client.get_workflow_handle(run.id), APPROVAL) == "accepted"
+        await asyncio.wait_for(run.result(), PATIENCE)
+        assert payments(r) == [5]

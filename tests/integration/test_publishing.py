@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -48,7 +49,10 @@ def waits(conversation: Conversation) -> Reply:
 
 
 async def asleep(rig: Rig, event: str, count: int, *, prefix: str = "") -> list[Run]:
-    """Start runs that wait for an event, and wait until all of them sleep, and visibility lists them."""
+    """Start runs that wait for an event, and wait until all of them sleep, visibility lists them, and nothing is due.
+
+    A run that archives its events after it has begun to sleep binds itself to its worker again when that ends.
+    """
     runs = [await rig.start(event, thread=f"{prefix}{uuid4().hex[:8]}") for _ in range(count)]
     for run in runs:
         await status_of(run, "dormant")
@@ -58,7 +62,13 @@ async def asleep(rig: Rig, event: str, count: int, *, prefix: str = "") -> list[
         found = rig.client.list_workflows(f"HoldfastWaitsFor = '{name}' AND ExecutionStatus = 'Running'")
         return {each.id async for each in found}
 
+    async def is_quiet(run: Run) -> bool:
+        described = (await run.describe()).raw_description
+        return not described.pending_activities and not described.HasField("pending_workflow_task")
+
     await eventually(listed, lambda found: {run.id for run in runs} <= found)
+    for run in runs:
+        await eventually(partial(is_quiet, run), bool)
     return runs
 
 

@@ -100,7 +100,6 @@ async def nested() -> Any:
         nested,
         lambda: nested(),
     ],
-    ids=str,
 )
 async def test_what_is_returned_to_be_awaited_is_awaited(function: Callable[[], Any]) -> None:
     """Whatever stands for a later value is awaited within the call: only then has anything happened."""

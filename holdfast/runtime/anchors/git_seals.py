@@ -111,6 +111,8 @@ def _running(git: Git, until: float, given: BinaryIO, *arguments: str) -> Iterat
     Raises:
         GitFailed: It ended with an error, was not done at `until`, or cannot be started.
     """
+    if time.monotonic() >= until:  # a fast git would end before the timer kills it
+        raise GitFailed(f"git {arguments[0]} failed: it took too long")
     program, environment = git.command(*arguments)
     with tempfile.TemporaryFile() as errors:
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import typer
 
 from holdfast.errors import HoldfastError
-from holdfast.runtime.cli.exits import FAILED, INTERRUPTED, OK, exit_code
+from holdfast.runtime.cli.exits import FAILED, INTERRUPTED, OK, WAITING, exit_code
 from holdfast.runtime.cli.options import Invocation
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.programs import CLI
@@ -29,7 +29,10 @@ def carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]
     given = {"HOLDFAST_CATALOG": invocation.catalog} if invocation.catalog else {}
     session = Session(os.environ | given, workflows=workflows, as_json=invocation.as_json, debug=invocation.debug)
     try:
-        return asyncio.run(_run(invocation, session))
+        code = asyncio.run(_run(invocation, session))
+        if code not in (OK, WAITING):
+            session.say_redirects()
+        return code
     except typer.BadParameter:
         raise
     except KeyboardInterrupt:
@@ -40,9 +43,11 @@ def carry_out(invocation: Invocation, *, workflows: Callable[[], Sequence[type]]
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except HoldfastError as error:
+        session.say_redirects()
         _trace(invocation.debug)
         return fail(type(error).__name__, str(error), exit_code(error), as_json=invocation.as_json)
     except Exception as error:
+        session.say_redirects()
         _trace(invocation.debug)
         hint = "" if invocation.debug else " Run again with --debug to see where."
         words = f"{type(error).__name__}: {' '.join(str(error).split())}.{hint}"

@@ -95,6 +95,11 @@ class Project:
         found = {path: sorted({*names} & {*_SERVERS}) for path, names in self.files.items()}
         return [f"{path} sets {', '.join(names)}" for path, names in found.items() if names]
 
+    @property
+    def redirecting(self) -> set[str]:
+        """The variables of the files that decide which servers or which state folder are used."""
+        return {name for names in self.files.values() for name in names if name in _SERVERS}
+
 
 def read_project(environ: Mapping[str, str], *, folder: Path, default_root: Path, runs_code: bool) -> Project:
     """Complete the environment from the files of a project folder. A blank variable counts as unset.

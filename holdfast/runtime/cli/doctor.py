@@ -23,6 +23,7 @@ from holdfast.runtime.cli.anchors import anchors_check
 from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.hardening_checks import hardening
+from holdfast.runtime.cli.llm_probe import probe_llm
 from holdfast.runtime.cli.project_checks import (
     catalog_check,
     home_check,
@@ -33,6 +34,7 @@ from holdfast.runtime.cli.project_checks import (
     port_check,
     queue_check,
     settings_check,
+    variables_check,
 )
 from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.client.connect import connect
@@ -52,6 +54,7 @@ _FRESH = timedelta(seconds=75)
 async def examine(settings: Settings, config: dict[str, Any], project: Project) -> list[Check]:
     """Run all checks; a check that fails does not keep the others from running."""
     database = asyncio.create_task(asyncio.to_thread(_database, settings))
+    probe = None if settings.scripted else asyncio.create_task(probe_llm(settings))
     server, offered = await _temporal(settings, config)
     reached = server[0].status == "ok"
     foreign = not_imported(project, offered)
@@ -59,12 +62,13 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
     found = [
         namesake_check(),
         settings_check(project),
+        variables_check(project),
         *server,
         home_check(project, settings.home, config["target_host"], reached=reached),
         await asyncio.to_thread(port_check, config, reached=reached, gateway=settings.gateway_port),
         await database,
         await asyncio.to_thread(anchors_check, settings),
-        llm_check(settings, project, offered) or _llm(settings),
+        llm_check(settings, project, offered) or (await probe if probe else None),
         catalog_check(settings, project, offered),
         queue_check(offered),
         await asyncio.to_thread(_commands),
@@ -176,13 +180,6 @@ def _database(settings: Settings) -> Check:
         fix = CLI.command("migrate")
         return Check("database", "missing", f"{where} lacks the migrations {', '.join(left)}", fix)
     return Check("database", "ok", f"{where}, {count(len(rows), 'migration')} applied")
-
-
-def _llm(settings: Settings) -> Check:
-    parts = urlsplit(settings.openai_base_url or "https://api.openai.com/v1")
-    where = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    key = "key set" if settings.openai_api_key else "no key"
-    return Check("llm", "ok", f"{settings.llm} at {where}, {key}")
 
 
 def _commands() -> Check:

@@ -11,10 +11,9 @@ A folder has no authority of its own, so what somebody gets by cloning or unpack
 6. Values are settings of Holdfast, and secrets for tools. They do not enter the process's environment.
 """
 
-import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,7 +21,7 @@ from typing import Final
 from holdfast.errors import SettingsError
 from holdfast.runtime.config.folder_database import confined
 from holdfast.runtime.config.own_file import NotOwnFile, read_own_file
-from holdfast.runtime.config.settings import variables
+from holdfast.runtime.config.settings import nearest, variables
 
 TOML = "holdfast.toml"
 ENV = ".env"
@@ -232,6 +231,6 @@ def _read(path: Path, *, private: bool) -> str:
         raise SettingsError(f"{path} {reason}. Nothing of it was used.") from None
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(known)}."
+def _nearest(name: str, known: Collection[str]) -> str:
+    """Return a sentence that names the nearest known name, or else all of them."""
+    return nearest(name, known) or f" Known are: {', '.join(known)}."

@@ -379,11 +379,11 @@ def test_where_a_folder_sends_commands_is_said_once_and_again_when_it_changes(tm
     """Once for each folder and content; at every command that fails, and where nothing can be kept of it."""
     user = tmp_path / "user"
     user.mkdir()
-    for name in ("project", "other"):
-        folder = tmp_path / name
-        folder.mkdir()
-        write(folder, env=f"TEMPORAL_ADDRESS={stack.temporal_address}\n")
-        assert [commands(folder, "list", home=user) for _ in range(2)] == [(0, True), (0, False)]
+    folder, other = tmp_path / "project", tmp_path / "other"
+    for each in (folder, other):
+        each.mkdir()
+        write(each, env=f"TEMPORAL_ADDRESS={stack.temporal_address}\n")
+        assert [commands(each, "list", home=user) for _ in range(2)] == [(0, True), (0, False)]
     assert commands(folder, "show", "nothing", home=user) == (3, True)
     assert commands(folder, "list", home=None) == (0, True)
     host, _, port = stack.temporal_address.rpartition(":")

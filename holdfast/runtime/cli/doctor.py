@@ -2,17 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
 from rich.text import Text
-from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
-from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
-    DescribeTaskQueueRequest,
     GetSystemInfoRequest,
 )
 from temporalio.client import Client
@@ -24,6 +21,7 @@ from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.hardening_checks import hardening
 from holdfast.runtime.cli.llm_probe import probe_llm
+from holdfast.runtime.cli.offered_agents import fresh_workers
 from holdfast.runtime.cli.project_checks import (
     catalog_check,
     home_check,
@@ -47,8 +45,6 @@ from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 _LIMIT = timedelta(seconds=5)
-_FRESH = timedelta(seconds=75)
-"""Temporal lists pollers for minutes after they have ended; a live worker polls at least once a minute."""
 
 
 async def examine(settings: Settings, config: dict[str, Any], project: Project) -> list[Check]:
@@ -142,17 +138,10 @@ async def _search_attributes(client: Client) -> Check:
 
 async def _workers(client: Client, task_queue: str) -> tuple[Check, list[str]]:
     """The workers on the task queue, and their identities."""
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
     try:
-        answer = await client.workflow_service.describe_task_queue(request, timeout=_LIMIT)
+        fresh = await fresh_workers(client, task_queue)
     except RPCError as error:
         return Check("workers", "open", f"task queue {task_queue}: {error.message}"), []
-    now = datetime.now(UTC)
-    fresh = sorted({each.identity for each in answer.pollers if now - each.last_access_time.ToDatetime(UTC) < _FRESH})
     if fresh:
         words = f"{count(len(fresh), 'worker')} on task queue {task_queue}: {', '.join(fresh)}"
         return Check("workers", "ok", words), fresh

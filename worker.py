@@ -18,9 +18,10 @@ from holdfast.activities.notify import open_notifier
 from holdfast.agents.catalog import Catalog
 from holdfast.runtime.commands import Version, run_main
 from holdfast.runtime.composition.components import Components
-from holdfast.runtime.composition.process import run_process
+from holdfast.runtime.composition.process import Serve, run_process
 from holdfast.runtime.programs import WORKER
 from holdfast.runtime.worker.process import run_worker
+from holdfast.runtime.worker.reload import run_reloading
 from holdfast.tools.secrets import Secrets
 from holdfast.workflows import WORKFLOWS
 
@@ -62,6 +63,9 @@ def main(
     skip_time: Annotated[
         bool, typer.Option("--skip-time", help="With --dev: let everybody who reaches Temporal skip time.")
     ] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="With --dev: restart the worker when a file of the project changes.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Version = False,
 ) -> None:
@@ -70,12 +74,17 @@ def main(
     Examples:
         python worker.py --dev
         python worker.py --dev --catalog mycompany.agents:catalog
+        python worker.py --dev --reload
         python worker.py --dev --skip-time
         TEMPORAL_ADDRESS=temporal:7233 DATABASE_URL=postgresql://… python worker.py
     """
     if skip_time and not dev:
         raise typer.BadParameter("--skip-time: only the servers that --dev starts let time be skipped; add --dev")
-    serve = partial(run_worker, dev=dev, skip_time=skip_time, build=build)
+    if reload and not dev:
+        raise typer.BadParameter("--reload: the servers of --dev stay up while the worker restarts; add --dev")
+    serve: Serve = partial(run_worker, dev=dev, skip_time=skip_time, build=build)
+    if reload:
+        serve = partial(run_reloading, skip_time=skip_time)
     run_process(WORKER, serve, debug=debug, catalog=catalog, policy=policy)
 
 

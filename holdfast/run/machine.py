@@ -115,6 +115,7 @@ class AgentRun:
         self._was_moved = False
         """Whether this run has moved its thread away, before it was reset: it takes in nothing any more."""
         if refused := refusal(begin, first_run_id=first_run_id, started_at=started_at):
+            self._recorder.state = RunState(thread=thread)
             self.end = End(failure=Failure(START_REFUSED, refused))
             return
         require_features(begin.features)

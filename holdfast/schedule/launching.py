@@ -69,8 +69,8 @@ def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at:
         return f"the input cannot be read: {begin.malformed}"
     if not begin.sealed:
         return (
-            "the schedule's input carries no valid seal: it was made without the fleet key, or altered in Temporal, or "
-            "belongs to another schedule; find out who can reach Temporal, and add the schedule again"
+            f"the schedule's input carries no valid seal: {begin.seal_fault or 'it was made without the fleet key'}; "
+            "find out who can reach Temporal, and add the schedule again with the fleet key of this worker"
         )
     if (found := launched(workflow_id)) is None:
         return f"the workflow id {workflow_id!r} does not say which schedule was due when: only schedules start this"

@@ -96,7 +96,10 @@ class Seals:
         if place is None:
             return "the workflow that it belongs to is unknown"
         if not hmac.compare_digest(mac, _mac(key, place, kind, encoding, data)):
-            return "its seal was made for another value, or it was altered"
+            return (
+                f"its seal names the fleet key {key_id!r}, and is not by the key of that name here (this process has "
+                f"{', '.join(self.keys)}): another stack's key made it, or the value was copied or altered"
+            )
         return ""
 
 

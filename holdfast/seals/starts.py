@@ -21,6 +21,10 @@ NO_INPUT = "there is none"
 """Why a start without any input is malformed."""
 
 _HOW = "start it with the command line or the gateway, with a fleet key"
+_SAME_KEY = (
+    "start it with the fleet key of this worker: where its HOLDFAST_FLEET_KEYS or its stack's state folder "
+    "(HOLDFAST_HOME) is used"
+)
 
 
 StartT = TypeVar("StartT", bound="Start")
@@ -38,6 +42,8 @@ class Start(Frozen):
     """Whether the input is sealed. The payload converter sets this and ignores the payload's own value."""
     malformed: str = Field(default="", exclude=True)
     """Why the payload could not be decoded; set like `sealed`."""
+    seal_fault: str = Field(default="", exclude=True)
+    """Why the seal that it carries does not count; set like `sealed`."""
     start: str = ""
     """The id of a sealed start: a thread accepts each once."""
     issued_at: datetime | None = None
@@ -76,9 +82,12 @@ def refusal(begin: Start, *, first_run_id: str, started_at: datetime) -> str:
     if begin.malformed:
         return f"the input cannot be read: {begin.malformed}"
     if not begin.proven:
+        claimed = sorted(begin.model_dump(exclude_defaults=True).keys() - begin.PLAIN)
+        if begin.seal_fault and (claimed or not begin.PLAIN):
+            return f"the start is sealed, but {begin.seal_fault}; {_SAME_KEY}"
         if not begin.PLAIN:
             return f"this workflow accepts only sealed starts; {_HOW}"
-        if claimed := sorted(begin.model_dump(exclude_defaults=True).keys() - begin.PLAIN):
+        if claimed:
             return f"a plain start may set {', '.join(sorted(begin.PLAIN))}, but not {', '.join(claimed)}; {_HOW}"
         return ""
     if begin.first_run_id:

@@ -145,7 +145,7 @@ class LeanPayloadConverter(CompositePayloadConverter):
             claimed = self._claimed(payload, hint)
             if claimed.malformed and not fault:
                 _require_features(payload)
-            return claimed.model_copy(update={"sealed": not fault})
+            return claimed.model_copy(update={"sealed": not fault, "seal_fault": fault if seal else ""})
         if fault:
             return Unsealed(hint.__name__, fault)
         if issubclass(hint, bytes):

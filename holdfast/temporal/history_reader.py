@@ -138,7 +138,7 @@ class _Reader:
         first = self._run is None
         run = self._begin_task(task)
         if run.end:
-            if not self._ahead:
+            if not (first or self._ahead):  # a start that is refused ends its run at once
                 unreadable(task.event_id, "the run was over before this workflow task")
             self._match(run, task)
             return

@@ -1450,13 +1450,16 @@ def test_doctor_finds_everything_and_shows_no_secret(shell: Shell, stack: Stack,
     (tmp_path / "mine.py").write_text(
         "from holdfast import Agent, Catalog\ncatalog = Catalog(agents=[Agent(name='me', instructions='')])\n"
     )
-    secrets = {"OPENAI_API_KEY": "sk-hidden", "OPENAI_BASE_URL": "https://user:hidden@llm.example/v1"}
-    here = Shell(shell.variables | secrets | {"HOLDFAST_CATALOG": "mine:catalog"}, folder=tmp_path)
-    healthy = here("doctor", "--json", DATABASE_URL=stack.database_url)
+    with ScriptedLLM(steps([])) as llm:
+        address = llm.base_url.replace("//", "//user:hidden@")
+        secrets = {"OPENAI_API_KEY": "sk-hidden", "OPENAI_BASE_URL": address, "HOLDFAST_CATALOG": "mine:catalog"}
+        here = Shell(shell.variables | secrets, folder=tmp_path)
+        healthy = here("doctor", "--json", DATABASE_URL=stack.database_url)
     assert (healthy.code, healthy.json["ok"]) == (0, True), healthy.out
     refused = here("doctor", DATABASE_URL=f"postgresql://user:hidden@127.0.0.1:{any_free()}/none")
     assert refused.code == 1
     assert "missing database" in refused.out
+    assert "missing llm" in refused.out
     assert "1 worker on task queue holdfast" in refused.out
     assert "hidden" not in healthy.out + healthy.err + refused.out + refused.err
 

@@ -14,11 +14,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.errors import SettingsError
+from holdfast.runtime.cli.redirects import is_new
 from holdfast.runtime.config.project import ENV, TOML, Project, read_project
 from holdfast.runtime.config.settings import variables
 from holdfast.runtime.config.stack_file import Stack, read_stack, record_fault, write_stack
 
 ROOT = Path(__file__).parents[2]
+FOREIGN = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL", "XDG_")
 TRAP = "from pathlib import Path\nPath('ran').touch()\n"
 STACK = Stack(
     temporal_address="127.0.0.1:7233",
@@ -362,3 +364,46 @@ def test_a_stack_file_that_git_wrote_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "stack.json").rename(tmp_path / "real.json")
     (tmp_path / "stack.json").symlink_to("real.json")
     assert read_stack(tmp_path) is None
+
+
+def commands(folder: Path, *words: str, home: Path | None) -> tuple[int, bool]:
+    """Run a command in a folder; return its exit code, and whether it said where the folder sends it."""
+    environ = {name: text for name, text in os.environ.items() if not name.startswith(FOREIGN)}
+    environ |= {"HOME": str(home) if home else "/nonexistent"}
+    command = [sys.executable, str(ROOT / "starter.py"), *words]
+    ran = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    return ran.returncode, f"{folder / ENV} sets TEMPORAL_ADDRESS\n" in ran.stderr
+
+
+def test_where_a_folder_sends_commands_is_said_once_and_again_when_it_changes(tmp_path: Path, stack: Stack) -> None:
+    """Once for each folder and content; at every command that fails, and where nothing can be kept of it."""
+    user = tmp_path / "user"
+    user.mkdir()
+    folder, other = tmp_path / "project", tmp_path / "other"
+    for each in (folder, other):
+        each.mkdir()
+        write(each, env=f"TEMPORAL_ADDRESS={stack.temporal_address}\n")
+        assert [commands(each, "list", home=user) for _ in range(2)] == [(0, True), (0, False)]
+    assert commands(folder, "show", "nothing", home=user) == (3, True)
+    assert commands(folder, "list", home=None) == (0, True)
+    host, _, port = stack.temporal_address.rpartition(":")
+    write(folder, env=f"TEMPORAL_ADDRESS={'localhost' if host == '127.0.0.1' else '127.0.0.1'}:{port}\n")
+    assert [commands(folder, "list", home=user) for _ in range(2)] == [(0, True), (0, False)]
+
+
+def test_a_folder_cannot_bring_the_note_that_keeps_it_silent(tmp_path: Path) -> None:
+    """Neither in itself, as the home, nor by a link or a file that others can read: then it is said each time."""
+    write(tmp_path, env="TEMPORAL_ADDRESS=127.0.0.1:1\nXDG_STATE_HOME=.\n")
+    found = read(tmp_path)
+    assert [is_new(found, {"HOME": str(tmp_path)}) for _ in range(2)] == [True, True]
+    assert [is_new(found, given) for given in ({}, {"HOME": ""}, {"XDG_STATE_HOME": "."})] == [True] * 3
+    user = tmp_path.parent / f"{tmp_path.name}-user"
+    user.mkdir()
+    assert [is_new(found, {"HOME": str(user)}) for _ in range(2)] == [True, False]
+    (kept,) = (user / ".local/state/holdfast/redirects").iterdir()
+    assert kept.stat().st_mode & 0o077 == 0
+    kept.chmod(0o644)
+    assert is_new(found, {"HOME": str(user)})
+    target = kept.rename(tmp_path / "note")
+    kept.symlink_to(target)
+    assert is_new(found, {"HOME": str(user)})

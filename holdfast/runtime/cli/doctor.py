@@ -2,17 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
 from rich.text import Text
-from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
-from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
-    DescribeTaskQueueRequest,
     GetSystemInfoRequest,
 )
 from temporalio.client import Client
@@ -23,6 +20,8 @@ from holdfast.runtime.cli.anchors import anchors_check
 from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.exits import FAILED, OK, UNREACHABLE
 from holdfast.runtime.cli.hardening_checks import hardening
+from holdfast.runtime.cli.llm_probe import probe_llm
+from holdfast.runtime.cli.offered_agents import fresh_workers
 from holdfast.runtime.cli.project_checks import (
     advice_checks,
     catalog_check,
@@ -34,6 +33,7 @@ from holdfast.runtime.cli.project_checks import (
     port_check,
     queue_check,
     settings_check,
+    variables_check,
 )
 from holdfast.runtime.cli.text import count, visible
 from holdfast.runtime.client.connect import connect
@@ -46,13 +46,12 @@ from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 _LIMIT = timedelta(seconds=5)
-_FRESH = timedelta(seconds=75)
-"""Temporal lists pollers for minutes after they have ended; a live worker polls at least once a minute."""
 
 
 async def examine(settings: Settings, config: dict[str, Any], project: Project) -> list[Check]:
     """Run all checks; a check that fails does not keep the others from running."""
     database = asyncio.create_task(asyncio.to_thread(_database, settings))
+    probe = None if settings.scripted else asyncio.create_task(probe_llm(settings))
     server, offered = await _temporal(settings, config)
     reached = server[0].status == "ok"
     foreign = not_imported(project, offered)
@@ -60,12 +59,13 @@ async def examine(settings: Settings, config: dict[str, Any], project: Project) 
     found = [
         namesake_check(),
         settings_check(project),
+        variables_check(project),
         *server,
         home_check(project, settings.home, config["target_host"], reached=reached),
         await asyncio.to_thread(port_check, config, reached=reached, gateway=settings.gateway_port),
         await database,
         await asyncio.to_thread(anchors_check, settings),
-        llm_check(settings, project, offered) or _llm(settings),
+        llm_check(settings, project, offered) or (await probe if probe else None),
         catalog_check(settings, project, offered),
         queue_check(offered),
         *await asyncio.to_thread(advice_checks, settings, foreign),
@@ -140,17 +140,10 @@ async def _search_attributes(client: Client) -> Check:
 
 async def _workers(client: Client, task_queue: str) -> tuple[Check, list[str]]:
     """The workers on the task queue, and their identities."""
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
     try:
-        answer = await client.workflow_service.describe_task_queue(request, timeout=_LIMIT)
+        fresh = await fresh_workers(client, task_queue)
     except RPCError as error:
         return Check("workers", "open", f"task queue {task_queue}: {error.message}"), []
-    now = datetime.now(UTC)
-    fresh = sorted({each.identity for each in answer.pollers if now - each.last_access_time.ToDatetime(UTC) < _FRESH})
     if fresh:
         words = f"{count(len(fresh), 'worker')} on task queue {task_queue}: {', '.join(fresh)}"
         return Check("workers", "ok", words), fresh
@@ -178,13 +171,6 @@ def _database(settings: Settings) -> Check:
         fix = CLI.command("migrate")
         return Check("database", "missing", f"{where} lacks the migrations {', '.join(left)}", fix)
     return Check("database", "ok", f"{where}, {count(len(rows), 'migration')} applied")
-
-
-def _llm(settings: Settings) -> Check:
-    parts = urlsplit(settings.openai_base_url or "https://api.openai.com/v1")
-    where = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    key = "key set" if settings.openai_api_key else "no key"
-    return Check("llm", "ok", f"{settings.llm} at {where}, {key}")
 
 
 def _commands() -> Check:

@@ -8,6 +8,7 @@ from holdfast.runtime.cli.thread_screens import STATUS_STYLES
 from holdfast.runtime.cli.thread_words import tokens_words
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.programs import CLI
+from holdfast.runtime.reading.states import CLOSED
 
 _STYLES = {"completed": "green", "blocked": "bold red", "failed": "red", "changed": "yellow", None: "cyan"}
 
@@ -15,6 +16,7 @@ _STYLES = {"completed": "green", "blocked": "bold red", "failed": "red", "change
 def loop_screen(state: JSON, *, ui: str | None) -> Text:
     """A loop: where it is, its last iterations, and the commands that act on it."""
     loop, status = state["thread"], state["status"]
+    acts = status not in CLOSED
     screen = Text.assemble(
         (visible(loop), "bold"),
         "  ",
@@ -37,10 +39,12 @@ def loop_screen(state: JSON, *, ui: str | None) -> Text:
         why = f": {brief(paused['reason'])}" if paused["reason"] else ""
         until = f" until {clock(paused['until'])}" if paused.get("until") else ""
         screen.append("\nPaused ", "bold blue").append(f"by {brief(paused['by'])}{until}{why}\n")
-        screen.append(f"  {CLI.command('resume', loop)}\n", "bold")
+        if acts:
+            screen.append(f"  {CLI.command('resume', loop)}\n", "bold")
     if blocked := state["blocked"]:
         screen.append("\nBlocked ", "bold red").append(f"{brief(blocked['cause'])}: {visible(blocked['message'])}\n")
-        screen.append(f"  {CLI.command('retry', loop)}\n", "bold")
+        if acts:
+            screen.append(f"  {CLI.command('retry', loop)}\n", "bold")
     if state["result"]:
         screen.append("\nResult\n" if status == "completed" else "\nWhy\n", "bold").append(visible(state["result"]))
     screen.rstrip()

@@ -14,7 +14,7 @@ from holdfast.runtime.composition.components import load_catalog
 from holdfast.runtime.config.loading import load
 from holdfast.runtime.config.project import NAMING_A_SERVER, TOML, Project
 from holdfast.runtime.config.running_stacks import is_running, is_taken, running_stacks, without_stack
-from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.settings import Settings, unknown_variables
 from holdfast.runtime.config.stack_file import LOOPBACK, read_stack, record_fault
 from holdfast.runtime.namesake import namesake_warning
 from holdfast.runtime.programs import WORKER
@@ -54,6 +54,12 @@ def settings_check(project: Project) -> Check:
     if project.files:
         return Check("settings", "ok", "; ".join(project.listing()))
     return Check("settings", "ok", f"from the environment alone: there is no {Path.cwd() / TOML}")
+
+
+def variables_check(project: Project) -> Check | None:
+    """Which variables look like settings, and have no effect; None where there is none."""
+    unknown = unknown_variables(project.environ)
+    return Check("variables", "weak", " ".join(unknown), "correct their names, or unset them") if unknown else None
 
 
 def home_check(project: Project, home: Path, address: str, *, reached: bool) -> Check | None:

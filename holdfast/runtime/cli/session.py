@@ -44,6 +44,7 @@ class Session:
         self.farewell = ""
         """What to print on Ctrl-C, once it depends on what the verb has done."""
         self.environ = environ
+        self._unsaid: list[str] = []
         self._as_json = as_json
         self._debug = debug
         self._cleanup = AsyncExitStack()
@@ -139,8 +140,7 @@ class Session:
 
     async def _client(self) -> "Client":
         """A connected client; the error names every place that was looked at."""
-        for line in self.project.redirects:
-            self.output.note(visible(line))
+        self._note_redirects()
         try:
             parts = self.parts
             if self._elsewhere and self.project.files:
@@ -152,6 +152,21 @@ class Session:
             from holdfast.runtime.cli.places import places
 
             raise ServerUnreachable("\n  ".join([str(error), *places(self.project, self.settings.home)])) from None
+
+    def _note_redirects(self) -> None:
+        """Note which files decide where this command goes, unless the person has read that for this folder."""
+        if not (lines := self.project.redirects):
+            return
+        from holdfast.runtime.cli.redirects import is_new
+
+        self._unsaid = lines
+        if is_new(self.project, self.environ):
+            self.say_redirects()
+
+    def say_redirects(self) -> None:
+        """Note what was left out because it has been said before: it may be why a command has failed."""
+        while self._unsaid:
+            self.output.note(visible(self._unsaid.pop(0)))
 
     def person(self, given: str | None) -> str:
         """The name of the person who decides or speaks."""

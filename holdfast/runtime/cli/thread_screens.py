@@ -26,10 +26,11 @@ from holdfast.runtime.cli.thread_words import (
     root_words,
     tokens_words,
 )
+from holdfast.runtime.client.showing import archive_origin
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.runs import Retrying
-from holdfast.stores import origin_of
+from holdfast.runtime.reading.states import CLOSED
 from holdfast.tools.triggers import WAKE_TRIGGER
 
 TASK_CHARS = 48
@@ -61,8 +62,12 @@ def show_screen(
     last: JSON | None = None,
     now: datetime | None = None,
 ) -> Text:
-    """One thread: where it is, what it waits for, what went wrong last, and the commands that act on it."""
-    thread, status, origin = state["thread"], state["status"], origin_of(state["thread"])
+    """One thread: where it is, what it waits for, what went wrong last, and the commands that act on it.
+
+    No command is shown that would be refused: nothing acts on a closed thread, or on what a reset has left behind.
+    """
+    thread, status, origin = state["thread"], state["status"], archive_origin(state)
+    acts = origin is None and status not in CLOSED
     at = now or datetime.now(UTC)
     screen = Text.assemble(
         (visible(thread), "bold"),
@@ -79,18 +84,18 @@ def show_screen(
             head, *rest = text.splitlines()
             screen.append(f"{label:<10} ", "dim").append(head + "\n", _ROW_STYLES.get(label, ""))
             screen.append("".join(f"{'':<11}{line}\n" for line in rest))
-    screen.append(_pause_text(thread, state, acts=origin is None))
+    screen.append(_pause_text(thread, state, acts=acts))
     if dormancy := state.get("dormancy"):
-        screen.append(_dormancy_text(thread, dormancy))
-    screen.append(_blocked_text(thread, state, acts=origin is None))
-    screen.append(_authority_text(thread, state))
+        screen.append(_dormancy_text(thread, dormancy, acts=acts))
+    screen.append(_blocked_text(thread, state, acts=acts))
+    screen.append(_authority_text(thread, state, acts=acts))
     for constraint in state.get("constraints", ()):
         if constraint_stands(constraint, at):
-            screen.append(_constraint_text(thread, constraint))
+            screen.append(_constraint_text(thread, constraint, acts=acts))
     if fork := state.get("fork"):
-        screen.append(_fork_text(thread, fork))
+        screen.append(_fork_text(thread, fork, acts=acts))
     for request in state["pending"]:
-        asked = request_screen if origin is None else request_text
+        asked = request_screen if acts else request_text
         screen.append("\n").append(asked({"thread": thread, **request}))
     if state["result"]:
         title = "Why" if status in ("failed", "cancelled") else "Result"
@@ -150,26 +155,27 @@ def _blocked_text(thread: str, state: JSON, *, acts: bool) -> Text:
     return screen
 
 
-def _authority_text(thread: str, state: JSON) -> Text:
-    """Remembered rules and delegations, and the commands that revoke them."""
+def _authority_text(thread: str, state: JSON, *, acts: bool) -> Text:
+    """Remembered rules and delegations, and, where one can act on them, the commands that revoke them."""
     screen = Text()
     for rule in state.get("remembered", ()):
-        revoke = CLI.command("revoke", thread, "--remembered", rule["rule"])
         screen.append("\nAllowed from now on  ", "bold").append(
             f"this call of {brief(rule['tool'])}, by {brief(rule['by'])}\n"
         )
         if "arguments" in rule:
             screen.append(indented(readable_json(rule["arguments"]), "    ") + "\n")
-        screen.append(f"  {revoke}\n", "dim")
+        if acts:
+            screen.append(f"  {CLI.command('revoke', thread, '--remembered', rule['rule'])}\n", "dim")
     for delegation in state.get("delegated", ()):
         who = f"{brief(delegation['by'])} to {brief(delegation['to'])}, until {clock(delegation['until'])}"
         screen.append("\nDelegated  ", "bold").append(f"by {who}\n")
-        screen.append(f"  {CLI.command('revoke', thread, '--delegated-to', delegation['to'])}\n", "dim")
+        if acts:
+            screen.append(f"  {CLI.command('revoke', thread, '--delegated-to', delegation['to'])}\n", "dim")
     return screen
 
 
-def _constraint_text(thread: str, constraint: JSON) -> Text:
-    """Which calls a constraint refuses and why, and the command that lifts it."""
+def _constraint_text(thread: str, constraint: JSON, *, acts: bool) -> Text:
+    """Which calls a constraint refuses and why, and, where one can act on it, the command that lifts it."""
     screen = Text()
     name, what = constraint_name(constraint["constraint"]), f"every call of {constraint['tool']}"
     if constraint["scope"] == "here":
@@ -179,10 +185,10 @@ def _constraint_text(thread: str, constraint: JSON) -> Text:
     given = f", {origin}" if origin else ""
     screen.append(f"\nConstraint {name}  ", "bold").append(f"refuses {brief(what, 300)}{end}{given}\n")
     screen.append(f"  {brief(constraint['reason'], 600)}\n")
-    return screen.append(f"  {CLI.command('lift', thread, name)}\n", "dim")
+    return screen.append(f"  {CLI.command('lift', thread, name)}\n", "dim") if acts else screen
 
 
-def _fork_text(thread: str, fork: JSON) -> Text:
+def _fork_text(thread: str, fork: JSON, *, acts: bool) -> Text:
     """What the thread was forked from, and what is different here."""
     screen = Text()
     screen.append("\nFork ", "bold").append(f"of {brief(fork['thread'])} after event {fork['position']}")
@@ -193,12 +199,13 @@ def _fork_text(thread: str, fork: JSON) -> Text:
         screen.append(f"  policy {digest[:12]} judges its calls, too: the strictest verdict counts\n")
     if fork["effects_ask"]:
         screen.append("  its effects ask first, whatever the policy allows\n")
-        screen.append(f"  {CLI.command('lift', thread, '0')}\n", "dim")
+        if acts:
+            screen.append(f"  {CLI.command('lift', thread, '0')}\n", "dim")
     return screen
 
 
-def _dormancy_text(thread: str, dormancy: JSON) -> Text:
-    """What a run sleeps for, the events that it keeps, and the commands that wake it."""
+def _dormancy_text(thread: str, dormancy: JSON, *, acts: bool) -> Text:
+    """What a run sleeps for, the events that it keeps, and, where one can act on it, the commands that wake it."""
     screen = Text()
     for wait in dormancy["waits"]:
         words = WAKE_TRIGGER.validate_python(wait).words
@@ -208,7 +215,8 @@ def _dormancy_text(thread: str, dormancy: JSON) -> Text:
             screen.append(f"  looks again at {clock(polls['again'])} ({looks})\n")
         data = ("--data", json.dumps(wait["match"])) if wait.get("match") else ()  # in ASCII: an LLM's words
         event = ("--event", wait["event"], *data) if wait["kind"] == "event" else ()
-        screen.append(f"  {CLI.command('wake', thread, *event)}\n", "bold")
+        if acts:
+            screen.append(f"  {CLI.command('wake', thread, *event)}\n", "bold")
     if kept := dormancy["buffered"]:
         names = ", ".join(dict.fromkeys(brief(each["event"]) for each in kept))
         screen.append("\nKept ", "bold").append(f"{count(len(kept), 'event')} that no call waits for yet: {names}\n")

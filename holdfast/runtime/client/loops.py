@@ -51,11 +51,20 @@ async def find_loop(threads: Threads, name: str) -> WorkflowExecutionDescription
     Raises:
         ServerUnreachable: The server does not answer.
     """
+    found = await find_run(threads, name)
+    return found if found and found.workflow_type == LOOP_WORKFLOW else None
+
+
+async def find_run(threads: Threads, name: str) -> WorkflowExecutionDescription | None:
+    """Return Temporal's description of a thread's or a loop's own latest run; None if Temporal has none.
+
+    Raises:
+        ServerUnreachable: The server does not answer.
+    """
     try:
-        found = await threads.reader.find(name, loops=True)
+        return await threads.reader.find(name, loops=True)
     except ThreadNotFound:
         return None
-    return found if found and found.workflow_type == LOOP_WORKFLOW else None
 
 
 async def is_archived_loop(threads: Threads, name: str) -> bool:

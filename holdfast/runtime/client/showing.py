@@ -76,10 +76,12 @@ def continuation(view: JSON, *, silent: bool, sealed: bool) -> JSON:
         sealed: This process has the fleet key.
     """
     thread, status = view["thread"], view["status"]
-    if origin := origin_of(thread):
+    if origin := archive_origin(view):
         return _continue(None, f"a reset of {origin} has set this log aside: no run continues it")
     if status == UNAUTHENTICATED:
         return _continue(CLI.command("verify", thread), "it is not a run of this fleet: find out who has made it")
+    if origin_of(thread):
+        return _continue(CLI.command("start", "TASK"), "its id is reserved for what resets leave behind")
     if status == "moved":
         return _continue(None, "it continues in another place; only an import of its file continues it here")
     if status in CLOSED and not sealed:
@@ -103,6 +105,14 @@ def continuation(view: JSON, *, silent: bool, sealed: bool) -> JSON:
             return _continue(WORKER.command(), "it continues when a worker runs")
         case _:
             return _continue(None, "nothing to do: it continues by itself")
+
+
+def archive_origin(view: JSON) -> str | None:
+    """Return the thread of whose log a reset has set this one aside; None for any other, and for a start under such an
+    id, which failed before an agent was loaded.
+    """
+    origin = origin_of(view["thread"])
+    return None if origin and view["status"] == "failed" and not view["agent"] else origin
 
 
 def _continue(command: str | None, why: str) -> JSON:

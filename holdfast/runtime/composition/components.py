@@ -253,9 +253,13 @@ class Components:
         return LazyThreads(self._open_threads)
 
     async def _open_threads(self) -> "ThreadStore":
-        threads = (await self.stores()).threads
-        assert threads is not None  # `threads` has looked
-        return threads
+        if (own := self._stores_catalog) and own.threads is not None:
+            return own.threads
+        from holdfast.runtime.stores.threads import PostgresThreads
+
+        pool = await self.pool()
+        assert pool is not None  # `threads` has looked
+        return PostgresThreads(pool)
 
     async def record(self) -> "OpenRecord":
         """The permanent record, with what only PostgreSQL can do.

@@ -10,7 +10,7 @@ from typing import NoReturn
 from holdfast.errors import HoldfastError, ServerUnreachable
 from holdfast.runtime.config.own_secrets import own_secrets
 from holdfast.runtime.config.project import read_project
-from holdfast.runtime.config.settings import Settings
+from holdfast.runtime.config.settings import Settings, unknown_variables
 from holdfast.runtime.hardening import protect_process
 from holdfast.runtime.namesake import namesake_warning
 from holdfast.runtime.programs import Program, base_folder
@@ -50,6 +50,8 @@ def run_process(
         protect_process()
         if warning := namesake_warning():
             say(f"Warning    {warning}")
+        for unknown in unknown_variables(environ):
+            say(f"Warning    {unknown}")
         for line in project.listing():
             say(f"Settings   {line}")
         uvloop.run(_serve_and_exit(serve, settings, project.environ))  # 8 % less CPU a step than asyncio's own loop

@@ -11,10 +11,9 @@ A folder has no authority of its own, so what somebody gets by cloning or unpack
 6. Values are settings of Holdfast, and secrets for tools. They do not enter the process's environment.
 """
 
-import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,7 +21,7 @@ from typing import Final
 from holdfast.errors import SettingsError
 from holdfast.runtime.config.folder_database import confined
 from holdfast.runtime.config.own_file import NotOwnFile, read_own_file
-from holdfast.runtime.config.settings import variables
+from holdfast.runtime.config.settings import nearest, variables
 
 TOML = "holdfast.toml"
 ENV = ".env"
@@ -94,6 +93,11 @@ class Project:
         """A line for each file that decides which servers or which state folder are used."""
         found = {path: sorted({*names} & {*_SERVERS}) for path, names in self.files.items()}
         return [f"{path} sets {', '.join(names)}" for path, names in found.items() if names]
+
+    @property
+    def redirecting(self) -> set[str]:
+        """The variables of the files that decide which servers or which state folder are used."""
+        return {name for names in self.files.values() for name in names if name in _SERVERS}
 
 
 def read_project(environ: Mapping[str, str], *, folder: Path, default_root: Path, runs_code: bool) -> Project:
@@ -227,6 +231,6 @@ def _read(path: Path, *, private: bool) -> str:
         raise SettingsError(f"{path} {reason}. Nothing of it was used.") from None
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(known)}."
+def _nearest(name: str, known: Collection[str]) -> str:
+    """Return a sentence that names the nearest known name, or else all of them."""
+    return nearest(name, known) or f" Known are: {', '.join(known)}."

@@ -3,7 +3,8 @@
 `project` completes the environment from the files of a project folder.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -100,6 +101,10 @@ _SECRET = frozenset(
     }
 )
 """Fields whose values never appear in errors."""
+
+_PREFIX = "HOLDFAST_"
+_EXAMPLES = "HOLDFAST_EXAMPLE_"
+"""How the variables begin that only the examples' tools read."""
 
 Reference = Annotated[str, AfterValidator(_reference)]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
@@ -247,6 +252,27 @@ def variables() -> dict[str, str]:
     """Return the environment variable of each field."""
     foreign = {"database_url", "openai_api_key", "openai_base_url"}
     return {name: name.upper() if name in foreign else f"HOLDFAST_{name.upper()}" for name in Settings.model_fields}
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each variable that looks like one of ours and is none: it has no effect.
+
+    Args:
+        environ: The environment.
+    """
+    known = variables().values()
+    return [
+        f"There is no setting {name}.{nearest(name, known)}"
+        for name in sorted(environ)
+        if name.startswith(_PREFIX) and not name.startswith(_EXAMPLES) and name not in known
+    ]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a sentence that asks whether the nearest known name was meant; empty where none is near."""
+    names = {each.removeprefix(_PREFIX): each for each in known}  # what they share makes no two of them near
+    near = difflib.get_close_matches(name.removeprefix(_PREFIX), names, n=1)
+    return f" Did you mean {names[near[0]]}?" if near else ""
 
 
 def _explain(error: ValidationError, given: Mapping[str, str], files: Mapping[Path, tuple[str, ...]]) -> str:

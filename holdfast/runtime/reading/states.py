@@ -114,7 +114,8 @@ async def _state_of_run(
     if ended and not recorded:
         view |= {"status": ended, "pending": [], "blocked": None, "result": await why_closed(reader, found)}
         view |= {"lifecycle": "terminated", "now": "was closed in Temporal", "next": []}
-    return {**view, "retrying": [each.view() for each in retrying(found)]}
+    # A run that was refused before it began has no thread in its own state.
+    return {**view, "thread": thread, "retrying": [each.view() for each in retrying(found)]}
 
 
 async def pending_of(

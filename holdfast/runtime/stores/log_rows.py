@@ -16,7 +16,6 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
-import structlog
 from psycopg.types.json import Jsonb
 from pydantic import TypeAdapter, ValidationError
 
@@ -34,8 +33,6 @@ _UNSHOWN = ("digest", "schema_version")
 """Fields that a body leaves out: the columns have them, or only the record can vouch for them."""
 
 WrittenT = TypeVar("WrittenT")
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass
@@ -90,7 +87,9 @@ async def with_bodies(thread: str, write: Callable[[bool], Awaitable[WrittenT]])
     try:
         return await write(True)
     except psycopg.DataError as error:
-        log.warning("event_bodies_left_out", thread=thread, reason=str(error).strip())
+        import structlog  # here: commands that only read log nothing, and it takes 50 ms to import
+
+        structlog.get_logger(__name__).warning("event_bodies_left_out", thread=thread, reason=str(error).strip())
         return await write(False)
 
 

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
-import structlog
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.errors import StackError
@@ -22,9 +22,6 @@ _LOCK = 0x686F6C64
 
 WAIT_SECONDS = 2.0
 """Seconds between two looks at a schema that is to be migrated."""
-
-
-log = structlog.get_logger("worker")
 
 
 def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
@@ -141,6 +138,12 @@ def _files() -> list[Path]:
     return sorted(MIGRATIONS.glob("*.sql"))
 
 
+def _log() -> Any:
+    import structlog  # here: commands that only read log nothing, and it takes 50 ms to import
+
+    return structlog.get_logger("worker")
+
+
 async def until_migrated(url: str) -> None:
     """Wait until the database has every migration of this release; the log says for what, and which command to run.
 
@@ -150,10 +153,10 @@ async def until_migrated(url: str) -> None:
     said = ""
     while (schema := await schema_of(url)).missing:
         if said != (said := schema.advice()):
-            log.warning("waiting_for_migration", reason=said)
+            _log().warning("waiting_for_migration", reason=said)
         await asyncio.sleep(WAIT_SECONDS)
     if schema.unknown:
-        log.warning("schema_is_newer", reason=schema.advice())
+        _log().warning("schema_is_newer", reason=schema.advice())
 
 
 @asynccontextmanager
@@ -171,7 +174,7 @@ async def open_database(url: str, *, size: int, migrating: bool) -> AsyncIterato
     try:
         if migrating:
             for name in await migrate(url):
-                log.info("migrated", migration=name)
+                _log().info("migrated", migration=name)
         else:
             await until_migrated(url)
     except psycopg.Error as error:

@@ -66,7 +66,7 @@ async def run_worker(
     """
     # The SDK warns for every local activity that ends just as its time is over.
     warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
-    ends = [asyncio.create_task(_stopped())]
+    ends = [asyncio.create_task(until_stopped())]
     # Stores work in threads; the default number of them (cores + 4) would make calls wait for each other. Sync tools
     # have their own (`activities/tool_threads.py`).
     executor = ThreadPoolExecutor(THREADS, thread_name_prefix="worker")
@@ -133,7 +133,7 @@ async def run_worker(
             end.result()  # raises what made it end
 
 
-async def _stopped() -> bool:
+async def until_stopped() -> bool:
     """Wait for SIGINT, SIGTERM, or the end of the terminal; `nohup` has the worker outlive that."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

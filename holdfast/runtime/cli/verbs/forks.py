@@ -78,6 +78,7 @@ async def fork(
     from rich.text import Text
 
     from holdfast.runtime.client import forks
+    from holdfast.runtime.reading.states import CLOSED
 
     message = None if say is None else read_content(say, None, what="--say")
     edited = None if edit is None else read_content(edit, None, what="--edit-message")
@@ -109,10 +110,12 @@ async def fork(
     screen = Text.assemble(
         f"{words} {brief(thread)} after event {done.point.position}: ",
         (brief(done.thread), "bold"),
-        f"\n  {CLI.command('watch', done.thread)}\n  Its effects ask first; to let the policy decide again:",
-        f"\n  {CLI.command('lift', done.thread, '0')}",
+        f"\n  {CLI.command('watch', done.thread)}",
     )
     status = state["status"] if state else "running"
+    if status not in CLOSED:
+        screen.append("\n  Its effects ask first; to let the policy decide again:")
+        screen.append(f"\n  {CLI.command('lift', done.thread, '0')}")
     session.output.result({**forks.fork_view(done), "status": status}, screen)
     return _report_failure(session, status, state["result"] if state else "")
 

@@ -43,11 +43,16 @@ async def show(
         from holdfast.runtime.cli.tree_screens import print_tree
 
         return await print_tree(session, threads, thread)
-    from holdfast.runtime.client.loops import find_loop, is_archived_loop
+    from temporalio.client import WorkflowExecutionStatus
 
-    if loop := await find_loop(threads, thread):
-        await print_loop(session, threads, thread, loop, at=at)
-    elif await is_archived_loop(threads, thread):
+    from holdfast.run.contracts import LOOP_WORKFLOW
+    from holdfast.runtime.client.loops import find_run, is_archived_loop
+
+    found = await find_run(threads, thread)
+    is_open = found is not None and found.status is WorkflowExecutionStatus.RUNNING
+    if found and found.workflow_type == LOOP_WORKFLOW:
+        await print_loop(session, threads, thread, found, at=at)
+    elif not is_open and await is_archived_loop(threads, thread):  # an open run has a worker that proves what it is
         await print_loop(session, threads, thread, None, at=at)
     elif at is not None:
         await _show_at(session, threads, thread, at)

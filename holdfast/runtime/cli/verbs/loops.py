@@ -55,6 +55,10 @@ async def loop(
     in the folder's git repository.
     """
     threads = await session.connect(name)
+    if agent or initializer:
+        from holdfast.runtime.cli.offered_agents import check_offered
+
+        await check_offered(session, threads, [agent, initializer])
     from holdfast.loop.state import LoopInput
     from holdfast.runtime.client.loops import start_loop, wait_until_surveyed
 

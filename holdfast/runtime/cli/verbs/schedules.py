@@ -79,6 +79,10 @@ async def add(
     limits = read_budget(budget) if budget is not None else None
     seconds, late = _seconds("--every", every), _seconds("--catchup", catchup)
     threads = await session.connect()
+    if agent:
+        from holdfast.runtime.cli.offered_agents import check_offered
+
+        await check_offered(session, threads, [agent])
     from holdfast.budget.budget import Budget
     from holdfast.runtime.client.schedule_definitions import Definition
     from holdfast.runtime.client.schedules import add_schedule

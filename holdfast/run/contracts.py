@@ -326,6 +326,10 @@ class ToolRequest(Order):
     """The run takes `ToolOutcome.artifacts`; one of a lower feature level finds them in the text."""
     failures: bool = False
     """The run takes `cause` and `failures` of an outcome; one of a lower feature level does not."""
+    trust: Trust | None = None
+    """The trust level of what the LLM writes, given everything it has read; None below the feature level at which every
+    run keeps it: then no file is marked, and no result is labelled by its files.
+    """
 
 
 class EarlierAttempts(Answer):

@@ -37,7 +37,8 @@ LEVELS: Mapping[int, str] = {
     "failed, and which attempts at it did; a loop's log, and its pause like a run's; forks of threads; sub-agents "
     "(`run_agent` and `agent_result`), their lineage, `subagent_ended` and `HoldfastRoot`; budgets, the account of "
     "what a run reserves and spends, and `extend`; allowances of sub-agents and of the iterations of loops; `move`, "
-    "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger",
+    "the outcome `moved`, a destination, and imports; MACs of the outcomes in the effect ledger; every run keeps the "
+    "trust level of what its LLM has read, and a file that was written at the level `web` keeps that",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -114,6 +115,10 @@ OUTCOMES_HAVE_MACS = 1
 
 LOOP_BUDGETS = 1
 """A loop keeps an account of tokens and money, and hands what is left of it to each iteration as its budget."""
+
+KEEPS_TRUST = 1
+"""Every run keeps the trust level of what its LLM has read, and files keep the level `web` of what was written into
+them. Below it, only runs do whose agent depends on it, and sub-agents."""
 
 CANCEL_REASON = 1
 """The result of a cancelled run says why it was cancelled."""

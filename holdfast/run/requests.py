@@ -3,7 +3,7 @@
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.contracts import AgentRequest, ForkedFolder, RunInput, ToolRequest
-from holdfast.run.features import CONSTRAINTS, FAILED_ATTEMPTS, RESULT_NAMES_ARTIFACTS
+from holdfast.run.features import CONSTRAINTS, FAILED_ATTEMPTS, KEEPS_TRUST, RESULT_NAMES_ARTIFACTS
 from holdfast.run.state import RunState
 from holdfast.run.substates.dormancy import Wait
 from holdfast.tools.effects import Effect
@@ -76,6 +76,7 @@ def tool_request(
         cannot=number > 0 and state.features >= CONSTRAINTS,
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
+        trust=state.context.trust if state.features >= KEEPS_TRUST else None,
     )
 
 

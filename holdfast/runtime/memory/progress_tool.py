@@ -9,7 +9,7 @@ from holdfast.runtime.memory.files import PROGRESS, MemoryFiles
 from holdfast.tools.decorator import ToolContext, tool
 
 
-@tool(effect="idempotent", trust="agent")
+@tool(effect="idempotent", trust="agent", files=(PROGRESS,))
 def update_progress(
     status: str = "",
     next_action: str = "",

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, RunContinued, RunStarted, VerdictGiven
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.evolve import evolve
+from holdfast.runtime.client import forks
+from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.workspace.file_tools import workspace_tools
@@ -25,7 +28,7 @@ from holdfast.runtime.workspace.tainted_files import FOLDER, TaintedFiles
 from holdfast.testing import Conversation, Reply, call, say, steps
 from holdfast.trust import Trust
 from tests.integration.forked import run as run_program
-from tests.rig import Rig, StartRig, check_thread, events_of, eventually, status_of
+from tests.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of
 from tests.unit.runs import agent_spec, calls, loaded_thread, tool_spec
 from tests.unit.test_trust import running_request
 
@@ -70,10 +73,11 @@ CATALOG = Catalog(
 def scripted(conversation: Conversation) -> Reply:
     """Make the calls that the task lists, one a step."""
     task = str(conversation.messages[1]["content"])
-    if "TASKS.md" in task.partition("\n")[0] or task.startswith("You are iteration"):
-        return PAY if not conversation.replies else say("done")
+    if task.startswith("You are iteration"):
+        first = BROWSE if "Read the web" in str(conversation.messages[0]["content"]) else PAY
+        return say(INJECTED) if conversation.replies else first
     wanted = [Reply(calls=((name, json.dumps(arguments)),)) for name, arguments in json.loads(task)]
-    return steps([*wanted, say("done")])(conversation)
+    return steps([*wanted, say("done"), say("done")])(conversation)
 
 
 def task_of(*replies: Reply) -> str:
@@ -186,6 +190,37 @@ async def test_recalled_files_and_briefs_of_loops_keep_the_level(rig: StartRig) 
         await loop.cancel()
 
 
+async def test_what_a_loop_notes_of_a_failure_keeps_the_level(rig: StartRig) -> None:
+    """An iteration that has read the web and fails is quoted in ERRORS.md and in the next brief."""
+    async with rig(CATALOG, scripted) as r:
+        (r.workspace / "TASKS.md").write_text("- [ ] by a person\n")
+        loop = await r.start_loop("", agent="surfer")
+        await eventually(lambda: loop.query("state"), lambda state: state["step"] > 1)
+        started: list[Trust] = []
+        for number in (0, 1):
+            iteration = r.client.get_workflow_handle(f"{loop.id}-{number}")
+            await eventually(partial(has_begun, iteration), bool)
+            started += [each.trust for each in await events_of(iteration) if isinstance(each, RunStarted)]
+        await loop.cancel()
+        assert started == ["tool", "web"]
+        assert last_verdict(await log_of(r, "clerk", call("read_file", path="ERRORS.md"), PAY)) == "ask"
+
+
+async def test_a_fork_gets_the_marks_with_the_files(rig: StartRig) -> None:
+    """Its folder is a copy, and shares the repository with the original's."""
+    async with rig(CATALOG, scripted) as r:
+        (r.workspace / "before.md").write_text("by a person")
+        threads = Threads(r.client, task_queue=r.task_queue, answer_within=PATIENCE, record=r.threads)
+        folders = []
+        for before in ([], [BROWSE]):
+            run = await r.start(task_of(*before, *WRITES["commit_work"]), agent="surfer", idle_limit=0)
+            await run.result()
+            forked = await forks.fork(threads, run.id, say="on")
+            state = await status_of(r.client.get_workflow_handle(forked.thread), "waiting_message", "completed")
+            folders.append(Path(state["workspace"]))
+        assert [TaintedFiles().have(each, ("before.md",)) for each in folders] == [False, True]
+
+
 async def test_a_person_vouches_for_files(rig: StartRig, state_folder: Path) -> None:
     """`trust DIR` names the marked files, and `trust DIR --files` clears their marks: nothing else does."""
     async with rig(CATALOG, scripted) as r:
@@ -217,7 +252,7 @@ def made(name: str, workspace: Path, trust: Trust | None, **arguments: Any) -> F
 
 async def level(name: str, workspace: Path, **arguments: Any) -> Trust | None:
     """Return the level of the result of a call by a run that has read nothing."""
-    outcome = ToolOutcome(order="o", status="ok", content="")
+    outcome = ToolOutcome(status="ok", content="")
     return (await made(name, workspace, "agent", **arguments).labelled(outcome)).trust
 
 
@@ -305,7 +340,7 @@ async def test_only_what_a_run_of_that_level_writes_is_marked(workspace: Path, s
 async def test_a_failure_may_quote_the_file(workspace: Path) -> None:
     """Its result has the level of the file, too."""
     await made("write_file", workspace, "web", path="notes/a.md", content="").mark()
-    failed = ToolOutcome(order="o", status="failed", content=INJECTED)
+    failed = ToolOutcome(status="failed", content=INJECTED)
     call_of = made("edit_file", workspace, "agent", path="notes/a.md", old="x", new="y")
     assert (await call_of.labelled(failed)).trust == "web"
 

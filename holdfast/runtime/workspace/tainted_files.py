@@ -44,6 +44,7 @@ class TaintedFiles:
             files: Paths relative to it; None for everything below it.
         """
         name = _WHOLE if files is None else _FILE
+        self._root().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for place in _places(workspace, files):
             folder = self._mirror(place)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -31,15 +31,22 @@ class FileTrust:
         Raises:
             OSError: The state folder cannot be used. Retryable: nothing has been written.
         """
-        if self._concerned and self.tool.spec.effect is not Effect.READ:
-            await asyncio.to_thread(self._mark)
+        if self._concerned and await asyncio.to_thread(self._may_write_web):
+            await self._mark()
 
     async def labelled(self, outcome: ToolOutcome) -> ToolOutcome:
-        """Return the outcome of the call with the trust level of the files that it may have read."""
-        if not self._concerned or not await asyncio.to_thread(self._marked):
+        """Return the outcome of the call with the trust level of the files that it may have read.
+
+        Raises:
+            OSError: As for `mark`. The next attempt finds the outcome in the ledger.
+        """
+        if not self._concerned:
             return outcome
-        await self.mark()  # it may have copied what another run has written meanwhile
-        return outcome.model_copy(update={"trust": "web"})
+        if await asyncio.to_thread(self._is_marked):
+            outcome = outcome.model_copy(update={"trust": "web"})
+        if outcome.trust == "web":  # the call may have written what it returns, or what another run wrote meanwhile
+            await self._mark()
+        return outcome
 
     @property
     def _concerned(self) -> bool:
@@ -49,9 +56,12 @@ class FileTrust:
     def _files(self) -> tuple[str, ...] | None:
         return self.tool.files_of(self.arguments)
 
-    def _mark(self) -> None:
-        if self.request.trust == "web" or self._marked():
-            self.marks.mark(Path(self.request.workspace), self._files)
+    async def _mark(self) -> None:
+        if self.tool.spec.effect is not Effect.READ:
+            await asyncio.to_thread(self.marks.mark, Path(self.request.workspace), self._files)
 
-    def _marked(self) -> bool:
+    def _may_write_web(self) -> bool:
+        return "web" in (self.request.trust, self.tool.spec.trust) or self._is_marked()
+
+    def _is_marked(self) -> bool:
         return self.marks.have(Path(self.request.workspace), self._files)

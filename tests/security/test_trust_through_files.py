@@ -26,6 +26,7 @@ from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.runtime.workspace.paths import OutsideWorkspace
 from holdfast.runtime.workspace.tainted_files import FOLDER, TaintedFiles
 from holdfast.testing import Conversation, Reply, call, say, steps
+from holdfast.tools.decorator import Labelled
 from holdfast.trust import Trust
 from tests.integration.forked import run as run_program
 from tests.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of
@@ -56,9 +57,24 @@ def build(context: ToolContext) -> str:
     return "built"
 
 
+@tool(effect="idempotent", trust="web", files=("{path}",))
+def download(path: str, context: ToolContext) -> str:
+    """Save a web page as a file."""
+    (context.workspace / path).write_text(INJECTED)
+    return "saved"
+
+
+@tool(effect="idempotent", files=("{path}",))
+def receive(path: str, context: ToolContext) -> Labelled:
+    """Save what somebody has sent as a file."""
+    (context.workspace / path).write_text(INJECTED)
+    return Labelled("saved", "web")
+
+
 POLICY = Policy(rules=(ask("pay", when='trust == "web"'), allow()))
 ANYTHING = Policy(rules=(allow(),))
-TOOLS = {each.spec.name: each for each in (browse, pay, build, *workspace_tools(confine="never"), *memory_tools())}
+OWN = (browse, pay, build, download, receive)
+TOOLS = {each.spec.name: each for each in (*OWN, *workspace_tools(confine="never"), *memory_tools())}
 CATALOG = Catalog(
     agents=[
         Agent(name="clerk", instructions="Work.", policy=POLICY),
@@ -134,6 +150,15 @@ async def test_a_later_run_reads_a_file_at_the_level_of_the_web(way: str, rig: S
         assert last_verdict(await log_of(r, "clerk", READS["edit_file"], PAY)) == "allow"
         await log_of(r, "surfer", BROWSE, *WRITES[way])
         assert last_verdict(await log_of(r, "clerk", READS[way], PAY)) == "ask"
+
+
+@pytest.mark.parametrize("name", ["download", "receive"])
+async def test_a_tool_that_saves_the_web_marks_what_it_saves(name: str, rig: StartRig) -> None:
+    """The run has read nothing of the web before; the tool, or this result, says where the content is from."""
+    async with rig(CATALOG, scripted) as r:
+        await log_of(r, "surfer", call(name, path="page.md"))
+        assert last_verdict(await log_of(r, "clerk", call("read_file", path="page.md"), PAY)) == "ask"
+        assert last_verdict(await log_of(r, "clerk", call("read_file", path="other.md"), PAY)) == "allow"
 
 
 async def test_other_files_keep_their_level(rig: StartRig) -> None:

@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.attempt_failures import AttemptNotes
 from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.file_trust import FileTrust
 from holdfast.activities.guarded_call import Guarded
 from holdfast.activities.handed_on import to_hand_on
 from holdfast.activities.heartbeats import heartbeats
@@ -24,6 +25,7 @@ from holdfast.agents.catalog import Catalog
 from holdfast.run.call_words import describe_call
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.ledger import CallAttempt, ClaimedEffect, EffectLedger
+from holdfast.runtime.workspace.tainted_files import TaintedFiles
 from holdfast.stores import ArtifactStore
 from holdfast.tools.arguments import ArgumentsInvalid
 from holdfast.tools.decorator import NO_RESOURCES, Tool, ToolContext
@@ -68,6 +70,7 @@ class Tools:
         self._resources = resources
         self._around = around
         self._deaths = Deaths()
+        self._tainted_files = TaintedFiles()
 
     @activity.defn
     async def call_tool(self, request: ToolRequest) -> ToolOutcome:
@@ -96,6 +99,7 @@ class Tools:
             secrets=self._secrets.only(tool.secrets),
         )
         attempt = Attempt(tool, arguments.values, context, self._resources)
+        files = FileTrust(tool, arguments.values, request, self._tainted_files)
         before = await self._deaths.before(request)
         notes = AttemptNotes(request, before)
         async with heartbeats(*(to_hand_on(before) if before else ())):
@@ -115,7 +119,9 @@ class Tools:
                     )
                     reader = RunReader(self._transcripts)
                     guarded = Guarded(attempt, outcomes, self._around, reader, request, notes)
+                    await files.mark()
                     outcome = await self._execute(guarded, request)
+        outcome = await files.labelled(outcome)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
         if outcome.status != "unknown" and not request.poll:

@@ -39,6 +39,7 @@ from holdfast.runtime.memory.git import GitFailed
 from holdfast.runtime.memory.recall import WorkspaceMemory
 from holdfast.runtime.memory.worktree import make_forked_folder
 from holdfast.runtime.workspace.folders import digested_name, earlier_folder, folder_name
+from holdfast.runtime.workspace.tainted_files import TaintedFiles
 from holdfast.stores import ArtifactStore, ThreadStore, origin_of
 
 
@@ -219,8 +220,11 @@ class Agents:
     def _forked_folder(self, forked: ForkedFolder) -> Path:
         self._workspaces.mkdir(parents=True, exist_ok=True)
         folder = self._workspaces / digested_name(calling_thread())
+        marks, source = TaintedFiles(), Path(forked.workspace)
+        if marks.have(source):  # the commit may be older, and the repository is one
+            marks.mark(folder)
         try:
-            return make_forked_folder(Path(forked.workspace), folder, at=forked.at)
+            return make_forked_folder(source, folder, at=forked.at)
         except GitFailed as error:
             message = f"the fork gets no folder at that time of {forked.workspace!r}: {error}"
             raise ApplicationError(message, type=WORKSPACE_NOT_FOUND, non_retryable=True) from None

@@ -82,6 +82,8 @@ class Loops:
             usage = Usage.model_validate(state.get("usage", {}))
             last_message = str(state.get("result") or "")
             at = activity.info().scheduled_time
+            if state.get("trust") == "web":  # what the loop notes of it quotes it
+                await asyncio.to_thread(self._files.mark_errors, request)
             settled = await asyncio.to_thread(self._files.settle, request, last_message, at)
         costs = {"usage": usage, "cost": price(request.llm, usage), "spent": _of_loop(spent, request, state)}
         return settled.model_copy(update={**costs, "log_events": events, "log_head": head})

@@ -220,7 +220,7 @@ class AgentLoopWorkflow:
         iteration = self._state.recent[-1]
         budget = allowance_of(self._state.account, number)
         end, explanation, run_id = await run_agent(
-            self._loop, iteration, brief, deadline=self._state.deadline, budget=budget
+            self._loop, iteration, brief, trust=survey.trust, deadline=self._state.deadline, budget=budget
         )
         request = SettleRequest(
             order=self._order(),

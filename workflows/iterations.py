@@ -17,12 +17,19 @@ from holdfast.run.contracts import RunInput, RunResult
 from holdfast.run.features import LOOP_BUDGETS
 from holdfast.run.task_summary import memo
 from holdfast.seals.seals import is_unsealed
+from holdfast.trust import Trust
 
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
 
 
 async def run_agent(
-    loop: LoopInput, iteration: Iteration, brief: str, *, deadline: datetime | None, budget: Budget | None
+    loop: LoopInput,
+    iteration: Iteration,
+    brief: str,
+    *,
+    trust: Trust,
+    deadline: datetime | None,
+    budget: Budget | None,
 ) -> tuple[RunEnd, str, str]:
     """Run the iteration's agent. A cancelled loop waits for it.
 
@@ -30,13 +37,14 @@ async def run_agent(
         loop: The loop's input.
         iteration: The iteration.
         brief: Its task.
+        trust: How far the files can be trusted that the brief is made of.
         deadline: When the iteration is stopped; None for never.
         budget: What the loop gives to it; None where the loop limits neither tokens nor money.
 
     Returns:
         How it ended, why if it failed, and the first run id of its run, which is empty where it could not be started.
     """
-    starting = asyncio.create_task(_start_agent(loop, iteration, brief, budget))
+    starting = asyncio.create_task(_start_agent(loop, iteration, brief, trust, budget))
     in_time = True
     try:
         try:
@@ -53,7 +61,7 @@ async def run_agent(
     return end, explanation, run.first_execution_run_id or ""
 
 
-async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, budget: Budget | None) -> Run:
+async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust: Trust, budget: Budget | None) -> Run:
     given = {"budget": budget, "hands_in": True, "features": LOOP_BUDGETS} if budget else {}
     return await workflow.start_child_workflow(
         contracts.WORKFLOW,
@@ -66,7 +74,7 @@ async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, budget
             agent=loop.agent if iteration.task else loop.initializer or loop.agent,
             workspace=loop.workspace,
             idle_limit=0,
-            trust="tool" if iteration.task else "person",  # an agent may have written the task
+            trust=trust if iteration.task else "person",  # an agent may have written the task
         ).model_copy(update=given),
         id=iteration.thread,
         # An existing thread of that name has its own log, which this run must not continue.

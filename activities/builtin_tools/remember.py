@@ -63,7 +63,7 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
         always = " You will see it in each run." if standing else ""
         return f"Remembered as {item.id} ({item.scope}, trust: {item.trust}){replaced}.{always}"
 
-    @tool(effect="idempotent", origin=True, trust="agent", not_done_on=REPEATABLE)
+    @tool(effect="idempotent", origin=True, trust="agent", not_done_on=REPEATABLE, files=())
     async def remember(
         text: str,
         scope: Scope = "agent",
@@ -86,7 +86,7 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
         """
         return await keep(text, scope, supersedes, expires_in_days, context, kind=kind)
 
-    @tool(effect="idempotent", origin=True, trust="agent", trusted_only=True, not_done_on=REPEATABLE)
+    @tool(effect="idempotent", origin=True, trust="agent", trusted_only=True, not_done_on=REPEATABLE, files=())
     async def remember_always(
         text: str,
         scope: Scope = "agent",
@@ -107,7 +107,7 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
         """
         return await keep(text, scope, supersedes, expires_in_days, context, standing=True)
 
-    @tool(effect="read", origin=True)
+    @tool(effect="read", origin=True, files=())
     async def recall(query: str, limit: Limit = 5, *, context: ToolContext) -> Labelled:
         """Search what was remembered: by you, for the person you work for, in this thread, or for all agents.
 
@@ -119,7 +119,7 @@ def semantic_tools(store: MemoryStore, secrets: Secrets = NO_SECRETS) -> list[To
         found = await store.recall(query, reachable(context), limit=limit)
         return Labelled(recalled_text(found, context.at), trust_of(found.items))
 
-    @tool(effect="idempotent", origin=True, trust="agent", not_done_on=REPEATABLE)
+    @tool(effect="idempotent", origin=True, trust="agent", not_done_on=REPEATABLE, files=())
     async def forget(id: str, reason: str = "", *, context: ToolContext) -> str:
         """Permanently remove a remembered item, and the items that it superseded.
 

@@ -24,6 +24,7 @@ from holdfast.run.features import LOOP_LOG
 from holdfast.run.state import Blocked, Status
 from holdfast.seals.orders import Answer, Order
 from holdfast.seals.starts import Start
+from holdfast.trust import Trust
 
 RECENT = 20
 """Number of iterations that a loop keeps in full; each has a log under its thread, and git has its commits."""
@@ -120,6 +121,8 @@ class Survey(Answer):
     """The feature level of the worker's release."""
     logged: Logged | None = None
     """What became of the request's `log`."""
+    trust: Trust = "tool"
+    """How far the tasks, and the reasons of failures, can be trusted."""
 
 
 class SettleRequest(Order):

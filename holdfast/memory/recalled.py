@@ -3,6 +3,7 @@
 from typing import Literal
 
 from holdfast.base.models import Frozen
+from holdfast.trust import Trust
 
 
 class RecalledTier(Frozen):
@@ -13,3 +14,5 @@ class RecalledTier(Frozen):
     """The text that the LLM reads."""
     left_out: int = 0
     """Number of characters omitted to fit the budget."""
+    trust: Trust = "tool"
+    """How far the text of files can be trusted. The items of standing memory have levels of their own."""

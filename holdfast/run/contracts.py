@@ -334,6 +334,10 @@ class ToolRequest(Order):
     """The run takes `cause` and `failures` of an outcome; one of a lower feature level does not."""
     settles: bool = False
     """The run takes `settles_in` of an outcome; one of a lower feature level finds that in the text."""
+    trust: Trust | None = None
+    """The trust level of what the LLM writes, given everything it has read; None below the feature level at which every
+    run keeps it: then no file is marked, and no result is labelled by its files.
+    """
 
 
 class InDoubt(Frozen):

@@ -6,6 +6,7 @@ only are methods of that part (`holdfast.run.substates`); functions that change 
 """
 
 from datetime import datetime, timedelta
+from functools import reduce
 from typing import assert_never
 
 from holdfast.agents.agent import AgentSpec
@@ -86,7 +87,7 @@ from holdfast.run.evolve_context import (
 from holdfast.run.evolve_fork import fork_run, lift_fork
 from holdfast.run.evolve_import import arrives, enter, import_run
 from holdfast.run.evolve_requests import close_decided, close_expired, count_vote, lose_outcome, require_approval
-from holdfast.run.evolve_run import load_agent, reset_run, start_run, unblock_run
+from holdfast.run.evolve_run import continue_run, load_agent, reset_run, start_run, unblock_run
 from holdfast.run.features import SIGNED_STEERING
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.authority import DelegatedAuthority, escalated, reminded
@@ -160,7 +161,7 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
         case RunStarted():
             return start_run(state, event)
         case RunContinued():
-            return replace(state, features=max(state.features, event.features))
+            return continue_run(state, event)
         case SignalRejected() | RefusalsCounted():
             return state
         case BudgetReserved() | BudgetLow() | BudgetSpent() | LLMCallLost():
@@ -217,9 +218,8 @@ def _apply(state: RunState, event: AgentEvent) -> RunState:
             return enter(state, event) if arrives(state) else load_agent(state, event)
         case MemoryRecalled():
             standing = next((tier.text for tier in event.tiers if tier.tier == "standing"), "")
-            files = any(tier.tier == "files" for tier in event.tiers)
             recalled = replace(state, context=replace(state.context, standing_memory=standing))
-            return lower_trust(recalled, "tool") if files else recalled
+            return reduce(lower_trust, (tier.trust for tier in event.tiers if tier.tier == "files"), recalled)
 
         # Messages of people.
         case UserMessageReceived():

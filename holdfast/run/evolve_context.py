@@ -20,7 +20,7 @@ from holdfast.log.events import (
     UserMessageReceived,
 )
 from holdfast.run.ending import progress_due
-from holdfast.run.features import COMPACTION_MUST_HELP
+from holdfast.run.features import COMPACTION_MUST_HELP, KEEPS_TRUST
 from holdfast.run.repeats import counted
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
@@ -196,9 +196,10 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
 
 
 def lower_trust(state: RunState, trust: Trust) -> RunState:
-    """Lower the trust in the LLM to that of what it reads, where the agent depends on it: snapshots stay small."""
+    """Lower the trust in the LLM to that of what it reads."""
     context = state.context
-    depends = state.spec is not None and (state.spec.depends_on_trust or state.origin.lineage is not None)
+    kept = state.features >= KEEPS_TRUST or state.origin.lineage is not None
+    depends = state.spec is not None and (kept or state.spec.depends_on_trust)
     if not depends or least(context.trust, trust) == context.trust:
         return state
     return replace(state, context=replace(context, trust=least(context.trust, trust)))

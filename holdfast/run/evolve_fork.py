@@ -4,6 +4,7 @@ from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
 from holdfast.log.events import ConstraintLifted, RunForked
 from holdfast.run.evolve_import import brought_from, trust_brought
+from holdfast.run.evolve_run import trust_so_far
 from holdfast.run.state import RunState
 from holdfast.run.substates.dormancy import Dormancy
 from holdfast.run.substates.ending import Ending
@@ -29,7 +30,7 @@ def fork_run(state: RunState, event: RunForked) -> RunState:
     authority = replace(state.authority, proposed_rule=None, rules=(), delegations=()).add_requester(event.by)
     file = event.imported  # its folder, which is in another place, is none of this one
     state = replace(state, workspace="", origin=brought_from(state, file)) if file else state
-    trust = trust_brought(state, file) if file else state.context.trust
+    trust = trust_brought(state, file) if file else trust_so_far(state)
     before = state.fork.policies if state.fork else ()
     policies = {policy.hash: policy for policy in event.policies}
     fork = Fork(

@@ -2,7 +2,8 @@
 
 from holdfast.base.replacing import replace
 from holdfast.lineage import Lineage
-from holdfast.log.events import AgentLoaded, RunReset, RunStarted
+from holdfast.log.events import AgentLoaded, RunContinued, RunReset, RunStarted
+from holdfast.run.features import KEEPS_TRUST
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import Authority, with_reason
 from holdfast.run.substates.calls import Calls, CallState, Move
@@ -63,9 +64,18 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
 def trust_so_far(state: RunState) -> Trust:
     """Return how far another agent can trust what the LLM has read."""
     before = state.spec
+    kept = before is None or before.depends_on_trust or state.features >= KEEPS_TRUST
     # An agent that does not depend on trust did not keep track of it, and the next agent may depend on it.
-    unknown = before is not None and not before.depends_on_trust and bool(before.tools or before.memory.file_tokens)
+    unknown = before is not None and not kept and bool(before.tools or before.memory.file_tokens)
     return "web" if unknown else state.context.trust
+
+
+def continue_run(state: RunState, event: RunContinued) -> RunState:
+    """Continue in a new Temporal run, perhaps at a higher feature level."""
+    features = max(state.features, event.features)
+    begins = state.features < KEEPS_TRUST <= features
+    trust = trust_so_far(state) if begins else state.context.trust
+    return replace(state, features=features, context=replace(state.context, trust=trust))
 
 
 def without_allowance(lineage: Lineage | None) -> Lineage | None:

@@ -44,7 +44,8 @@ LEVELS: Mapping[int, str] = {
     "that one login has cast; the last call of a reply that was cut off never runs, and a run that replies block says "
     "why the last one could not be used; a request's own size as a floor of the provider's count; "
     "until when a request of a call with an unknown outcome may still arrive; no second call of an `unsafe` tool that "
-    "is the same as one before it in the reply",
+    "is the same as one before it in the reply; every run keeps the trust level of what its LLM has read, and a file "
+    "that was written at the level `web` keeps that",
 }
 """Feature level → what it adds, and in which release."""
 
@@ -140,6 +141,10 @@ SETTLING = 1
 UNSAFE_ONCE_A_REPLY = 1
 """A call of an `unsafe` tool that the policy allows does not run where the reply has the same call before it; where
 people are asked, they read that."""
+
+KEEPS_TRUST = 1
+"""Every run keeps the trust level of what its LLM has read, and files keep the level `web` of what was written into
+them. Below it, only runs do whose agent depends on it, and sub-agents."""
 
 CANCEL_REASON = 1
 """The result of a cancelled run says why it was cancelled."""

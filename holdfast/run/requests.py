@@ -3,7 +3,7 @@
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
 from holdfast.run.contracts import AgentRequest, ForkedFolder, RunInput, ToolRequest
-from holdfast.run.features import CONSTRAINTS, FAILED_ATTEMPTS, RESULT_NAMES_ARTIFACTS, SETTLING
+from holdfast.run.features import CONSTRAINTS, FAILED_ATTEMPTS, KEEPS_TRUST, RESULT_NAMES_ARTIFACTS, SETTLING
 from holdfast.run.state import RunState
 from holdfast.run.substates.dormancy import Wait
 from holdfast.tools.effects import Effect
@@ -77,6 +77,7 @@ def tool_request(
         names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
         failures=number > 0 and state.features >= FAILED_ATTEMPTS,
         settles=number > 0 and state.features >= SETTLING,
+        trust=state.context.trust if state.features >= KEEPS_TRUST else None,
     )
 
 

@@ -17,7 +17,7 @@ from holdfast.budget.account import Account
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import Usage
 from holdfast.log.events import RunOutcome
-from holdfast.run.features import DORMANCY, KEEPS_PROGRESS, LEARNS, SIGNED_STEERING
+from holdfast.run.features import DORMANCY, KEEPS_PROGRESS, KEEPS_TRUST, LEARNS, SIGNED_STEERING
 from holdfast.run.substates.authority import Authority
 from holdfast.run.substates.calls import Calls, CallState
 from holdfast.run.substates.constraints import Constraints
@@ -291,6 +291,7 @@ class RunState:
             "llm": self.spec.llm if self.spec else None,
             "limits": self._limits(),
             "warning": self.warning,
+            "trust": self.context.trust if self.features >= KEEPS_TRUST else None,
             "usage": self.usage.model_dump(),
             "budget": self.account.view(),
             "result": self.result if self.outcome or self.idle.awaiting or self.handed_in else None,

@@ -4,12 +4,13 @@ Both run only after something went wrong: a mistake in their signature would sho
 """
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from holdfast.errors import ToolSignatureError
 from holdfast.tools.places import place
 from holdfast.tools.resources import resources_of
+from holdfast.tools.secrets import is_secret_name
 from holdfast.tools.signatures import hints_of, parameters_of, plain
 
 
@@ -54,3 +55,28 @@ def check_companion(
                 f"{where} is not a parameter of the tool ({', '.join(parameters) or 'it has none'}); "
                 f"the context is recognised by its annotation: `context: {context.__name__}`"
             )
+
+
+def check_secrets(
+    name: str, secrets: Sequence[str], functions: Sequence[Callable[..., Any] | None], *, context: type
+) -> None:
+    """Refuse secrets that are no environment variables, or that no function of the tool can read.
+
+    Args:
+        name: The tool's name.
+        secrets: What it declares.
+        functions: The tool's function, check and undo.
+        context: The class of the context.
+
+    Raises:
+        ToolSignatureError: The message says what to write.
+    """
+    if isinstance(secrets, str) or not all(is_secret_name(secret) for secret in secrets):
+        raise ToolSignatureError(
+            f"tool {name!r}: secrets={secrets!r} does not name environment variables; "
+            'write a tuple of names: secrets=("STRIPE_KEY",)'
+        )
+    if secrets and not any(context in hints_of(each).values() for each in functions if each):
+        raise ToolSignatureError(
+            f"tool {name!r} declares secrets, but none of its functions can read them; add `context: ToolContext`"
+        )

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Literal, overload
@@ -26,13 +27,14 @@ from typing_extensions import TypeVar
 
 from holdfast.errors import ToolSignatureError
 from holdfast.tools.arguments import Arguments, read_arguments
-from holdfast.tools.companions import check_companion
+from holdfast.tools.companions import check_companion, check_secrets
 from holdfast.tools.effects import Effect
+from holdfast.tools.files import check_files, files_of
 from holdfast.tools.not_done import Exceptions
 from holdfast.tools.places import placed
 from holdfast.tools.resources import resources_of
 from holdfast.tools.schemas import Fields, arguments_of
-from holdfast.tools.secrets import NO_SECRETS, Secrets, is_secret_name
+from holdfast.tools.secrets import NO_SECRETS, Secrets
 from holdfast.tools.signatures import annotated_text, hints_of, parameters_of, plain
 from holdfast.tools.spec import LONGEST_SETTLING, ToolSpec
 from holdfast.trust import NO_ORIGIN, Origin, Trust
@@ -125,6 +127,18 @@ class Tool(Generic[R_co]):
     """Environment variables that the tool may read. Not part of the spec, so neither the LLM nor the log sees them."""
     not_done_on: Exceptions = ()
     """Exceptions, besides `NotDone`, that say that the effect did not happen."""
+    files: tuple[str, ...] | None = None
+    """The only files of the workspace that it reads and writes: paths, or `{parameter}`; None for any."""
+
+    @cached_property
+    def takes_context(self) -> bool:
+        """Whether one of its functions takes the context, and with that the workspace."""
+        functions = (self.function, self.check, self.undo)
+        return any(ToolContext in hints_of(each).values() for each in functions if each)
+
+    def files_of(self, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """Return the files that a call with these arguments reads and writes; None for any."""
+        return None if self.files is None else files_of(self.files, arguments)
 
     @property
     def takes_key(self) -> bool:
@@ -180,6 +194,7 @@ def tool(
     trust: Trust = "tool",
     trusted_only: bool = False,
     origin: bool = False,
+    files: Sequence[str] | None = None,
 ) -> Callable[[Callable[..., R_co]], Tool[R_co]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -196,6 +211,7 @@ def tool(
     trust: Trust = "tool",
     trusted_only: bool = False,
     origin: bool = False,
+    files: Sequence[str] | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Turn a typed function, sync or async, into a tool.
 
@@ -218,6 +234,9 @@ def tool(
         trusted_only: Require approval, whatever the policy says, if the LLM has read content that no person vouches
             for.
         origin: Set `context.origin`: the agent, who gave the task, and the trust level of what the LLM writes.
+        files: The only files of the workspace that the functions read and write: paths, or `{parameter}` for one that
+            an argument names; `()` for none. Without it, a tool that takes the context may use any of them: see
+            `holdfast.runtime.workspace.tainted_files`.
 
     Returns:
         The tool; or, without `function`, a decorator that makes it.
@@ -258,8 +277,10 @@ def tool(
             trusted_only=trusted_only,
             wants_origin=origin,
         )
-        _check_secrets(tool_name, secrets, [function, check, undo])
-        return Tool(spec, function, check, undo, arguments, tuple(secrets), tuple(not_done_on))
+        check_secrets(tool_name, secrets, [function, check, undo], context=ToolContext)
+        check_files(tool_name, files, parameters=[str(given.alias) for _, given in fields.values()])
+        only = None if files is None else tuple(files)
+        return Tool(spec, function, check, undo, arguments, tuple(secrets), tuple(not_done_on), only)
 
     return make(function) if function is not None else make
 
@@ -293,18 +314,6 @@ def _check_doubts(name: str, effect: Effect, settles_within: float | None, not_d
         raise ToolSignatureError(
             f"tool {name!r}: not_done_on={not_done_on!r} is not a tuple of exception types; "
             "write not_done_on=(ValueError,)"
-        )
-
-
-def _check_secrets(name: str, secrets: Sequence[str], functions: Sequence[Callable[..., Any] | None]) -> None:
-    if isinstance(secrets, str) or not all(is_secret_name(secret) for secret in secrets):
-        raise ToolSignatureError(
-            f"tool {name!r}: secrets={secrets!r} does not name environment variables; "
-            'write a tuple of names: secrets=("STRIPE_KEY",)'
-        )
-    if secrets and not any(ToolContext in hints_of(each).values() for each in functions if each):
-        raise ToolSignatureError(
-            f"tool {name!r} declares secrets, but none of its functions can read them; add `context: ToolContext`"
         )
 
 

@@ -30,7 +30,7 @@ PURE = {
     "log": "agents authority base budget errors lineage llm memory tools trust",
     "transcript": "agents base llm log memory",
     "run": "agents authority base budget errors lineage llm log memory seals tools transcript trust version",
-    "loop": "base budget llm log run seals",
+    "loop": "base budget llm log run seals trust",
     "schedule": "base budget llm run seals",
     "audit": "authority budget lineage llm log run tools transcript trust",
     "temporal": "base errors log loop run seals",

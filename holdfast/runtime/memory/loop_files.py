@@ -19,6 +19,7 @@ from holdfast.memory.tasks import Task, next_task, parse_tasks
 from holdfast.runtime.memory.files import ERRORS, FEATURES, TASKS, MemoryFiles
 from holdfast.runtime.memory.locks import RepositoryBusy
 from holdfast.runtime.memory.repository import Repository
+from holdfast.runtime.workspace.tainted_files import TaintedFiles
 
 LISTED = 20
 """The most commits, blocked tasks and failing features that are listed."""
@@ -36,7 +37,7 @@ _ENDINGS = {
 
 
 class LoopFiles:
-    """The files and the repository of loops. Both methods block, and are idempotent by the request's key."""
+    """The files and the repository of loops. All methods block, and are idempotent by the request's key."""
 
     def survey(self, request: SurveyRequest) -> Survey:
         """Read the state of the files, and commit people's changes. Problems are reported in `Survey.problem`.
@@ -72,7 +73,12 @@ class LoopFiles:
             finished=_count(tasks, title, "done"),
             blocked=tuple(one_line(f"{task.title}: {task.reason}", LISTED_CHARS) for task in blocked[:LISTED]),
             failing=tuple(one_line(name, LISTED_CHARS) for name in failing[:LISTED]),
+            trust="web" if TaintedFiles().have(workspace, (TASKS, ERRORS)) else "tool",
         )
+
+    def mark_errors(self, request: SettleRequest) -> None:
+        """Mark ERRORS.md as tainted: `settle` may quote there an agent that has read the web."""
+        TaintedFiles().mark(Path(request.workspace), (ERRORS,))
 
     def settle(self, request: SettleRequest, last_message: str, at: datetime) -> Settled:
         """Determine the outcome of the task, and commit the remaining changes.

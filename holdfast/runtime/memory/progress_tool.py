@@ -10,7 +10,7 @@ from holdfast.tools.decorator import ToolContext, tool
 from holdfast.tools.not_done import REPEATABLE
 
 
-@tool(effect="idempotent", trust="agent", not_done_on=REPEATABLE)
+@tool(effect="idempotent", trust="agent", not_done_on=REPEATABLE, files=(PROGRESS,))
 def update_progress(
     status: str = "",
     next_action: str = "",

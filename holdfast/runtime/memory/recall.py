@@ -24,6 +24,7 @@ from holdfast.runtime.programs import CLI
 from holdfast.runtime.workspace.approved_instructions import Approvals, Instruction, skill, strategies
 from holdfast.runtime.workspace.files import NotAFile, NotText, opened
 from holdfast.runtime.workspace.paths import OutsideWorkspace, inside
+from holdfast.runtime.workspace.tainted_files import TaintedFiles
 from holdfast.transcript.prompt import strategies_room
 
 log = structlog.get_logger(__name__)
@@ -90,7 +91,11 @@ class WorkspaceMemory:
     def files(self, workspace: Path, tokens: int) -> RecalledTier | None:
         """The workspace's memory files within the token budget; None if it has none of them."""
         reads = (_read(workspace, f.name, most=read_ahead(f, tokens), newest=f.newest) for f in MEMORY_FILES)
-        return files_tier([read for read in reads if read], tokens)
+        found = [read for read in reads if read]
+        tier = files_tier(found, tokens)
+        if tier and TaintedFiles().have(workspace, [read.name for read in found]):
+            return tier.model_copy(update={"trust": "web"})
+        return tier
 
 
 def _instruction(found: Skill) -> Instruction:

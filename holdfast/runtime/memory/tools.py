@@ -22,6 +22,9 @@ SECONDS = 300.0
 LISTED = 200
 """The most tasks that `read_tasks` returns."""
 
+COMMITS = ".git"
+"""Where the messages of commits are: only commands read them, and those may read any file."""
+
 _BOXES = {"open": "[ ]", "done": "[x]", "blocked": "[ ]"}
 
 
@@ -31,7 +34,7 @@ def memory_tools() -> list[Tool]:
     return [*reading_and_tasks, note_progress, note_error, note_learning, pass_feature, commit_work, learn_strategy]
 
 
-@tool(effect="read")
+@tool(effect="read", files=(TASKS,))
 def read_tasks(context: ToolContext) -> str:
     """List the tasks of TASKS.md with their status, and say which one is next.
 
@@ -55,7 +58,7 @@ def read_tasks(context: ToolContext) -> str:
     return "\n".join(lines)
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE, files=(TASKS,))
 def add_task(title: str, under: str | None = None, *, context: ToolContext) -> str:
     """Add an open task to TASKS.md, and commit. A task that is open there already is not added again.
 
@@ -72,7 +75,7 @@ def add_task(title: str, under: str | None = None, *, context: ToolContext) -> s
     return _committed(context, f"Add task: {_short(title)}", change, done=f"Added {_short(title)!r}")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE, files=(TASKS, PROGRESS))
 def start_task(title: str, *, context: ToolContext) -> str:
     """Mark a task as started in TASKS.md, and commit. It moves to the section In progress, if there is one.
 
@@ -87,7 +90,7 @@ def start_task(title: str, *, context: ToolContext) -> str:
     return _committed(context, f"Start: {_short(title)}", change, done=f"Started {_short(title)!r}")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE, files=(TASKS, PROGRESS))
 def complete_task(
     title: str, what: str, files: tuple[str, ...] = (), *, next_step: str = "", context: ToolContext
 ) -> str:
@@ -109,7 +112,14 @@ def complete_task(
     return _committed(context, f"Complete: {_short(title)}", change, body=what, done=f"Completed {_short(title)!r}")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
+@tool(
+    effect="idempotent",
+    trust="agent",
+    origin=True,
+    timeout=SECONDS,
+    not_done_on=REPEATABLE,
+    files=(TASKS, ERRORS, PROGRESS),
+)
 def block_task(title: str, reason: str, *, context: ToolContext) -> str:
     """Mark a task as blocked in TASKS.md, note why in ERRORS.md, and commit.
 
@@ -125,7 +135,7 @@ def block_task(title: str, reason: str, *, context: ToolContext) -> str:
     return _committed(context, f"Block: {_short(title)}", change, body=reason, done=f"Blocked {_short(title)!r}")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE, files=(PROGRESS,))
 def note_progress(title: str, what: str, next_step: str = "", *, context: ToolContext) -> str:
     """Record unfinished work in progress.txt, and commit that with the work.
 
@@ -147,7 +157,7 @@ def note_progress(title: str, what: str, next_step: str = "", *, context: ToolCo
     return _committed(context, f"Progress: {_short(title)}", change, body=what, done="Noted progress")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE, files=(ERRORS,))
 def note_error(title: str, what_happened: str, tried: str = "", *, context: ToolContext) -> str:
     """Note in ERRORS.md what went wrong, so that it does not happen again, and commit.
 
@@ -161,7 +171,7 @@ def note_error(title: str, what_happened: str, tried: str = "", *, context: Tool
     return _noted(context, ERRORS, title, text, subject="Error")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE, files=(LEARNINGS,))
 def note_learning(title: str, text: str, *, context: ToolContext) -> str:
     """Note in LEARNINGS.md what is worth knowing about this work, and commit.
 
@@ -173,7 +183,15 @@ def note_learning(title: str, text: str, *, context: ToolContext) -> str:
     return _noted(context, LEARNINGS, title, text, subject="Learn")
 
 
-@tool(effect="idempotent", trust="agent", trusted_only=True, origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
+@tool(
+    effect="idempotent",
+    trust="agent",
+    trusted_only=True,
+    origin=True,
+    timeout=SECONDS,
+    not_done_on=REPEATABLE,
+    files=(STRATEGIES,),
+)
 def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
     """Add a proven way of working to the strategies that every later run is given, and commit.
 
@@ -199,7 +217,7 @@ def learn_strategy(title: str, text: str, *, context: ToolContext) -> str:
     return _committed(context, f"Strategy: {_short(title)}", change, done=f"Added {_short(title)!r} to {STRATEGIES}")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE, files=(FEATURES,))
 def pass_feature(name: str, *, context: ToolContext) -> str:
     """Mark a feature as passing in features.json, and commit. Only after testing it from end to end.
 
@@ -219,7 +237,7 @@ def pass_feature(name: str, *, context: ToolContext) -> str:
     return _committed(context, f"Pass: {_short(name)}", change, done=f"{_short(name)!r} passes")
 
 
-@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE)
+@tool(effect="idempotent", trust="agent", origin=True, timeout=SECONDS, not_done_on=REPEATABLE, files=(COMMITS,))
 def commit_work(message: str, *, context: ToolContext) -> str:
     """Commit all changes in the workspace, between tasks.
 

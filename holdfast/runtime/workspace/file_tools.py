@@ -57,7 +57,7 @@ Line = Annotated[int, Field(ge=1)]
 """A line's number, or a number of lines."""
 
 
-@tool(effect="read")
+@tool(effect="read", files=("{path}",))
 def list_files(path: WorkspacePath = ".", pattern: str = "**/*", *, context: ToolContext) -> str:
     """List files and folders in the workspace. Folders end in "/", links in "@"; the contents of .git are left out.
 
@@ -77,7 +77,7 @@ def list_files(path: WorkspacePath = ".", pattern: str = "**/*", *, context: Too
     return "\n".join(lines)
 
 
-@tool(effect="read")
+@tool(effect="read", files=("{path}",))
 def read_file(path: WorkspacePath, offset: Line = 1, *, limit: Line = 1_000, context: ToolContext) -> str:
     """Read a text file, or part of a long one. A note in brackets at the end says what was left out.
 
@@ -140,7 +140,7 @@ def _rest_of_line(file: BinaryIO) -> int:
     return file.tell() - start
 
 
-@tool(effect="read")
+@tool(effect="read", files=("{path}",))
 def search_files(pattern: str, path: WorkspacePath = ".", *, glob: str = "**/*", context: ToolContext) -> str:
     """Search text files in the workspace, line by line. Returns "path:line: text" for each line that matches.
 
@@ -166,7 +166,7 @@ def search_files(pattern: str, path: WorkspacePath = ".", *, glob: str = "**/*",
     return hits + (f"\n[only the nearest {WALKED:,} entries were searched; narrow the path]" if left_out else "")
 
 
-@tool(effect="idempotent", not_done_on=REPEATABLE)
+@tool(effect="idempotent", not_done_on=REPEATABLE, files=("{path}",))
 def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> str:
     """Create or replace a text file; missing folders are created.
 
@@ -181,7 +181,7 @@ def write_file(path: WorkspacePath, content: str, *, context: ToolContext) -> st
     return f"Wrote {len(encoded):,} bytes to {path}."
 
 
-@tool(effect="idempotent", not_done_on=REPEATABLE)
+@tool(effect="idempotent", not_done_on=REPEATABLE, files=("{path}",))
 def edit_file(path: WorkspacePath, old: str, *, new: str, replace_all: bool = False, context: ToolContext) -> str:
     """Replace text in a file. `old` must occur in it exactly once, unless replace_all is true.
 

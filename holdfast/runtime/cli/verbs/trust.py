@@ -13,14 +13,19 @@ from holdfast.runtime.cli.text import count, indented, visible
 
 if TYPE_CHECKING:
     from holdfast.runtime.workspace.approved_instructions import Instruction
+    from holdfast.runtime.workspace.tainted_files import TaintedFiles
 
 verbs = Verbs()
+
+SHOWN = 20
+"""The most files that a line names."""
 
 
 @verbs.verb(
     "trust .                        # show the instructions that agents would get, and ask",
     "trust . --json | jq -r .digest",
     "trust . --digest sha256:3f09…  # approve what was shown with that digest, without a question",
+    "trust . --files                # you have read what agents wrote here after reading the web",
     local=True,
 )
 async def trust(
@@ -32,12 +37,18 @@ async def trust(
     digest: Annotated[
         str | None, typer.Option(metavar="DIGEST", help="Approve all that is there, if it has this digest.")
     ] = None,
+    files: Annotated[
+        bool, typer.Option("--files", help="Vouch for the files that agents wrote after reading the web.")
+    ] = False,
     by: By = None,
 ) -> int:
     """Approve the instructions in a folder for agents.
 
     Those are strategies and skills; without approval no agent gets them. An approval covers the exact text: any change
     needs its own.
+
+    Files that an agent wrote after reading the web keep the trust level `web` for every run that reads them, until
+    a person has read them and vouches for them with `--files`.
     """
     from datetime import UTC, datetime
 
@@ -46,8 +57,12 @@ async def trust(
     from holdfast.base.digests import digest as digest_of
     from holdfast.runtime.memory.recall import WorkspaceMemory
     from holdfast.runtime.workspace.approved_instructions import Approvals
+    from holdfast.runtime.workspace.tainted_files import TaintedFiles
 
     folder, output = workspace.expanduser().absolute(), session.output
+    tainted = TaintedFiles(session.settings.home)
+    if files:
+        return _vouch(session, folder, tainted)
     approvals = Approvals(session.settings.home)
     found = list(WorkspaceMemory(approvals).instructions(folder))
     missing = [each for each, approved in found if not approved]
@@ -70,11 +85,34 @@ async def trust(
         screen = Text("Nothing in this folder instructs agents.")
     elif not missing:
         screen = Text("All of it is approved already.")
-    output.result({"digest": whole, "instructions": instructions}, screen)
+    marked = tainted.below(folder)
+    output.result({"digest": whole, "instructions": instructions, "tainted": marked}, screen)
+    if marked:
+        output.note(f"Written by agents that had read the web: {_names(marked)}; --files vouches for them")
     if digest is not None and digest != whole:
         output.note(f"what is there now has the digest {whole}; nothing was approved")
         return REFUSED
     return OK if counts or not missing else REFUSED
+
+
+def _vouch(session: Session, folder: Path, tainted: "TaintedFiles") -> int:
+    """Clear the marks on a folder's files, and say which remain."""
+    from rich.text import Text
+
+    marked = tainted.below(folder)
+    tainted.clear(folder)
+    left = tainted.below(folder)
+    cleared = [each for each in marked if each not in left]
+    screen = f"You vouch for {_names(cleared)}" if cleared else "No file here was written after reading the web."
+    session.output.result({"cleared": cleared, "tainted": left}, Text(screen))
+    if left:
+        session.output.note(f"Still marked, with all that is in it: {_names(left)}; vouch for that folder instead")
+    return REFUSED if left else OK
+
+
+def _names(places: list[str]) -> str:
+    more = f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
+    return ", ".join(visible(each) for each in places[:SHOWN]) + more
 
 
 def _ask(session: Session, found: "list[tuple[Instruction, bool]]", digest: str | None, whole: str) -> bool:

@@ -1,0 +1,67 @@
+"""The trust level of files: what an agent writes after reading the web is of that level for every run that reads it.
+
+A call that may write to the workspace marks its files first (`holdfast.runtime.workspace.tainted_files`), where the run
+has read the web, or the call may read a marked file. The result of a call that may have read one has the level `web`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.runtime.workspace.tainted_files import TaintedFiles
+from holdfast.tools.decorator import Tool
+from holdfast.tools.effects import Effect
+
+
+@dataclass(frozen=True)
+class FileTrust:
+    """The files that a call may read and write, and the trust level of the run."""
+
+    tool: Tool
+    arguments: Mapping[str, Any]
+    request: ToolRequest
+    marks: TaintedFiles
+
+    async def mark(self) -> None:
+        """Mark what the call may write. Called before the call.
+
+        Raises:
+            OSError: The state folder cannot be used. Retryable: nothing has been written.
+        """
+        if self._concerned and await asyncio.to_thread(self._may_write_web):
+            await self._mark()
+
+    async def labelled(self, outcome: ToolOutcome) -> ToolOutcome:
+        """Return the outcome of the call with the trust level of the files that it may have read.
+
+        Raises:
+            OSError: As for `mark`. The next attempt finds the outcome in the ledger.
+        """
+        if not self._concerned:
+            return outcome
+        if await asyncio.to_thread(self._is_marked):
+            outcome = outcome.model_copy(update={"trust": "web"})
+        if outcome.trust == "web":  # the call may have written what it returns, or what another run wrote meanwhile
+            await self._mark()
+        return outcome
+
+    @property
+    def _concerned(self) -> bool:
+        return self.request.trust is not None and self.tool.takes_context and self._files != ()
+
+    @property
+    def _files(self) -> tuple[str, ...] | None:
+        return self.tool.files_of(self.arguments)
+
+    async def _mark(self) -> None:
+        if self.tool.spec.effect is not Effect.READ:
+            await asyncio.to_thread(self.marks.mark, Path(self.request.workspace), self._files)
+
+    def _may_write_web(self) -> bool:
+        return "web" in (self.request.trust, self.tool.spec.trust) or self._is_marked()
+
+    def _is_marked(self) -> bool:
+        return self.marks.have(Path(self.request.workspace), self._files)

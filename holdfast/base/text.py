@@ -14,8 +14,10 @@ INVISIBLE = re.compile(
 )
 """Control characters but tab and line feed, bidirectional controls, and default-ignorable code points."""
 
-_ADDRESS = re.compile(r"\S*(?:://|@|\bwww\.|\bmailto:|\bxmpp:)\S*", re.IGNORECASE)
-"""A word that a Markdown renderer may turn into a link without being asked to."""
+_ADDRESS = re.compile(r"://|@|\bwww\.|\bmailto:|\bxmpp:", re.IGNORECASE)
+"""What makes a word one that a Markdown renderer may turn into a link without being asked to."""
+
+_WORD = re.compile(r"(\s+)")
 
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>#!|~&]|^(?:\s*(?:[-+=]|\d+[.)]))", re.MULTILINE)
 
@@ -79,11 +81,15 @@ def escaped(text: str) -> str:
 
     A backslash would not do: renderers find addresses in the text that is left after escapes are resolved.
     """
-    pieces, at = [], 0
-    for found in _ADDRESS.finditer(text):
-        pieces += [_MARKDOWN.sub(_backslashed, text[at : found.start()]), f"`{found.group().replace('`', chr(39))}`"]
-        at = found.end()
-    return "".join([*pieces, _MARKDOWN.sub(_backslashed, text[at:])])
+    pieces: list[str] = []
+    plain_from = 0
+    words = _WORD.split(text)  # word by word: a pattern for a word around an address would take quadratic time
+    for number, word in enumerate(words):
+        if _ADDRESS.search(word):
+            before = "".join(words[plain_from:number])
+            pieces += [_MARKDOWN.sub(_backslashed, before), f"`{word.replace('`', chr(39))}`"]
+            plain_from = number + 1
+    return "".join([*pieces, _MARKDOWN.sub(_backslashed, "".join(words[plain_from:]))])
 
 
 def _backslashed(found: re.Match[str]) -> str:

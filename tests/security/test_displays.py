@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.activities.notify_formats import ARGUMENT_CHARS, Links, encode_not
 from holdfast.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.authority.statements import parsed
 from holdfast.base.replacing import replace
-from holdfast.base.text import QUOTED_CHARS, invisible
+from holdfast.base.text import QUOTED_CHARS, invisible, quoted
 from holdfast.base.wrapping import CONTINUED, columns_of
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
@@ -103,6 +104,14 @@ def test_addresses_of_others_are_no_links(address: str) -> None:
 
     assert page.count(address) == 3
     assert address not in re.sub(r"`[^`\n]+`", "", page)
+
+
+@pytest.mark.parametrize("text", ["x" * 1_000_000, "a@" * 500_000, "http://e " * 100_000, "`" * 1_000_000])
+def test_escaping_takes_linear_time(text: str) -> None:
+    """A long text of any kind is escaped at once: workers do this while they hold up every run."""
+    began = time.process_time()
+    quoted(text, len(text))
+    assert time.process_time() - began < 10
 
 
 def test_the_summary_of_a_run_is_no_markup() -> None:

@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r"://|@|\bwww\.|\bmailto:|\bxmpp:", re.IGNORECASE)
 
 _WORD = re.compile(r"(\s+)")
 
-_MARKDOWN = re.compile(r"[\\`*_\[\]<>#!|~&]|^(?:\s*(?:[-+=]|\d+[.)]))", re.MULTILINE)
+_MARKDOWN = re.compile(r"[\\`*_\[\]<>#!|~&]|^(?:[^\S\n]*(?:[-+=]|\d+[.)]))", re.MULTILINE)
 
 
 def one_line(text: str, limit: int = 120) -> str:

@@ -26,7 +26,6 @@ from holdfast.activities.record import Record
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_heartbeats import WithoutToolHeartbeats
 from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.agents.advice import advice_on
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
 from holdfast.llm.chat_completions import ChatCompletions
@@ -104,8 +103,6 @@ def build_worker(
         assert pool is not None
         ledger = Ledger(pool, database_url, seals_in(client.data_converter))
     artifacts = stores.artifacts
-    for advice in advice_on(catalog):
-        log.warning("catalog_doubtful", advice=advice)
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
     adapter = ChatCompletions()

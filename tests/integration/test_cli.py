@@ -478,7 +478,7 @@ def test_a_dormant_run_is_shown_listed_and_woken_by_an_event(shell: Shell) -> No
     shell.until("completed", "asleep")
     lines = shell("log", "asleep").out
     assert "call 1 waits for event built, until" in lines
-    assert 'event built by ci, delivered {"n":1}' in lines
+    assert 'event built by ci (claimed), delivered {"n":1}' in lines
     assert shell("wake", "asleep").code == 5
 
 
@@ -1078,8 +1078,8 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
     verbs = re.findall(r"^  ([a-z-]+)  ", overview.out.partition("Run agents:")[2], re.MULTILINE)
     expected = (
         "init start say refine retry pause resume compact cancel extend wake publish loop schedule approve deny "
-        "respond reconcile delegate-authority revoke lift keygen trust show list log transcript artifact prompt "
-        "pending watch verify export move import fork restart diff eval remember recall forget replay prune "
+        "respond reconcile delegate-authority revoke lift keygen revoke-key trust show list log transcript artifact "
+        "prompt pending watch verify export move import fork restart diff eval remember recall forget replay prune "
         "migrate doctor skip backup restore forget-thread policy"
     )
     assert (0, expected.split()) == (overview.code, verbs)
@@ -1388,7 +1388,7 @@ def test_watch_answers_requests_in_place(shell: Shell) -> None:
         os.write(terminal, b"a")
         read("Enter sends")
         os.write(terminal, "schön\r".encode())
-        read("request 1: approve by ann: schön")
+        read("request 1: approve by ann (claimed): schön")
         os.write(terminal, b"d\r")
         read("completed")
 
@@ -1562,7 +1562,7 @@ def test_events_about_messages_and_compactions_have_lines() -> None:
     blocks = [{"type": "text", "text": "Look"}, {"type": "image", "url": "https://example.com/a.png"}]
     told: dict[str, dict[str, Any]] = {
         "in Temporal run r2": {"type": "run_continued", "run_id": "r2"},
-        "ann: Look[image]": {"type": "user_message_received", "content": blocks, "by": "ann"},
+        "ann (claimed): Look[image]": {"type": "user_message_received", "content": blocks, "by": "ann"},
         "message 7 is shown to the LLM": {"type": "message_taken", "message": 7},
         "Anything else?": {"type": "message_awaited", "result": "Anything else?"},
         "too many tokens": {"type": "context_exceeded", "message": "too many tokens"},

@@ -300,7 +300,7 @@ def test_the_command_line_evaluates_a_set(refunded: Path, monkeypatch: pytest.Mo
 
     code, shown, noted = ran("--llm", "recorded")
     assert code == 0, noted
-    assert shown.splitlines()[1].split()[:3] == ["refund.holdfast", "same", "same"]
+    assert shown.splitlines()[1].split()[:3] == ["refund.holdfast", "same", "same"], shown
     assert shown.splitlines()[-1].startswith("1 run: 1 as expected, 0 not; ")
     code, shown, noted = ran("--llm", "recorded", "--policy", "strict.yaml", "--json")
     assert code == 1, noted

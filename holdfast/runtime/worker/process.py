@@ -15,6 +15,7 @@ from typing import Any
 
 from temporalio.worker import Worker
 
+from holdfast.agents.advice import advice_on
 from holdfast.agents.agent import shared
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
@@ -74,6 +75,8 @@ async def run_worker(
     catalog = load_catalog(settings)
     secrets = own_secrets(settings, environ) | read_secrets(catalog.secret_users, environ)
     configure_logging(settings.log_level, settings.log_format, secrets=secrets)
+    for advice in advice_on(catalog):
+        say(f"Warning    {advice}")
     if settings.home.exists() and not dev:
         make_private(settings.home, report=say)
     async with AsyncExitStack() as cleanup:

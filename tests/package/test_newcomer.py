@@ -86,7 +86,7 @@ def test_a_newcomer_has_an_agent_of_their_own(
     assert "send_reminder" in said["holdfast pending"]
     assert "I have reminded customer 4711" in said["holdfast show dunning-1"]
     assert "Order 77 is refunded." in said["holdfast show order-77"]
-    assert all(said[f"holdfast verify {thread}"].startswith("ok") for thread in ("dunning-1", "order-77"))
+    assert all(said[f"holdfast verify {thread}"].startswith("proven") for thread in ("dunning-1", "order-77"))
     assert "offers support from agents:catalog" in said["holdfast doctor"]
     assert "missing" not in said["holdfast doctor"]
     options = [word for line in newcomer.typed for word in shlex.split(line) if word.startswith("--")]

@@ -159,7 +159,7 @@ def test_approvals_and_recovery(terminals: Terminals) -> None:
     ended = "found done already, after 1 failed attempt (no_response: the worker died): 12500 cents for 2026-17"
     assert ended in terminals.printed
     assert len((terminals.folder / "payments.txt").read_text().splitlines()) == 1
-    assert re.search(r"^ok +pay-1", terminals.printed, re.MULTILINE)
+    assert re.search(r"^proven +pay-1", terminals.printed, re.MULTILINE)
 
 
 @pytest.mark.slow

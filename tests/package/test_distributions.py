@@ -50,7 +50,7 @@ def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:
     parts |= {"examples/research/library/later/2026-03-soak-test.md", "runtime/cli/templates/research/holdfast.toml"}
     assert {f"holdfast/{part}" for part in parts} < names
     assert {f"holdfast/runtime/stores/migrations/{file.name}" for file in ROOT.rglob("migrations/*.sql")} < names
-    assert wheel.stat().st_size < 1_450_000
+    assert wheel.stat().st_size < 1_650_000
 
 
 def test_links_of_the_index_page_are_absolute(wheel: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_version_is_one() -> None:
 def test_public_names_are_the_same_for_programs_and_type_checkers() -> None:
     """`__all__`, what is imported lazily and what type checkers see are the same names, and each can be imported."""
     tree = ast.parse((ROOT / "holdfast/__init__.py").read_text())
-    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    checked = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     seen = {
         alias.name: node.module for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowQueryFailedError
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import EventsMissing, NoWorker, QueryRefused, Refused, ServerUnreachable, ThreadNotFound
@@ -73,6 +74,11 @@ class FakeThreads:
     def client(self) -> "FakeThreads":
         """The server's client, and its handle."""
         return self
+
+    @property
+    def data_converter(self) -> DataConverter:
+        """The client's converter, without a fleet key."""
+        return DataConverter.default
 
     def get_workflow_handle(self, thread: str) -> FakeHandle:
         """The run."""
@@ -224,7 +230,7 @@ class FakeRuns(Runs):
     @client.setter
     def client(self, client: Any) -> None: ...
 
-    def get_workflow_handle(self, thread: str) -> Any:
+    def get_workflow_handle(self, thread: str, *, run_id: str | None = None) -> Any:
         """Return the run, and its description."""
         return Handle(self)
 

@@ -146,13 +146,21 @@ EXPECTED = {
     + ALLOWED
     + "tool_call_started reconcile_requested decision_received "
     + (RAN + DONE),
-    "authorised": LOADED
+    "0.1.0/authorised": LOADED
     + "llm_replied "
     + ASKED
     + "baseline_recorded approval_reminded decision_received authority_delegated "
     + "decision_received decision_received rule_remembered "
     + ("state_verified " + RAN + STEP + "llm_replied " + ASKED + "baseline_recorded rule_revoked delegation_revoked ")
     + ("decision_received decision_received tool_call_finished " + DONE),
+    # Edited arguments are judged anew, and a revoked key signs nothing more.
+    "authorised": LOADED
+    + "llm_replied "
+    + ASKED
+    + "baseline_recorded approval_reminded decision_received authority_delegated "
+    + "decision_received approval_requested decision_received rule_remembered "
+    + ("state_verified " + RAN + STEP + "llm_replied " + ASKED + "baseline_recorded rule_revoked delegation_revoked ")
+    + ("key_revoked signal_rejected decision_received decision_received tool_call_finished " + DONE),
     "expired": LOADED
     + "llm_replied "
     + ASKED
@@ -231,19 +239,20 @@ def payloads(message: Message) -> Iterator[Payload]:
 def test_recorded_histories_yield_the_events_of_their_scenario(name: str) -> None:
     """Without a worker or a server, the chain is complete over all Temporal runs and has the scenario's events."""
     events: list[AgentEvent] = []
+    expected = EXPECTED.get(name, EXPECTED[scenario(name)]).split()
     runs = [read_events(recorded(each).events) for each in RECORDED if each == name or each.startswith(f"{name}.")]
     for own in runs:
         first = own[0].position
         if isinstance(own[0], RunForked):  # the events before it are the original's
             assert first_altered(own, start=first, head=own[0].point.head) is None
-            assert [event.type for event in own] == EXPECTED[scenario(name)].split()
+            assert [event.type for event in own] == expected
             return
         # A run that was reset has a log of its own from there on.
         assert own[: len(events) - first] == events[first:] or any(event.type == "run_reset" for event in own)
         events = events[:first] + own
     assert first_altered(events) is None
     types = [event.type for event in events if event.type != "run_continued"]
-    assert types == EXPECTED[scenario(name)].split()
+    assert types == expected
     assert len(events) - len(types) == sum("continued" in name for _ in runs[1:])
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import HoldfastError
 from holdfast.runtime.cli.checks import Check
 from holdfast.runtime.cli.llm_probe import probe_llm
 from holdfast.runtime.config.settings import Settings, unknown_variables
@@ -116,7 +117,7 @@ async def test_an_endpoint_on_this_machine_is_asked_without_a_proxy(
 
 
 async def test_an_endpoint_that_cannot_be_reached_is_missing(serve: Serve) -> None:
-    """A closed port, a host without an address, TLS where there is none, and a key that no header can have."""
+    """A closed port, a host without an address, and TLS where there is none."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     dead = await probe(f"http://user:hunter2@127.0.0.1:{port}/v1")
@@ -130,9 +131,19 @@ async def test_an_endpoint_that_cannot_be_reached_is_missing(serve: Serve) -> No
     plain = serve(200, "{}")
     tls = await probe(plain.url.replace("http:", "https:"))
     assert (tls.status, "http:// or https://" in tls.fix) == ("missing", True)
-    quoted = await probe(plain.url, "“sk-hunter2”")
-    assert (quoted.status, "the key cannot be sent" in quoted.detail, plain.asked) == ("missing", True, [])
-    assert "hunter2" not in str([dead, unknown, tls, quoted])
+    assert plain.asked == []
+    assert "hunter2" not in str([dead, unknown, tls])
+
+
+async def test_a_key_is_asked_with_as_it_can_be_sent(serve: Serve) -> None:
+    """Quotation marks pasted around it are left out; one that no header can have is refused, and not shown."""
+    plain = serve(200, "{}")
+    assert (await probe(plain.url, "“sk-hunter2”")).status == "ok"
+    assert [key for _, key in plain.asked] == [f"Bearer {KEY}"]
+    with pytest.raises(HoldfastError, match="paste the key again") as refused:
+        await probe(plain.url, "sk-“hunter2”-x")
+    assert "hunter2" not in str(refused.value)
+    assert len(plain.asked) == 1
 
 
 def test_a_variable_that_is_no_setting_is_named_with_the_nearest_one() -> None:

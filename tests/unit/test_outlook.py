@@ -106,7 +106,8 @@ def test_every_state_has_its_words(seed: int) -> None:
         assert "\n" not in words
         assert bool(following(state)) != bool(state.outcome) or words.startswith("stops because of")
         assert ThreadState.model_validate(run_view(state)).now == words
-    assert run_view(state)["lifecycle"] in current_details(state).splitlines()[0]
+    headline = current_details(state).splitlines()[0]
+    assert headline.endswith(f" · {run_view(state)['lifecycle']}") == (state.status == "running")
 
 
 @pytest.mark.parametrize("name", FIRST_RELEASE)
@@ -235,7 +236,7 @@ def test_the_screen_begins_with_what_a_person_wants_first() -> None:
     view["continue"] = continuation(view, silent=False, sealed=True)
     shown = show_screen(view, retrying=[], ui=None, last=events[-1], now=thread.log[-1].at + timedelta(minutes=3)).plain
     head, _, now, then, last, error, *_ = shown.splitlines()
-    assert head.endswith(", phase evaluating")
+    assert head.endswith(", evaluating")
     assert now.split(maxsplit=1) == ["Now", "calls the LLM for step 2"]
     assert then.startswith("Next       when the LLM has replied: ")
     assert f"{events[-1]['position']}  " in last
@@ -254,7 +255,10 @@ class Recording:
         self.view, self.events, self.missing = view, events, missing
         self.read: list[int] = []
         self.asked_workers: list[bool] = []
-        self.reader = self
+        self.reader = self.ownership = self
+
+    def foreign(self, thread: str) -> None:
+        """Every run is the thread's own."""
 
     async def state(self, thread: str, *, found: Any, note: Any) -> dict[str, Any]:
         note("no worker answered") if self.missing < 0 else None

@@ -259,7 +259,7 @@ def test_the_web_ui_says_first_that_a_run_is_paused() -> None:
     pause(thread, reason="**look** [here](http://x)", seconds=60)
     first, *rest = current_details(thread.state).splitlines()
     assert first.startswith(r"**Paused by alice (claimed) until 2026-01-02 03:05 UTC: \*\*look\*\*")
-    assert "[here](" not in first
+    assert first.count("[here](") == first.count(" `[here](http://x)`") == 1, "as code, which is no link"
     assert "enter the name `resume`, and send" in "\n".join(rest)
     assert "### Request 1" in "\n".join(rest)
 

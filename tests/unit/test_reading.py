@@ -23,9 +23,22 @@ class FakeRuns:
         """Return its description."""
         return SimpleNamespace(id=thread, run_id="second", status=WorkflowExecutionStatus.RUNNING)
 
-    async def query(self, thread: str, name: str) -> dict[str, int]:
+    async def newest(self, thread: str) -> Any:
+        """Return the description of the newest run."""
+        return await self.describe(thread)
+
+    async def readable(self, found: Any, *, loops: bool = False) -> Any:
+        """Return it."""
+        return found
+
+    async def query(self, thread: str, name: str, *given: int, run_id: str | None = None) -> Any:
         """Return its state, which includes the events of the run before."""
         return {"events": len(LINES)}
+
+
+async def own(latest: Any) -> Any:
+    """Take the newest run of the id for the thread's own."""
+    return latest
 
 
 class FakeStore:
@@ -51,6 +64,7 @@ async def test_a_run_that_has_just_continued_as_new_is_read_without_a_worker(mon
 
     reader = Reader(cast(Runs, FakeRuns()), cast(ThreadStore, FakeStore()))
     monkeypatch.setattr(reader, "history", history)
+    monkeypatch.setattr(reader.ownership, "own", own)
     monkeypatch.setattr(reader_module, "previous_of", previous_of)
     found = await reader.runs.describe("t")
     assert [line async for line in reader.lines("t", 0, found=found, note=None, use_worker=False)] == LINES
@@ -93,7 +107,7 @@ async def test_a_run_that_continues_as_new_while_it_is_read_is_read_whole(monkey
     """The next Temporal run answers in its place and has no events yet: those of the runs before are read."""
 
     class Empty(FakeRuns):
-        async def query(self, thread: str, name: str, *given: int) -> Any:
+        async def query(self, thread: str, name: str, *given: int, run_id: str | None = None) -> Any:
             return b"" if name == "log" else {"events": 0}
 
     async def previous_of(*_: object) -> None:
@@ -101,6 +115,7 @@ async def test_a_run_that_continues_as_new_while_it_is_read_is_read_whole(monkey
 
     reader = Reader(cast(Runs, Empty()), cast(ThreadStore, FakeStore()))
     reader._begun.add("first")
+    monkeypatch.setattr(reader.ownership, "own", own)
     monkeypatch.setattr(reader_module, "previous_of", previous_of)
     first: Any = SimpleNamespace(id="t", run_id="first", status=WorkflowExecutionStatus.RUNNING)
     assert [line async for line in reader.lines("t", 0, found=first, note=None)] == LINES

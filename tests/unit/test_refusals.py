@@ -211,7 +211,7 @@ def test_a_success_may_say_so_too(answer: object) -> None:
         (b'{"message": "m"}', "m"),
         (b'{"errors": [{"message": "a"}, {"message": "b"}]}', "a; b"),
         (
-            b'{"error": {"message": "Oh", "metadata": {"raw": "{"error": "inner"}"}}}',
+            rb'{"error": {"message": "Oh", "metadata": {"raw": "{\"error\": \"inner\"}"}}}',
             "Oh; inner",
         ),
         (b'"just text"', "just text"),

@@ -92,7 +92,7 @@ def test_empty_text_means_no_arguments() -> None:
     ("arguments", "words"),
     [
         ('{"limit": 3}', "query: Field required"),
-        ('{"query": 3}', "query: Input should be a valid string"),
+        ('{"query": ["x"]}', "query: Input should be a valid string"),
         ('{"query": "x", "colour": "red"}', "colour: Extra inputs are not permitted"),
         ('{"query": "x", "mode": "slow"}', "mode: Input should be 'fast' or 'deep'"),
         ('{"query": ', "Invalid JSON"),

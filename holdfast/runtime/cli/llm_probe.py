@@ -34,9 +34,6 @@ async def probe_llm(settings: Settings) -> Check:
             response, body = await _models(base, key)
     except TimeoutError:
         return Check("llm", "missing", f"{what}: no answer within {_SECONDS:g} s", _fix_for(""))
-    except UnicodeEncodeError:
-        fix = "set OPENAI_API_KEY again: it has a character that is no part of a key, such as a quotation mark"
-        return Check("llm", "missing", f"{what}: the key cannot be sent", fix)
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ImportError, ValueError) as error:
         words = _line(str(error) or type(error).__name__, secrets)
         return Check("llm", "missing", f"{what}: it cannot be reached: {words}", _fix_for(words))

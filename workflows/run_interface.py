@@ -207,20 +207,20 @@ class RunInterface:
     @workflow.update(name="revoke_key")
     async def revoke_key_update(self, payload: Any = None, *more: Any) -> View:
         """Revoke a key, as the signal `revoke_key` does, and return the outcome: {"revoked": "ed25519:…", "by", …}."""
-        return await self._answer("revoke_key", payload)
+        return await self._answer("revoke_key", payload, *more)
 
     @revoke_key_update.validator
     def _may_revoke_key(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("revoke_key", payload)
+        self._refuse("revoke_key", payload, *more)
 
     @workflow.update(name="retry")
     async def retry_update(self, payload: Any = None, *more: Any) -> View:
         """Unblock the run, as the signal `retry` does, and return the outcome: {"by": "alice"}."""
-        return await self._answer("retry", payload)
+        return await self._answer("retry", payload, *more)
 
     @retry_update.validator
     def _may_retry(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("retry", payload)
+        self._refuse("retry", payload, *more)
 
     @workflow.update(name="wake")
     async def wake_update(self, payload: Any = None, *more: Any) -> View:

@@ -89,7 +89,10 @@ async def test_no_spelling_of_true_passes_a_rule_that_denies_it(rig: StartRig) -
     forced = together(*(call_verbatim("deploy", text) for text in FORCED))
     malformed = together(*(call_verbatim("deploy", text) for text in MALFORMED))
     harmless = together(
-        *(call_verbatim("deploy", f'{{"target": "x", "force": {no}}}') for no in ("false", "0", '"no"'))
+        *(
+            call_verbatim("deploy", f'{{"target": "{name}", "force": {no}}}')
+            for name, no in zip("abc", ("false", "0", '"no"'), strict=True)
+        )
     )
     script = steps([forced, malformed, harmless, say("done")])
     limits = Limits(**UNGUARDED)  # the spellings are one call, which is refused again and again
@@ -97,7 +100,7 @@ async def test_no_spelling_of_true_passes_a_rule_that_denies_it(rig: StartRig) -
     async with rig(Catalog(agents=[agent], tools=[deploy]), script) as r:
         run = await r.start()
         assert (await run.result())["result"] == "done"
-        assert received(r.workspace) == [["x", False, 1]] * 3
+        assert sorted(received(r.workspace)) == [[name, False, 1] for name in "abc"]  # equal calls would be one
         events = await check_thread(r.client, run)
         ended = Counter(event.status for event in events if isinstance(event, ToolCallFinished))
         assert ended == {"denied": len(FORCED), "invalid": len(MALFORMED), "ok": 3}

@@ -81,8 +81,9 @@ def test_a_hostile_reason_is_one_line_of_plain_text() -> None:
     cannot(thread, 1, why=HOSTILE)
     page = current_details(thread.state)
     assert not invisible(page)
+    read_as_markup = re.sub(r"(?<!\\)`[^`\n]+`", "", page)  # what is in a code span is shown as it is
     for markup in ("\n# ", "\n## The", "<img", "![", "```o"):
-        assert not re.search(rf"(?<!\\){re.escape(markup)}", page)
+        assert not re.search(rf"(?<!\\){re.escape(markup)}", read_as_markup)
     screen = show_screen(run_view(thread.state), retrying=[], ui=None).plain
     assert not invisible(screen)
     assert "\n## " not in screen

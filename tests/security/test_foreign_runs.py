@@ -349,7 +349,8 @@ async def test_a_copied_result_is_not_that_of_another_run(rig: StartRig, stack: 
         ours = Threads(await connect_stack(stack), task_queue=queue, record=PostgresThreads(readers.pool))
         await ours.start("more", thread=thread)
         await complete(attacker, queue, closed.result.payloads[0])
-        assert (await readers.listed(thread))["status"] != "completed"
+        # The server lists the run before it until it has indexed this one.
+        await eventually(lambda: readers.listed(thread), lambda row: row["status"] == "unauthenticated")
         view, _ = await readers.show(thread)
         assert (view["status"], view["result"]) == ("unauthenticated", None)
 

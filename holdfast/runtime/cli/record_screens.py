@@ -38,9 +38,9 @@ def verdict_text(verified: Verification) -> tuple[str, str]:
 def append_checks(screen: Text, verified: Verification) -> Text:
     """Append what was checked, what was not, and what else was found."""
     if verified.checked:
-        screen.append(f"\n{INDENT}checked: {', '.join(verified.checked)}", "dim")
+        screen.append(f"\n{INDENT}checked: {visible(', '.join(verified.checked))}", "dim")
     for one in verified.unchecked:
-        screen.append(f"\n{INDENT}not checked: {one.what}: {visible(one.why)}", "dim")
+        screen.append(f"\n{INDENT}not checked: {visible(one.what)}: {visible(one.why)}", "dim")
     for words in verified.notes:
         screen.append(f"\n{INDENT}{visible(words)}", "yellow")
     return screen

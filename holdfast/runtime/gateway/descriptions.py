@@ -5,7 +5,7 @@ from typing import Any
 from holdfast.runtime.gateway.bodies import Body
 from holdfast.runtime.gateway.problems import MEDIA_TYPE, TITLES, Problem
 
-ALWAYS = (401, 403, 405, 408, 413, 422, 429, 500, 503)
+ALWAYS = (401, 403, 405, 408, 413, 414, 422, 429, 431, 500, 503)
 """The problems that every route with a caller may respond with."""
 
 ON_THREAD = (404, 409, *ALWAYS)
@@ -32,9 +32,11 @@ _DETAILS = {
     408: "the body did not arrive within 10 s; send it at once",
     409: "the run of thread 'refund-4711' is over",
     413: "a body has at most 262,144 bytes; put more into a file in the workspace",
+    414: "path and query have 12,087 bytes, and may have 8,192",
     416: "it has 120000 bytes",
     422: "task: Field required",
     429: "more than 50 requests a second; wait a moment, and try again",
+    431: "the headers, path and query have 20,113 bytes in 12 headers, and may have 16,384 in 100",
     500: "the gateway failed; its log says why",
     503: "Temporal does not answer; nothing is lost. Try again",
 }

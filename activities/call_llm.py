@@ -197,7 +197,9 @@ class LLM:
     def _priced(self, reply: LLMReply, sent: _Sent) -> LLMReply:
         """Add the tokens that the provider did not count, and the cost, where the run asks for it."""
         reply = self._counted(reply, sent.body)
-        if sent.request.sized and (tokens := tokens_of_request(sent.body)) > COUNTED_OF * reply.usage.prompt_tokens:
+        counted = COUNTED_OF * reply.usage.prompt_tokens
+        # Most counts exceed what the bytes alone suggest: then the search for images and files is left out.
+        if sent.request.sized and tokens_of(sent.body) > counted and (tokens := tokens_of_request(sent.body)) > counted:
             reply = reply.model_copy(update={"request_tokens": tokens})
         if not sent.request.priced:
             return reply

@@ -12,7 +12,10 @@ BYTES_PER_TOKEN = 4
 MEDIA_TOKENS = 2_000
 """The most tokens that one image or file in a request is estimated at: they do not grow with its bytes."""
 
-_BASE64 = re.compile(rb"[A-Za-z0-9+/]{%d,}" % (MEDIA_TOKENS * BYTES_PER_TOKEN))
+_MEDIA_BYTES = MEDIA_TOKENS * BYTES_PER_TOKEN
+
+_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d,}" % _MEDIA_BYTES)
+"""Tried at the beginning of a word only: from every byte, the search would be slow in long texts."""
 
 
 def tokens_of(content: str | bytes) -> int:
@@ -22,7 +25,8 @@ def tokens_of(content: str | bytes) -> int:
 
 def tokens_of_request(body: bytes) -> int:
     """Estimate the number of tokens of an encoded request: images and files, in base64, count as `MEDIA_TOKENS`."""
-    media = [len(found[0]) for found in _BASE64.finditer(body)]
+    long = (part for part in body.split(b'"') if len(part) >= _MEDIA_BYTES)  # media stand in a JSON string of their own
+    media = [len(found[0]) for part in long for found in _BASE64.finditer(part)]
     return tokens_of(body) + len(media) * MEDIA_TOKENS - sum(media) // BYTES_PER_TOKEN
 
 

@@ -26,21 +26,21 @@ CLI_HEAD = """\
 # Command line
 
 In a checkout, `holdfast worker` is `python worker.py`, `holdfast gateway` is `python gateway.py`, and every other
-`holdfast` is `python starter.py`. `--help` prints what is here. `--json` prints one JSON object, or one a line for
+`holdfast` is `python starter.py`. `--help` prints the same text. `--json` prints one JSON object, or one a line for
 lists.
 
-[Exit codes](exit-codes.md) says what each code means. The commands are:
+[Exit codes](exit-codes.md) explains each code. The commands are:
 """
 
 EVENTS_HEAD = """\
 # Events
 
 The log of a thread is a list of these events; state and transcript are folds over it. `holdfast log THREAD` prints
-them. A loop has a log of its own. It has the events from [`loop_started`](#loop_started) on, and those of a run that
+them. A loop has its own log, with the events from [`loop_started`](#loop_started) on, and these events of a run, which
 are about the loop there: `run_continued`, `run_blocked`, `run_unblocked`, `run_paused`, `run_resumed`,
 `signal_rejected`, `refusals_counted` and `run_finished`.
 
-"Followed by" names the events that come next if nothing else arrives. What people send can come at any time.
+"Followed by" names the events that come next if no input arrives. Inputs from people can arrive at any time.
 "Correlate" names the fields by which events belong together. Every event also has these fields:
 
 | field | meaning |
@@ -58,17 +58,17 @@ An event's JSON omits fields that have their default.
 ERRORS_HEAD = """\
 # Errors
 
-Each entry says what happened, why, and what to do. Find it by the place where you met it, or by [name](#all-names).
+Each entry has the message, the cause and the fix. Find it by the place in which it appeared, or by [name](#all-names).
 All errors of Holdfast derive from `HoldfastError`. The command line prints the message without the name; `--debug`
 shows both.
 
-| where you met it | page |
+| it appeared in | page |
 |---|---|
 | a worker, the gateway or a command does not start | [Setting up](setup.md) |
 | a command or program cannot reach a server or a worker | [Connecting](connecting.md) |
-| starting a run is refused | [Starting a run](starting.md) |
+| a start is rejected | [Starting a run](starting.md) |
 | a thread, its log or its artifacts cannot be read | [Reading threads](reading.md) |
-| a decision, message or request is refused | [Decisions and messages](decisions.md) |
+| a decision, message or request is rejected | [Decisions and messages](decisions.md) |
 | `show` says `blocked` | [Blocked runs](blocked-runs.md), [blocked loops](blocked-loops.md) |
 | `show` says `failed` | [Failed runs](failed-runs.md) |
 | Temporal's Web UI shows a failed attempt or task | [Failed attempts](failed-attempts.md) |

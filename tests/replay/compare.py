@@ -17,7 +17,7 @@ What an older release has written no longer means the same. Either undo the chan
   - a migration: restore the file, and add a new one;
   - a golden value (digest, id, signed or sealed bytes, the log of a run): guard the new behaviour with a feature level,
     or with a version in what is signed or sealed.
-See docs/adr/0016-formats-are-frozen.md. Before the first release that has the format, freeze it anew instead:
+See docs/adr/0016-frozen-formats.md. Before the first release that has the format, freeze it anew instead:
     python -m tests.replay.freeze"""
 
 

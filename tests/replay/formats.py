@@ -1,6 +1,6 @@
 """Everything that outlives a release, computed from the code: what is stored, signed, or named in Temporal's histories.
 
-`tests/replay/frozen/RELEASE.json` has it as each release had it; `docs/adr/0016-formats-are-frozen.md` says what may
+`tests/replay/frozen/RELEASE.json` has it as each release had it; `docs/adr/0016-frozen-formats.md` says what may
 change, and how.
 """
 

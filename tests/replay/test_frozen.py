@@ -1,4 +1,4 @@
-"""I8: what an older release has stored, signed or named keeps its meaning (docs/adr/0016-formats-are-frozen.md)."""
+"""I8: what an older release has stored, signed or named keeps its meaning (docs/adr/0016-frozen-formats.md)."""
 
 import copy
 from collections.abc import Callable

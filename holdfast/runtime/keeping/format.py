@@ -53,6 +53,11 @@ class Row(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 
 
+def columns(row: type[Row], form: str = "{}") -> str:
+    """Return a row's columns as SQL, each in the given form."""
+    return ", ".join(map(form.format, row.model_fields))
+
+
 class EventBlock(Row):
     """A block of events (`holdfast.runtime.stores.blocks`); those of a thread follow one another, in order."""
 

@@ -19,7 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast.errors import ArtifactAltered, BackupInvalid, StackError
 from holdfast.log.events import AgentEvent
 from holdfast.log.references import artifacts_of
-from holdfast.runtime.keeping.format import Memory
+from holdfast.runtime.keeping.format import Effect, Memory, columns
 from holdfast.runtime.keeping.source import Content, Source
 from holdfast.runtime.stores.artifacts import FolderArtifacts, PostgresArtifacts
 from holdfast.runtime.stores.forget import insert_tombstone
@@ -33,23 +33,17 @@ _T = TypeVar("_T")
 _ROWS_AT_ONCE = 500
 """Rows of one transaction."""
 
-_EFFECT = """
-    INSERT INTO holdfast.effects
-        (key, epoch, thread, tool, started_at, finished_at, outcome, number, first_run_id, call_digest, call, mac)
-    VALUES (%(key)s, %(epoch)s, %(thread)s, %(tool)s, %(started_at)s, %(finished_at)s, %(outcome)s, %(number)s,
-        %(first_run_id)s, %(call_digest)s, %(call)s, %(mac)s)
+_VALUE = "%({})s"
+_EFFECT = f"""
+    INSERT INTO holdfast.effects ({columns(Effect)}) VALUES ({columns(Effect, _VALUE)})
     ON CONFLICT DO NOTHING
-"""
-_MEMORY = """
-    INSERT INTO holdfast.memories
-        (id, key, scope, text, trust, standing, kind, thread, position, by, created_at, expires_at, supersedes,
-            superseded_by, forgotten_at, forgotten_by, forgotten_why, lexemes)
-    VALUES (%(id)s, %(key)s, %(scope)s, %(text)s, %(trust)s, %(standing)s, %(kind)s, %(thread)s, %(position)s, %(by)s,
-        %(created_at)s, %(expires_at)s, %(supersedes)s, %(superseded_by)s, %(forgotten_at)s, %(forgotten_by)s,
-        %(forgotten_why)s, CASE WHEN %(live)s THEN
-            strip(to_tsvector('english', %(text)s)) || array_to_tsvector(ARRAY[%(lexeme)s::text]) END)
+"""  # noqa: S608  # our models' columns
+_MEMORY = f"""
+    INSERT INTO holdfast.memories ({columns(Memory)}, lexemes)
+    VALUES ({columns(Memory, _VALUE)}, CASE WHEN %(live)s THEN
+        strip(to_tsvector('english', %(text)s)) || array_to_tsvector(ARRAY[%(lexeme)s::text]) END)
     ON CONFLICT DO NOTHING
-"""
+"""  # noqa: S608
 
 Report = Callable[[str], None]
 

@@ -22,7 +22,7 @@ class FolderAnchor:
     """Appends seals to files of a folder.
 
     Args:
-        folder: Must exist: where a mount is missing, seals must not go to the disk below it.
+        folder: Must exist: if a mount is missing, seals must not go to the disk below it.
     """
 
     def __init__(self, folder: Path) -> None:

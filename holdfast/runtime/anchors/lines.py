@@ -27,7 +27,7 @@ class AnchoredLines:
     def __init__(self, places: Iterable[Path], thread: str) -> None:
         self._thread = thread
         self.odd: list[str] = []
-        """Names of what is not read: links, named pipes, devices."""
+        """Links, named pipes and devices, which are not read."""
         self._files: list[tuple[Path, int, bool]] = []
         """Path and size of each file, and whether it is inside an anchor."""
         for place in places:

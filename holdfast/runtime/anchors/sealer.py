@@ -41,16 +41,16 @@ class Anchor(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release what is open."""
+        """Close connections and files."""
         ...
 
 
 class Sealer:
-    """Seals where threads' records stand; an async context manager.
+    """Seals the length and head of threads' records; an async context manager.
 
     Args:
         private: The node's private key.
-        anchors: Where the seals go.
+        anchors: The anchors that get each seal.
         namespace: Temporal's.
     """
 
@@ -69,7 +69,7 @@ class Sealer:
         await asyncio.gather(*(lane.stop() for lane in self._lanes))
 
     async def seal(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
-        """Seal where a thread's record stands. Errors are logged."""
+        """Seal the length and head of a thread's record. Errors are logged."""
         try:
             seal = make_seal(
                 self._private,
@@ -105,7 +105,7 @@ class _Lane:
         self.slow = False
         """The last attempt failed, or took or is taking longer than a run waits."""
         self._waiting: dict[tuple[str, str], tuple[NodeSeal, asyncio.Event]] = {}
-        """By thread, and by why its log is gone; set after the first attempt."""
+        """By thread and by the reason why its log is gone; the event is set after the first attempt."""
         self._sending = False
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -114,7 +114,7 @@ class _Lane:
         self._task = asyncio.create_task(self._run())
 
     def add(self, seal: NodeSeal) -> asyncio.Event:
-        """Queue a seal in place of the thread's last one; return what is set after the first attempt."""
+        """Queue a seal in place of the thread's last one; return an event that is set after the first attempt."""
         before = self._waiting.pop(_place(seal), None)
         tried = before[1] if before else asyncio.Event()
         if len(self._waiting) >= MOST:
@@ -126,7 +126,7 @@ class _Lane:
         return tried
 
     async def stop(self) -> None:
-        """Deliver what waits, if that is quick."""
+        """Deliver the waiting seals, if that is quick."""
         assert self._task is not None
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):

@@ -78,7 +78,7 @@ async def back_up(url: str, folder: Path, *, artifacts: Path | None, report: Rep
 
     Args:
         url: The database, migrated.
-        folder: Where to.
+        folder: The backup's folder.
         artifacts: The folder of artifacts that the workers have; None for those in the database.
         report: Called with a line about the progress.
 

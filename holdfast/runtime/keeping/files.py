@@ -112,7 +112,7 @@ def _is_intact(file: Path, digest: str) -> bool:
 
 
 def publish(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, then remove what no longer belongs to the backup."""
+    """Write the manifest, then remove the files that no longer belong to the backup."""
     with _new_file(folder / MANIFEST) as output:
         output.write(manifest.model_dump_json(indent=1).encode())
     mine = {part.name for part in manifest.parts}

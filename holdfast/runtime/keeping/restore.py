@@ -1,11 +1,11 @@
 """Restore a backup into a migrated database.
 
 1. All of the backup is checked before anything is written.
-2. Restoring only adds: what the database has stays, and has to agree. So a restore that was killed is repeated, and
-   continues where it was.
+2. Restoring only adds: rows of the database stay, and have to agree. So a restore that was killed can be repeated, and
+   resumes.
 3. A thread that the database has forgotten stays forgotten.
-4. A damaged thread is refused with all of the backup, or its log is left out whole. Its part of the ledger is restored:
-   what has had its effect must not have it again.
+4. A damaged thread causes the whole backup to be refused, or its whole log is left out. Its rows of the ledger are
+   restored: no effect may happen twice.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ Report = Callable[[str], None]
 
 @dataclass
 class Restored:
-    """What a restore has done. A repeated one counts what was there already, too."""
+    """The counts of a restore. A repeated one also counts rows that were there already."""
 
     threads: set[str] = field(default_factory=set)
     events: int = 0
@@ -60,7 +60,7 @@ class Restored:
     forgotten: set[str] = field(default_factory=set)
     """Threads of the backup that were left out, because the database has forgotten them."""
     damaged: dict[str, str] = field(default_factory=dict)
-    """Threads of the backup whose logs were left out → what does not hold of them."""
+    """Threads of the backup whose logs were left out → why."""
 
 
 async def check_schema(url: str) -> None:
@@ -87,7 +87,7 @@ async def restore(
     Args:
         source: The backup.
         pool: Open, to a migrated database.
-        artifacts: Where artifacts go.
+        artifacts: The store for the artifacts.
         into_existing: The database may have threads that the backup lacks.
         report: Called with a line about the progress.
 
@@ -107,7 +107,7 @@ async def restore(
     await _restore_events(source, pool, keep, done, forgotten=forgotten)
     report(f"{done.events:,} events of {len(done.threads):,} threads")
     await _restore_tombstones(source, pool)
-    # Of a thread that was forgotten before the backup, the ledger's rows remain: an interrupted restore may lack them.
+    # The ledger keeps the rows of a thread that was forgotten before the backup: an interrupted restore may lack them.
     rows = (row.model_dump() for row in source.effects())
     done.effects = await _insert(pool, _EFFECT, rows, without=done.forgotten)
     done.memories = await _insert(pool, _MEMORY, map(_memory, source.memories()), without=forgotten)
@@ -183,7 +183,7 @@ class _Artifacts:
         self.digests.add(digest)
 
     async def referred(self, address: str, thread: str) -> None:
-        """Put an artifact that a thread's event refers to, where the backup does not say which threads do."""
+        """Put an artifact that an event refers to, if the backup does not say which threads refer to it."""
         digest = address.removeprefix("sha256:")
         if self._content.artifacts.get(digest) is False:
             await self(digest, thread)

@@ -57,7 +57,7 @@ class Page:
 
 @dataclass
 class Content:
-    """What a check of a whole backup has found."""
+    """The threads and artifacts of a backup that was checked."""
 
     threads: set[str] = field(default_factory=set)
     artifacts: dict[str, bool] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Source:
 
     def __init__(self, folder: Path, *, without_damaged: bool = False) -> None:
         self.damaged: dict[str, str] = {}
-        """Threads that are left out, as far as the events have been read → what does not hold."""
+        """Threads that are left out, as far as the events have been read → why."""
         self._folder = folder
         self._without_damaged = without_damaged
         try:

@@ -45,7 +45,7 @@ async def export_thread(
     note: Note | None = None,
     progress: Callable[[], None] = lambda: None,
 ) -> Exported:
-    """Write a thread to a file, which is signed only if what it has was checked (`holdfast.runtime.portable.vouching`).
+    """Write a thread to a file, which is signed only if the thread was checked (`holdfast.runtime.portable.vouching`).
 
     Args:
         threads: Reads the thread.
@@ -55,10 +55,10 @@ async def export_thread(
         private: The key to sign with; None to sign nothing.
         redact: Drop bodies and artifacts, and keep digests.
         artifacts: Whether the file is to have the artifacts.
-        anchors: Where seals of the thread are, which the file is to have; None to put none into it.
-        seals: Seals of the thread, where they were read already, before this call.
+        anchors: Anchors with seals of the thread for the file; None to put none into it.
+        seals: Seals of the thread, if they were read before this call.
         subagents: Whether the file is to have the logs of the sub-agents.
-        unsigned: Leave the file unsigned where it cannot be vouched for; otherwise that is an error.
+        unsigned: Leave a file unsigned that cannot be vouched for; otherwise that is an error.
         note: As for `Threads.state`.
         progress: Called with each part that is written.
 
@@ -134,7 +134,7 @@ async def export_thread(
 
 
 def read_seals(threads: Threads, thread: str, anchors: Anchors | None) -> OwnSeals:
-    """Return what anchors have for the file of a thread; nothing where there are none.
+    """Return the seals of a thread for its file; none without anchors.
 
     Raises:
         SettingsError: An anchor cannot be read.
@@ -147,13 +147,13 @@ def read_seals(threads: Threads, thread: str, anchors: Anchors | None) -> OwnSea
 
 
 def with_nodes(derived: Iterable[tuple[str, bytes]], nodes: bytes | None) -> Iterator[tuple[str, bytes]]:
-    """Yield the members that follow from the log, and in its place the one that names the nodes of seals."""
+    """Yield the members derived from the log, and in order with them the one that names the nodes of seals."""
     members = [*derived, *([(NODES, nodes)] if nodes else [])]
     yield from sorted(members, key=lambda member: ORDER.index(member[0]))
 
 
 async def _write_artifact(writer: Writer, store: ArtifactStore, address: str) -> None:
-    """Write an artifact part by part: it may be larger than what a gateway has in memory."""
+    """Write an artifact part by part: it may be larger than a gateway's memory."""
     with writer.member(artifact_member(address)) as member:
         while part := await call_store(store.get(address, member.size, PART_BYTES)):
             member.write(part)

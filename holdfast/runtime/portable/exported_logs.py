@@ -42,12 +42,12 @@ from holdfast.stores import EffectRow
 from holdfast.tools.subagents import child_thread
 
 _UNREADABLE = (ThreadNotFound, EventsMissing, LogBroken, HistoryUnreadable, RecordUnreadable, EventUnreadable)
-"""Why a sub-agent's log cannot be read, now or ever. A server that is away fails the export."""
+"""Why a sub-agent's log cannot be read, now or ever. An unavailable server fails the export instead."""
 
 
 @dataclass
 class WrittenLog:
-    """What was seen of a log while it was written."""
+    """A log that was written, and its references."""
 
     events: int = 0
     head: str = GENESIS
@@ -55,15 +55,15 @@ class WrittenLog:
     artifacts: dict[str, None] = field(default_factory=dict)
     """Addresses, in the order in which events refer to them."""
     runs: set[str] = field(default_factory=set)
-    """The first run ids of the runs that it has."""
+    """The first run ids of its runs."""
     children: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """The sub-agents that it has started, by the numbers of the calls: thread and first run id."""
+    """The sub-agents that it started, by call number: thread and first run id."""
     digests: dict[int, str] = field(default_factory=dict)
     """Digests of the events that seals name, by position."""
     under_way: dict[int, str] = field(default_factory=dict)
-    """Keys of the effects that calls have begun, by the numbers of the calls."""
+    """Keys of the effects that have begun, by call number."""
     finished: set[str] = field(default_factory=set)
-    """Keys of the effects of which the log has the outcome."""
+    """Keys of the effects whose outcome is in the log."""
 
 
 class _NotItsOwn(Exception):
@@ -71,7 +71,7 @@ class _NotItsOwn(Exception):
 
 
 class LogWriter:
-    """Writes the logs and ledgers of a thread and of its sub-agents, and collects what they refer to.
+    """Writes the logs and ledgers of a thread and of its sub-agents, and collects their references.
 
     Args:
         threads: Reads the threads.
@@ -80,7 +80,7 @@ class LogWriter:
         redact: Drop bodies.
         note: As for `Threads.state`. A worker that is silent about one thread is not asked about the others.
         signing: The file is to be signed, so each thread is checked before it is written.
-        anchors: Where to find seals for that check; None for nowhere.
+        anchors: Anchors with seals for that check; None for no anchors.
     """
 
     def __init__(
@@ -141,14 +141,14 @@ class LogWriter:
         Args:
             lines: The log.
             thread: The thread.
-            path: Of a sub-agent: its place below the thread at the top.
-            run_id: Of a sub-agent: the first run id of the run that its parent started.
+            path: The sub-agent's path below the root thread; empty for the root.
+            run_id: The first run id of the run that the sub-agent's parent started.
             sealed: The positions of events whose digests are to be kept.
-            vouched: What was checked of it before it is read.
+            vouched: The part of it that was checked before it is read.
 
         Raises:
             _NotItsOwn: The log does not have that run.
-            ExportFailed: It is not what was checked.
+            ExportFailed: It changed since it was checked.
         """
         name = child_member(REDACTED_LOG if self._redact else LOG, path)
         kept = sealed | vouched.last if vouched else sealed
@@ -168,8 +168,8 @@ class LogWriter:
 
         Args:
             parent: The log.
-            above: Its place below the thread at the top.
-            level: How many agents stand above them.
+            above: Its path below the root thread.
+            level: How many agents are above them.
         """
         for number, (thread, run_id) in sorted(parent.children.items()):
             path = f"{above}.{number}" if above else str(number)
@@ -204,7 +204,7 @@ async def write_log(
     run_id: str = "",
     sealed: Set[int] = frozenset(),
 ) -> WrittenLog:
-    """Write a log line by line, and collect what it refers to; the arguments are those of `LogWriter.write`.
+    """Write a log line by line, and collect its references; the arguments are those of `LogWriter.write`.
 
     Raises:
         _NotItsOwn: The log does not have the run.
@@ -245,11 +245,11 @@ async def write_log(
 async def _rows(
     evidence: Evidence | None, thread: str, log: WrittenLog, macs: OutcomeMACs
 ) -> Sequence[EffectRow] | None:
-    """Return the ledger's rows of effects that the log has; None if the ledger cannot be read.
+    """Return the ledger's rows of the log's effects; None if the ledger cannot be read.
 
-    They are read after the log, so an effect that the log has as finished is finished there as well. Effects that
-    began meanwhile are no part of the file. An outcome that the log does not have has to carry a MAC of the fleet: the
-    signature of the file must not make what the database's owner has written count elsewhere.
+    They are read after the log, so an effect that has finished in the log has finished in them. Effects that began
+    meanwhile are not in the file. An outcome that the log does not have needs a MAC of the fleet: the signature of the
+    file must not vouch for a row that the database's owner has written.
     """
     if evidence is None or evidence.effects is None:
         return None

@@ -18,7 +18,7 @@ from holdfast.runtime.portable.reader import PortableFile
 
 
 def check_signers(file: PortableFile, trusted: Policy | None, signer: str | None) -> None:
-    """Check who signed.
+    """Check the signers.
 
     Raises:
         Unsound: The signature that is required is missing, or none of the signers is trusted.
@@ -26,7 +26,7 @@ def check_signers(file: PortableFile, trusted: Policy | None, signer: str | None
     if signer is not None and signer not in file.signers:
         raise Unsound(STATEMENT, f"it is not signed with the key {signer}")
     if signer is None and trusted is not None and file.signers:
-        # Without `signers`, the key of a person or gateway leaves open who vouches; a stranger's is none of the given.
+        # Without `signers`, any given key will do, though a person's or gateway's leaves open who vouches for the file.
         people = {key for person in trusted.approvers for key in person.keys}
         gateways = {key for gateway in trusted.gateways for key in gateway.keys}
         if not (trusted.file_keys or people | gateways) & set(file.signers):
@@ -37,16 +37,16 @@ def check_whole(file: PortableFile, *, artifacts: bool = True) -> str:
     """Check each member in its order: the log event by event, all others by their digests.
 
     Returns:
-        The thread that the log begins with: of a fork, the original; of a log that a reset set aside, its thread.
+        The thread that the log begins with: the original of a fork; the thread of a log that a reset abandoned.
 
     Raises:
         Unsound: A member was altered.
     """
     owner = ""
-    # The chain comes first, and is not kept: the seals say which of its digests they need.
+    # The chain is checked before the seals, and not kept: read from the seals which of its digests they need.
     digests: dict[int, str] = {}
     if file.has(SEALS):
-        with suppress(Unsound):  # said in its turn
+        with suppress(Unsound):  # reported when the member is checked
             digests = dict.fromkeys(claimed_positions(file.small(SEALS)), "")
     seals: tuple[NodeSeal, ...] = ()
     digest_of = _redacted_digest if file.manifest.redacted else digest_of_line

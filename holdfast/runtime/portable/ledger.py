@@ -43,7 +43,7 @@ async def check_ledger(file: PortableFile, found: Judged, path: str = "") -> Non
         audit.effects,
         began=audit.effects,
         past=audit.past.keys(),
-        # Of a log that was set aside, the ledger also has what its thread started after the reset.
+        # The ledger of an abandoned log also has the effects that its thread started after the reset.
         whole=origin_of(file.manifest.thread) is None,
     )
     if faults:
@@ -52,7 +52,7 @@ async def check_ledger(file: PortableFile, found: Judged, path: str = "") -> Non
 
 
 def ledger_of(file: PortableFile, path: str = "") -> list[EffectRow]:
-    """Return the ledger's rows of a file, or of a sub-agent in it.
+    """Return the ledger's rows of a file's thread, or of a sub-agent in it.
 
     Raises:
         Unsound: A line is no row, or the member was altered.

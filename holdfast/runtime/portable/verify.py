@@ -2,10 +2,10 @@
 
 1. Layout, manifest, statement and signatures; then each member in its order, the log event by event. The independent
    verifier, `docs/verify/verify_file.py`, checks exactly this, and names the same first fault.
-2. Every event follows from those before it (`holdfast.audit.audit`); what was derived from the log is what follows from
-   it; the ledger and the artifacts agree with it. So for each sub-agent's log; and its run began and ended as the log
-   above it has it.
-3. The result lists what was not checked, and says whether the rest is proven (`holdfast.runtime.audit.verdicts`).
+2. Every event follows from those before it (`holdfast.audit.audit`), derived members follow from the log, and ledger
+   and artifacts agree with it. The same holds for each sub-agent's log, and its run agrees with the log of its parent.
+3. The result lists the checks that were not made, and says whether the rest is proven
+   (`holdfast.runtime.audit.verdicts`).
 """
 
 import asyncio
@@ -64,20 +64,20 @@ class FileVerification(Verification):
     """The traces that its events belong to; none of a redacted file, whose log does not show them."""
     stretches: tuple[SealedStretch, ...] = ()
     """Which nodes were the first to seal which events, by the seals in the file of nodes that are trusted; of all
-    nodes, as claims, where none were named."""
+    nodes, as claims, if none were named."""
 
 
 @dataclass
 class _Seen:
-    """What was read before the first fault."""
+    """The findings before the first fault."""
 
     file: PortableFile | None = None
     found: Judged | None = None
-    """What the log shows; None where it was not judged."""
+    """The findings about the log; None if it was not judged."""
     tree: JudgedTree = field(default_factory=JudgedTree)
-    """What it shows together with those of the sub-agents."""
+    """The findings about all logs together."""
     compared: Compared = field(default_factory=lambda: Compared(unchecked=(NONE_GIVEN,)))
-    """What seals in anchors show."""
+    """The result of comparing with seals."""
     segments: tuple[Segment, ...] = ()
     stretches: tuple[SealedStretch, ...] = ()
 
@@ -98,8 +98,8 @@ async def verify_file(
             Its `signers` are those one of whom has to have signed the file.
         signer: The public key that has to have signed the file; None for any of the `signers`.
         artifacts: Whether to check artifacts.
-        anchors: Where seals of the thread are, and whose count, those in the file too; None to compare with none
-            but these, and to count all.
+        anchors: Anchors with seals of the thread, and the nodes whose seals count, also in the file; None to compare
+            only with the seals in the file, and to count all of them.
 
     Raises:
         FileUnreadable: There is no such file, or it cannot be opened.
@@ -127,17 +127,17 @@ async def check_file(
     artifacts: bool = True,
     below: Callable[[str, Judged], None] = lambda path, found: None,
 ) -> tuple[Judged | None, JudgedTree]:
-    """Check all of an open file; return what its log shows, None where its bodies were dropped, and what all logs show.
+    """Check all of an open file; return the findings about its log, None if it is redacted, and about all logs.
 
     Args:
         file: The file.
         trusted: As for `verify_file`.
         signer: As for `verify_file`.
         artifacts: As for `verify_file`.
-        below: Called with the path of each sub-agent, and what its log shows.
+        below: Called with the path of each sub-agent, and the findings about its log.
 
     Raises:
-        Unsound: At the first thing that does not hold.
+        Unsound: The first fault.
     """
     tree = JudgedTree()
     found = await asyncio.to_thread(_check, file, trusted, signer, artifacts)
@@ -155,7 +155,7 @@ async def check_file(
 
 
 def _check(file: PortableFile, trusted: Policy | None, signer: str | None, artifacts: bool) -> Judged | None:
-    """Check all but the ledgers' rows, and what sub-agents' logs mean."""
+    """Check all but the ledgers' rows and the events of sub-agents."""
     check_signers(file, trusted, signer)
     owner = check_whole(file, artifacts=artifacts)
     if file.manifest.redacted:
@@ -168,10 +168,10 @@ def _check(file: PortableFile, trusted: Policy | None, signer: str | None, artif
 
 
 def _check_references(file: PortableFile, tree: JudgedTree, *, artifacts: bool) -> None:
-    """Check that the file has what its logs refer to, and nothing else.
+    """Check that the file has all members that its logs refer to, and no others.
 
     Raises:
-        Unsound: It has not.
+        Unsound: One is missing, or not referred to.
     """
     if tree.missing and "subagents" not in file.manifest.left_out:
         where = child_member(file.log, tree.missing[0].removeprefix(f"{file.owner}."))

@@ -34,7 +34,8 @@ from holdfast.portable.members import (
 )
 from holdfast.portable.seals import OwnSeals
 from holdfast.runtime.portable.envelope import enveloped
-from holdfast.runtime.portable.export import _ledger, _write_log, with_nodes
+from holdfast.runtime.portable.export import with_nodes
+from holdfast.runtime.portable.exported_logs import ledger_lines, write_log
 from holdfast.runtime.portable.verify import FileVerification, verify_file
 from holdfast.runtime.portable.writer import Writer
 from holdfast.stores import EffectRow
@@ -78,15 +79,15 @@ def export(
 
     async def write() -> bytes:
         writer, started = Writer(file := io.BytesIO()), 0
-        log = await _write_log(writer, lines(events), redact=redact, sealed=own.positions)
+        log = await write_log(writer, lines(events), redact=redact, sealed=own.positions)
         if rows is not None:
-            writer.add(LEDGER, _ledger(rows, redact=redact))
+            writer.add(LEDGER, ledger_lines(rows, redact=redact))
         sealed = dict(own.members(log.digests))
         if sealed:
             writer.add(SEALS, sealed[SEALS])
         for path, below in children.items():
             name = child_member(REDACTED_LOG if redact else LOG, path)
-            started += len((await _write_log(writer, lines(below), redact=redact, name=name)).children)
+            started += len((await write_log(writer, lines(below), redact=redact, name=name)).children)
             if rows is not None:
                 writer.add(child_member(LEDGER, path), b"")
         for name, content in sorted((artifact_member(hashlib.sha256(one).hexdigest()), one) for one in artifacts):

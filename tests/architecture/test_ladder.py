@@ -53,7 +53,7 @@ RUNTIME = {
     "stores": "llm programs",
     "in_memory": "",
     "memory": "programs workspace",
-    "anchors": "config memory",
+    "anchors": "config",
     "devstack": "config encryption programs",
     "hardening": "devstack",
     "reading": "programs",

@@ -1,6 +1,7 @@
 """Anchors: folders that several workers append to, what is refused, a node's key, and a sealer beside a bad anchor."""
 
 import asyncio
+import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,16 +45,14 @@ class Kept:
     """An anchor that keeps seals in a list, once it is `open`; while it is not, it fails, refuses or hangs."""
 
     name = "kept"
-    most = 1
-    between = 0.0
 
     def __init__(self, state: str = "open") -> None:
         self.state, self.seals = state, list[NodeSeal]()
         self.asked = 0
         self.changed = asyncio.Event()
 
-    async def put(self, *seals: NodeSeal) -> None:
-        """Keep seals."""
+    async def put(self, seal: NodeSeal) -> None:
+        """Keep a seal."""
         self.asked += 1
         if self.state == "hangs":
             await self.changed.wait()
@@ -61,7 +60,7 @@ class Kept:
             raise OSError("no disk")
         if self.state == "refuses":
             raise SealRefused("HTTP 403")
-        self.seals += seals
+        self.seals.append(seal)
 
     async def aclose(self) -> None:
         """Do nothing."""
@@ -128,19 +127,41 @@ def test_seals_are_also_read_from_files_of_any_threads(tmp_path: Path) -> None:
 
 def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
     """Folders are absolute, of URLs only the host is shown, and plain http:// beyond this machine is refused."""
-    repositories = "git:/srv/seals.git, git:ssh://git@git.example/seals.git, git:https://me:s3cret@git.example/x.git"
-    here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path}, https://seals.example/?token=s3cret ,{repositories}")
-    names = [anchor.name for anchor in read_anchors(here)]
-    assert names == [str(tmp_path), "seals.example", "/srv/seals.git", "git.example", "git.example"]
-    assert anchor_places(here) == [tmp_path, Path("/srv/seals.git")]
+    here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path}, https://seals.example/?token=s3cret")
+    assert [anchor.name for anchor in read_anchors(here)] == [str(tmp_path), "seals.example"]
+    assert anchor_places(here) == [tmp_path]
     with pytest.raises(SettingsError, match=r"anchor 1 \(seals.example\) uses plain http://") as refused:
         read_anchors(settings(tmp_path, HOLDFAST_ANCHORS="http://seals.example/?token=s3cret"))
     assert "s3cret" not in str(refused.value)
-    for url in ("git:ext://sh -c touch% pwned", "git:file:///srv/seals.git", "git:http://git.example/x", "git:ssh://"):
-        with pytest.raises(SettingsError, match=r"HOLDFAST_ANCHORS: anchor 1"):
-            read_anchors(settings(tmp_path, HOLDFAST_ANCHORS=url))
     insecure = settings(tmp_path, HOLDFAST_ANCHORS="http://seals.example", HOLDFAST_WEBHOOKS_INSECURE="1")
     assert len(read_anchors(insecure)) == 1
+
+
+@pytest.mark.parametrize("repository", ["git:/srv/seals.git", "git:https://me:s3cret@git.example/x.git"])
+def test_a_git_repository_is_no_anchor(tmp_path: Path, repository: str) -> None:
+    """The refusal says what to name instead, to workers and verifiers alike, and shows no secret."""
+    here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},{repository}")
+    for read in (read_anchors, anchor_places):
+        with pytest.raises(SettingsError, match=r"anchor 2 \(git:…\).*a folder inside a clone") as refused:
+            read(here)
+        assert "s3cret" not in str(refused.value)
+    with pytest.raises(SettingsError, match="git log --all"):
+        given_anchors(settings(tmp_path), [Path(repository)], ())
+
+
+def test_a_folder_inside_a_clone_is_an_anchor(tmp_path: Path) -> None:
+    """Its seals are read; so are those that were once committed, from a file with the messages of the commits."""
+    author = ["-c", "user.name=node", "-c", "user.email=node@example.com"]
+    message = f"2 seals of {NODE}\n\n{seal_of(1).line().decode()}\n{seal_of(2).line().decode()}\n"
+    asyncio.run(FolderAnchor(tmp_path).put(seal_of(3)))
+    for arguments in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", message]):
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True)
+    assert lines_in(tmp_path) == [seal_of(3).line()]
+    log = ["git", "-C", str(tmp_path), "log", "--all", "--format=%B"]
+    committed = subprocess.run(log, check=True, capture_output=True).stdout.splitlines()
+    file = tmp_path / "old-seals.jsonl"
+    file.write_bytes(b"\n".join(line for line in committed if line.startswith(b"{")))
+    assert lines_in(file) == [seal_of(1).line(), seal_of(2).line()]
 
 
 def test_a_machine_has_one_key(tmp_path: Path) -> None:

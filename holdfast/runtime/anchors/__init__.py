@@ -1,4 +1,4 @@
-"""Where node seals go, outside the database: folders and webhooks. Nothing here stops or fails a run.
+"""Sends node seals outside the database, to folders and webhooks. Nothing here stops or fails a run.
 
-`holdfast.log.node_seals` says what a seal is; `holdfast.audit.anchors` compares seals with a log.
+`holdfast.log.node_seals` defines a seal; `holdfast.audit.anchors` compares seals with a log.
 """

@@ -1,10 +1,8 @@
-"""An anchor that is a folder: `NODE/THREAD.jsonl`, both named by a digest, to which lines are only ever appended.
+"""An anchor that is a folder: `NODE/THREAD.jsonl`, both named by a digest. Lines are only ever appended.
 
-1. Each node has a folder of its own. So several machines can share an anchor on a network file system, where appends of
-   two machines could overwrite each other, and under different users; workers on one machine append whole lines
-   (O_APPEND).
-2. Others may be able to write to the anchor. So no link in it is followed, and no named pipe or device is opened to be
-   read or written.
+1. Each node has a folder of its own. So machines can share an anchor, also under different users, and on a network file
+   system, which could lose one of two concurrent appends. Workers on one machine append whole lines (O_APPEND).
+2. Others may be able to write to the anchor. So no link in it is followed, and no named pipe or device is opened.
 """
 
 import asyncio
@@ -24,24 +22,20 @@ class FolderAnchor:
     """Appends seals to files of a folder.
 
     Args:
-        folder: Must exist: where a mount is missing, seals must not go to the disk below it.
+        folder: Must exist: if a mount is missing, seals must not go to the disk below it.
     """
-
-    most = 1
-    between = 0.0
 
     def __init__(self, folder: Path) -> None:
         self.name = str(folder)
         self._folder = folder
 
-    async def put(self, *seals: NodeSeal) -> None:
-        """Append seals, durably.
+    async def put(self, seal: NodeSeal) -> None:
+        """Append a seal, durably.
 
         Raises:
             OSError: The folder is missing, or cannot be written.
         """
-        for seal in seals:
-            await asyncio.to_thread(self._append, seal)
+        await asyncio.to_thread(self._append, seal)
 
     async def aclose(self) -> None:
         """Do nothing: no file stays open."""
@@ -67,7 +61,7 @@ class FolderAnchor:
 
 
 def _enter(root: int, name: str) -> int:
-    """Open a folder below an open one; make it if it is not there."""
+    """Open a folder below an open one; create it if it is missing."""
     try:
         return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
     except FileNotFoundError:
@@ -80,7 +74,7 @@ def _write(file: int, line: bytes) -> bool:
     """Append a line, durably; return whether it is the file's first.
 
     Raises:
-        OSError: It was not written, or it is no file of its own: a link to it elsewhere would let seals into that.
+        OSError: It was not written; or the file has a second name, through which seals would reach another file.
     """
     state = os.fstat(file)
     if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:

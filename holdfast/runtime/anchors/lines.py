@@ -1,67 +1,46 @@
-"""Reads what anchors have of a thread. They may belong to others, and hold anything."""
+"""Reads the seals of a thread from anchors, which may belong to others and hold anything."""
 
 import os
 import stat
-import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from holdfast.errors import SettingsError
 from holdfast.log.node_seals import read_seal
 from holdfast.runtime.anchors.folder import BENEATH, names
-from holdfast.runtime.anchors.git import NotARepository, git_folder
-from holdfast.runtime.anchors.git_seals import MAX_LINE_BYTES, READ_SECONDS, seals_in_git
-from holdfast.runtime.memory.git import GitFailed
+
+MAX_LINE_BYTES = 16_384
+"""A longer line is no seal, and is read in parts."""
 
 
 class AnchoredLines:
-    """What anchors had of a thread at one moment; read line by line, as often as needed, however much it is.
+    """The lines that anchors had of a thread at one moment; read line by line, as often as needed, of any size.
 
     Args:
-        places: Folders of anchors; git repositories; or files with seals of any threads, such as what a webhook
-            received.
+        places: Folders of anchors; or files with seals of any threads, such as the bodies that a webhook received.
         thread: The thread's id.
-        seconds: How long reading a git repository may take.
 
     Raises:
-        SettingsError: One cannot be read, or not in time.
+        SettingsError: One cannot be read.
     """
 
-    def __init__(self, places: Iterable[Path], thread: str, *, seconds: float = READ_SECONDS) -> None:
+    def __init__(self, places: Iterable[Path], thread: str) -> None:
         self._thread = thread
-        self._seconds = seconds
         self.odd: list[str] = []
-        """Names of what is not read: links, named pipes, devices."""
-        self.notes: list[str] = []
-        """What else is not read, in words."""
+        """Links, named pipes and devices, which are not read."""
         self._files: list[tuple[Path, int, bool]] = []
         """Path and size of each file, and whether it is inside an anchor."""
-        self._committed: list[BinaryIO] = []
-        """Lines of each git repository."""
         for place in places:
             try:
                 if place.is_dir():
-                    self._add_repository(place, thread)
                     self._add_folder(place, thread)
                     continue
                 state = place.stat()
             except OSError as error:
                 raise _unreadable(place, error.strerror) from None
-            except GitFailed as error:
-                raise _unreadable(place, str(error)) from None
             if not stat.S_ISREG(state.st_mode):
                 raise _unreadable(place, "it is neither a folder nor a regular file")
             self._files.append((place, state.st_size, False))
-
-    def _add_repository(self, place: Path, thread: str) -> None:
-        with suppress(NotARepository):
-            folder = git_folder(place)
-            lines, notes = seals_in_git(folder, thread, seconds=self._seconds)
-            weakref.finalize(self, lines.close)
-            self._committed.append(lines)
-            self.notes += notes
 
     def _add_folder(self, place: Path, thread: str) -> None:
         for node in sorted(os.scandir(place), key=lambda entry: entry.name):
@@ -79,8 +58,7 @@ class AnchoredLines:
                 self.odd.append(str(file))
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the lines that were there, without their ends. Empty ones are left out, and of a file with seals of any
-        threads those of others.
+        """Yield the lines without their ends; no empty ones, and no seals of other threads.
 
         Raises:
             SettingsError: A file cannot be read.
@@ -96,9 +74,6 @@ class AnchoredLines:
                             yield stripped
             except OSError as error:
                 raise _unreadable(path, error.strerror) from None
-        for lines in self._committed:
-            lines.seek(0)
-            yield from (line.rstrip(b"\n") for line in lines)
 
     def _may_be_of_thread(self, line: bytes) -> bool:
         seal = read_seal(line)
@@ -107,6 +82,6 @@ class AnchoredLines:
 
 def _unreadable(place: Path, why: str | None) -> SettingsError:
     return SettingsError(
-        f"the anchor {place} cannot be read: {why}; name a folder or a repository of HOLDFAST_ANCHORS, or a file "
-        "with a seal on each line"
+        f"the anchor {place} cannot be read: {why}; name a folder of HOLDFAST_ANCHORS, or a file with a seal on "
+        "each line"
     )

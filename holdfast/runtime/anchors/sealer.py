@@ -1,9 +1,9 @@
 """Signs seals and sends them to anchors, without ever failing a run or making one wait for long.
 
-1. Each anchor gets one batch of seals after the other. A seal that cannot be delivered stays in memory and is tried
-   again; the next seal of its thread, which covers it, takes its place.
-2. A run waits up to two seconds for its seal, so that a worker which is killed has usually delivered it. Where an
-   anchor did not answer in that time the last time, no run waits for it.
+1. Each anchor gets one seal after the other. A seal that cannot be delivered stays in memory and is sent again; the
+   next seal of its thread, which covers it, replaces it.
+2. A run waits up to two seconds for its seal, so that a worker that is killed has usually delivered it. No run waits
+   for an anchor that took longer the last time.
 """
 
 import asyncio
@@ -25,38 +25,32 @@ LEAVE_SECONDS = 5.0
 LONGEST_PAUSE = 60.0
 """Most seconds between attempts at an anchor that does not answer; the first pause is a second."""
 MOST = 10_000
-"""Seals that wait for one anchor; more, and the oldest is given up."""
+"""Seals that wait for one anchor; beyond that, the oldest is dropped."""
 
 log = structlog.get_logger(__name__)
 
 
 class Anchor(Protocol):
-    """Keeps seals."""
+    """Stores seals."""
 
     name: str
     """May be logged."""
-    most: int
-    """How many seals it takes at once."""
-    between: float
-    """Seconds from one batch to the next, in which seals gather: a run that waits for its seal waits for that, too."""
 
-    async def put(self, *seals: NodeSeal) -> None:
-        """Keep seals of one node, durably. `SealRefused` means that another attempt is useless; after any other error
-        there is one.
-        """
+    async def put(self, seal: NodeSeal) -> None:
+        """Store a seal durably. It is sent again after any error but `SealRefused`."""
         ...
 
     async def aclose(self) -> None:
-        """Release what is open."""
+        """Close connections and files."""
         ...
 
 
 class Sealer:
-    """Seals where threads' records stand; an async context manager.
+    """Seals the length and head of threads' records; an async context manager.
 
     Args:
         private: The node's private key.
-        anchors: Where the seals go.
+        anchors: The anchors that get each seal.
         namespace: Temporal's.
     """
 
@@ -75,7 +69,7 @@ class Sealer:
         await asyncio.gather(*(lane.stop() for lane in self._lanes))
 
     async def seal(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
-        """Seal where a thread's record stands. Errors are logged."""
+        """Seal the length and head of a thread's record. Errors are logged."""
         try:
             seal = make_seal(
                 self._private,
@@ -111,8 +105,8 @@ class _Lane:
         self.slow = False
         """The last attempt failed, or took or is taking longer than a run waits."""
         self._waiting: dict[tuple[str, str], tuple[NodeSeal, asyncio.Event]] = {}
-        """By thread, and by why its log is gone; set after the first attempt."""
-        self._under_way: Sequence[NodeSeal] = ()
+        """By thread and by the reason why its log is gone; the event is set after the first attempt."""
+        self._sending = False
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -120,7 +114,7 @@ class _Lane:
         self._task = asyncio.create_task(self._run())
 
     def add(self, seal: NodeSeal) -> asyncio.Event:
-        """Queue a seal in place of the thread's last one; return what is set after the first attempt."""
+        """Queue a seal in place of the thread's last one; return an event that is set after the first attempt."""
         before = self._waiting.pop(_place(seal), None)
         tried = before[1] if before else asyncio.Event()
         if len(self._waiting) >= MOST:
@@ -132,11 +126,11 @@ class _Lane:
         return tried
 
     async def stop(self) -> None:
-        """Deliver what waits, if that is quick."""
+        """Deliver the waiting seals, if that is quick."""
         assert self._task is not None
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                while (self._waiting or self._under_way) and not self.failing:
+                while (self._waiting or self._sending) and not self.failing:
                     self._changed.clear()
                     await self._changed.wait()
         self._task.cancel()
@@ -151,35 +145,29 @@ class _Lane:
             while not self._waiting:
                 self._changed.clear()
                 await self._changed.wait()
-            batch = [self._waiting.pop(each) for each in list(self._waiting)[: self.anchor.most]]
-            seals = [seal for seal, _ in batch]
-            self._under_way, begun = seals, asyncio.get_running_loop().time()
-            fields = {"anchor": self.anchor.name, "thread": seals[0].thread, "events": seals[0].events}
+            seal, tried = self._waiting.pop(next(iter(self._waiting)))
+            self._sending, begun = True, asyncio.get_running_loop().time()
+            fields = {"anchor": self.anchor.name, "thread": seal.thread, "events": seal.events}
             try:
-                await self.anchor.put(*seals)
+                await self.anchor.put(seal)
             except SealRefused as error:
                 self.failing = False
                 log.error("seal_refused", reason=str(error), **fields)
             except Exception as error:  # every kind of anchor has errors of its own
                 self.failing = True
                 log.warning("anchor_unreachable", reason=str(error) or type(error).__name__, **fields)
-                for seal in seals:
-                    self._waiting.setdefault(_place(seal), (seal, asyncio.Event()))
+                self._waiting.setdefault(_place(seal), (seal, asyncio.Event()))
             else:
                 self.failing, pause = False, 1.0
-            took = asyncio.get_running_loop().time() - begun
-            self.slow = self.failing or took > WAIT_SECONDS
-            self._under_way = ()
-            for _, tried in batch:
-                tried.set()
+            self.slow = self.failing or asyncio.get_running_loop().time() - begun > WAIT_SECONDS
+            self._sending = False
+            tried.set()
             self._changed.set()
             if self.failing:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
-            elif took < self.anchor.between:
-                await asyncio.sleep(self.anchor.between - took)
 
 
 def _place(seal: NodeSeal) -> tuple[str, str]:
-    """What a later seal has to share with this one to take its place."""
+    """The key under which a seal waits: a later one with the same key replaces it."""
     return seal.thread, seal.gone

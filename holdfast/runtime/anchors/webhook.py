@@ -1,6 +1,6 @@
 """An anchor that is a webhook: each seal is sent as JSON in a POST.
 
-Only the status of the answer counts: redirects are not followed, and its body, which may be endless, is not read.
+Only the status of the response counts. Redirects are not followed; the body, which may be endless, is not read.
 """
 
 import asyncio
@@ -28,25 +28,18 @@ class WebhookAnchor:
         receiver: The URL, which may contain a secret: only its host is logged.
     """
 
-    most = 1
-    between = 0.0
-
     def __init__(self, receiver: Receiver) -> None:
         self.name = receiver.host
         self._url = receiver.url
         self._client: httpx2.AsyncClient | None = None
 
-    async def put(self, *seals: NodeSeal) -> None:
-        """Send seals, each by itself.
+    async def put(self, seal: NodeSeal) -> None:
+        """Send a seal.
 
         Raises:
             SealRefused: The receiver answered 4xx, except 408 and 429.
-            OSError: Nothing answered, or with an error; a later attempt may succeed.
+            OSError: It did not answer, or with another error; a later attempt may succeed.
         """
-        for seal in seals:
-            await self._send(seal)
-
-    async def _send(self, seal: NodeSeal) -> None:
         if self._client is None:
             self._client = httpx2.AsyncClient(follow_redirects=False, timeout=SECONDS)
         keys = quote(seal.thread, safe=""), str(seal.events), seal.head[:16], seal.gone

@@ -162,8 +162,8 @@ class Thread:
             subagents: Whether the file is to have the logs of the sub-agents, of theirs, and so on.
             key: The file of the private key to sign with; None for the client's `key`. Without one, the file is not
                 signed, and anybody could have made it.
-            anchors: Folders, git repositories and files with seals of the thread, which the file is to have; None for
-                those that `HOLDFAST_ANCHORS` names and that can be read here, which excludes webhooks; empty for none.
+            anchors: Folders and files with seals of the thread, which the file is to have; None for those that
+                `HOLDFAST_ANCHORS` names and that can be read here, which excludes webhooks; empty for none.
 
         Raises:
             ExportFailed: The file exists, cannot be written or would be too large; or the id is that of a loop.

@@ -20,7 +20,6 @@ from holdfast.audit.anchors import Nodes, Sorted, accounted_for, misfit_words, s
 from holdfast.errors import RecordUnavailable
 from holdfast.log.node_seals import NodeSeal, read_seal
 from holdfast.log.tombstones import Tombstone
-from holdfast.runtime.anchors.git_seals import READ_SECONDS
 from holdfast.runtime.anchors.lines import AnchoredLines
 from holdfast.runtime.audit.evidence import Finding, Unchecked, logs_set_aside
 from holdfast.runtime.audit.forgotten import tombstone_of
@@ -42,12 +41,10 @@ class Anchors:
     """Where a verifier finds seals, and whose it trusts."""
 
     places: Sequence[Path]
-    """Folders of anchors, git repositories, or files of seals."""
+    """Folders of anchors, or files of seals."""
     nodes: Nodes | None = None
     """Public keys of nodes, with the time from which their seals do not count; None to trust all nodes whose seals are
     there."""
-    seconds: float = READ_SECONDS
-    """How long reading a git repository may take."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +95,10 @@ def find_seals(anchors: Anchors, thread: str, *, namespace: str | None = None) -
     Raises:
         SettingsError: An anchor cannot be read.
     """
-    lines = AnchoredLines(anchors.places, thread, seconds=anchors.seconds)
+    lines = AnchoredLines(anchors.places, thread)
     again = partial(find_seals, anchors, thread, namespace=namespace)
     odd = [f"{name} is a link, a pipe or a device: it was not read" for name in lines.odd]
-    return ThreadSeals(thread, namespace, anchors.nodes, lines, [*odd, *lines.notes], again)
+    return ThreadSeals(thread, namespace, anchors.nodes, lines, odd, again)
 
 
 Branches = Mapping[str, Mapping[int, str]]

@@ -21,13 +21,13 @@ def given_anchors(
 
     Args:
         settings: Name the anchors where `places` is empty.
-        places: Folders, git repositories, and files of seals.
+        places: Folders, and files of seals.
         nodes: Public keys, and files that begin each line with one; after it, `until TIME` says from when its seals do
             not count.
         in_file: A portable file is verified, which may have seals in it.
 
     Raises:
-        SettingsError: A key is none, or its file cannot be read; there is no such repository; or nodes are named and
+        SettingsError: A key is none, or its file cannot be read; an anchor is a git repository; or nodes are named and
             anchors are not.
     """
     from holdfast.runtime.anchors.setting import anchor_places, given_place
@@ -81,7 +81,6 @@ def _until(words: Sequence[str]) -> datetime | None:
 def anchors_check(settings: Settings) -> Check | None:
     """Check that seals can be made and kept here; None where no anchor is set."""
     from holdfast.authority.signatures import public_key
-    from holdfast.runtime.anchors.git import GitAnchor
     from holdfast.runtime.anchors.setting import anchor_places, read_anchors
     from holdfast.runtime.encryption.node_key import find_node_key, node_key_file, open_to_others
 
@@ -92,9 +91,6 @@ def anchors_check(settings: Settings) -> Check | None:
         private = find_node_key(settings)
     except SettingsError as error:
         return Check("anchors", "missing", str(error), "correct HOLDFAST_ANCHORS or HOLDFAST_NODE_KEY")
-    for anchor in anchors:
-        if isinstance(anchor, GitAnchor) and (why := anchor.problem()):
-            return Check("anchors", "missing", why, "`git init --bare` makes one, where the workers run")
     for folder in anchor_places(settings):
         if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
             fix = "create it, or mount it, where the workers run"

@@ -32,6 +32,7 @@ from holdfast.runtime.cli.verbs import (
     schedules,
     signing,
     trust,
+    verify,
 )
 from holdfast.runtime.commands import Command, Version
 from holdfast.runtime.programs import CLI, Program, has_command
@@ -55,7 +56,7 @@ RUN = "Run agents"
 GROUPS = {
     RUN: (projects, runs, budgets, events, loops, schedules),
     "Decide": (decisions, signing, trust),
-    "Look": (inspect,),
+    "Look": (inspect, verify),
     "Move and compare": (portable, forks, evaluating),
     "Memory": (memory,),
     "Operate": (operate, policies, keep),

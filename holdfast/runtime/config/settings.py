@@ -186,9 +186,8 @@ class Settings(BaseModel):
     webhooks_insecure: bool = False
     """`HOLDFAST_WEBHOOKS_INSECURE`: allow webhooks over plain http:// to other machines."""
     anchors: SecretStr | None = None
-    """`HOLDFAST_ANCHORS`: where workers send seals of the permanent record: comma-separated folders, `https://` URLs
-    and git repositories (`git:/srv/seals.git`, `git:ssh://…`) outside the database. `verify` and exports read the
-    folders and repositories. Default: nothing is sealed."""
+    """`HOLDFAST_ANCHORS`: where workers send seals of the permanent record: comma-separated folders and `https://`
+    URLs outside the database. `verify` and exports read the folders. Default: nothing is sealed."""
     node_key: Annotated[Path, AfterValidator(_absolute)] | None = None
     """`HOLDFAST_NODE_KEY`: the file of the private key with which this machine's workers sign seals; made if it is
     missing. Default: `node.key` in the state folder."""

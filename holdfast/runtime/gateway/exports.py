@@ -7,8 +7,8 @@ log; artifacts take their own scope, as everywhere.
 An export may take as long as it makes progress: while it is written, and while it is sent. A caller that stops reading
 loses its place.
 
-To find the seals of one thread in a git repository, all its commits are read. So threads' seals are read one after the
-other, each for a short time; where that is not enough, the file has none.
+Seals may be on a slow mount. So those of one thread are read after the other, and a file whose seals are not read in
+time has none.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
@@ -108,7 +107,7 @@ class _Seals:
 
     def __init__(self, threads: Threads, anchors: Anchors | None) -> None:
         self._threads = threads
-        self._anchors = replace(anchors, seconds=SEALS_SECONDS) if anchors else None
+        self._anchors = anchors
         self._reading = ThreadPoolExecutor(1, "seals")
 
     async def of(self, thread: str) -> OwnSeals:

@@ -1,40 +1,38 @@
 """Make a backup: the database as of one moment, and the artifacts, in a folder (`holdfast.runtime.keeping.format`).
 
-1. One transaction reads all rows in one snapshot, while workers go on writing.
+1. One transaction reads all rows in one snapshot, while workers continue to write.
 2. Rows and artifacts are streamed: memory does not grow with the database.
-3. A backup that is killed leaves the one before intact. The next one to the same folder reuses the artifacts there,
-   and removes those that it does not have.
-4. Of two backups to one folder at the same time, one is refused: each would remove the other's files.
+3. A backup that is killed leaves the earlier one intact. The next one to the same folder reuses its artifacts, and
+   removes those that no longer belong to a backup.
+4. A second backup to the same folder at the same time is refused: each would remove the other's files.
+
+This is not `pg_dump`: `pg_restore` would run the SQL in an archive, could not merge into a database that has threads or
+has forgotten some, and needs client programs of the server's version, which the worker image does not have.
 """
 
 import asyncio
-import fcntl
 import hashlib
-import os
-import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 from psycopg.rows import class_row, dict_row
 
-from holdfast.errors import BackupInvalid
+from holdfast.runtime.keeping.files import HEX, digests_in, keep_artifact, locked, prepare, publish, write_part
 from holdfast.runtime.keeping.format import (
-    ARTIFACTS,
-    MANIFEST,
-    NAME,
     PART_BYTES,
-    PARTS,
     ROWS,
     Artifact,
+    Effect,
     Kind,
     Manifest,
+    Memory,
     Part,
     Row,
+    columns,
 )
 from holdfast.runtime.stores.artifacts import PART_BYTES as PIECE
 from holdfast.version import __version__
@@ -52,15 +50,8 @@ _SELECT: dict[Kind, str] = {
         FROM holdfast.tombstones JOIN holdfast.threads ON threads.id = tombstones.thread
         ORDER BY tombstones.thread
     """,
-    "effects": """
-        SELECT key, epoch, thread, tool, started_at, finished_at, outcome, number, first_run_id, call_digest, call, mac
-        FROM holdfast.effects ORDER BY key, epoch
-    """,
-    "memories": """
-        SELECT id, key, scope, text, trust, standing, kind, thread, position, by, created_at, expires_at, supersedes,
-            superseded_by, forgotten_at, forgotten_by, forgotten_why
-        FROM holdfast.memories ORDER BY number
-    """,
+    "effects": f"SELECT {columns(Effect)} FROM holdfast.effects ORDER BY key, epoch",  # noqa: S608  # our models' columns
+    "memories": f"SELECT {columns(Memory)} FROM holdfast.memories ORDER BY number",  # noqa: S608
     "artifacts": """
         SELECT encode(digest, 'hex') AS digest, threads.thread
         FROM holdfast.artifact_threads JOIN holdfast.threads ON threads.id = artifact_threads.thread
@@ -68,9 +59,6 @@ _SELECT: dict[Kind, str] = {
     """,
 }
 _PIECES = "SELECT content FROM holdfast.artifact_parts WHERE digest = %s ORDER BY part"
-_LOCK = ".lock"
-_UNFINISHED = ".unfinished-"
-_HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 Report = Callable[[str], None]
 """Called with a line about the progress."""
@@ -90,7 +78,7 @@ async def back_up(url: str, folder: Path, *, artifacts: Path | None, report: Rep
 
     Args:
         url: The database, migrated.
-        folder: Where to.
+        folder: The backup's folder.
         artifacts: The folder of artifacts that the workers have; None for those in the database.
         report: Called with a line about the progress.
 
@@ -99,8 +87,8 @@ async def back_up(url: str, folder: Path, *, artifacts: Path | None, report: Rep
         OSError: It cannot be written to.
         psycopg.Error: The database cannot be read.
     """
-    _prepare(folder)
-    with _locked(folder):
+    prepare(folder)
+    with locked(folder):
         return await _back_up(url, folder, artifacts, report)
 
 
@@ -117,9 +105,9 @@ async def _back_up(url: str, folder: Path, artifacts: Path | None, report: Repor
             parts += made
             report(f"{sum(part.rows for part in made):,} {kind}")
         copied, found, missing = 0, 0, list[str]()
-        for digest in _digests(folder, parts):
+        for digest in digests_in(folder, parts):
             content = _from_folder(artifacts, digest) if artifacts else _from_database(connection, digest)
-            kept = await _keep(folder, digest, content)
+            kept = await keep_artifact(folder, digest, content)
             copied, found = copied + (kept == "copied"), found + (kept != "missing")
             if kept == "missing":
                 missing.append(digest)
@@ -130,36 +118,8 @@ async def _back_up(url: str, folder: Path, artifacts: Path | None, report: Repor
         artifacts=found,
         missing=tuple(missing),
     )
-    await asyncio.to_thread(_publish, folder, manifest)
+    await asyncio.to_thread(publish, folder, manifest)
     return Made(manifest, copied)
-
-
-def _prepare(folder: Path) -> None:
-    """Create the folders, for their owner alone.
-
-    Raises:
-        BackupInvalid: There is a folder with something else.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise BackupInvalid(f"{folder} is a file: name a new folder, or one with an earlier backup")
-    others = (
-        {each.name for each in folder.iterdir()} - {MANIFEST, PARTS, ARTIFACTS, _LOCK} if folder.exists() else set()
-    )
-    if any(not name.startswith(_UNFINISHED) for name in others):
-        raise BackupInvalid(f"{folder} holds something else than a backup: name a new folder")
-    for each in (folder, folder / PARTS, folder / ARTIFACTS):
-        each.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other backups to the folder away for a block. The lock ends with the process."""
-    with os.fdopen(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BackupInvalid(f"another backup is being written to {folder}: wait until it has ended") from None
-        yield
 
 
 async def _rows(connection: psycopg.AsyncConnection, kind: Kind) -> AsyncIterator[Row]:
@@ -175,7 +135,7 @@ async def _files(artifacts: Path) -> AsyncIterator[Row]:
     """The artifacts in a folder; their store does not record which threads refer to them."""
     for first in await asyncio.to_thread(_matching, artifacts, "[0-9a-f][0-9a-f]"):
         for file in await asyncio.to_thread(_matching, first, "[0-9a-f][0-9a-f]/*"):
-            if _HEX.fullmatch(file.name):
+            if HEX.fullmatch(file.name):
                 yield Artifact(digest=file.name, thread="")
 
 
@@ -200,32 +160,8 @@ async def _written(folder: Path, kind: Kind, rows: AsyncIterator[Row]) -> AsyncI
 def _write_part(folder: Path, kind: Kind, lines: list[bytes]) -> Part:
     content = b"".join(lines)
     part = Part(kind=kind, sha256=hashlib.sha256(content).hexdigest(), bytes=len(content), rows=len(lines))
-    _write(folder / PARTS / part.name, content)
+    write_part(folder, part, content)
     return part
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Write a file so that it appears with all its content, or not at all."""
-    unfinished = file.with_name(f"{_UNFINISHED}{uuid4().hex}")
-    try:
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as output:
-            output.write(content)
-            output.flush()
-            os.fsync(output.fileno())
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _digests(folder: Path, parts: list[Part] | tuple[Part, ...]) -> Iterator[str]:
-    """The digest of each artifact, once and in order: the rows are in it."""
-    last = ""
-    for part in parts:
-        if part.kind == "artifacts":
-            for line in (folder / PARTS / part.name).read_bytes().splitlines():
-                digest = Artifact.model_validate_json(line).digest
-                if digest != last:
-                    yield (last := digest)
 
 
 async def _from_database(connection: psycopg.AsyncConnection, digest: str) -> AsyncIterator[bytes]:
@@ -240,57 +176,3 @@ async def _from_folder(artifacts: Path, digest: str) -> AsyncIterator[bytes]:
     with suppress(OSError), (artifacts / digest[:2] / digest[2:4] / digest).open("rb") as file:
         while piece := await asyncio.to_thread(file.read, PIECE):
             yield piece
-
-
-async def _keep(folder: Path, digest: str, content: AsyncIterator[bytes]) -> str:
-    """Copy an artifact, unless the backup has it unaltered; return `copied`, `kept`, or `missing` if it is altered."""
-    file = folder / ARTIFACTS / digest[:2] / digest[2:4] / digest
-    if await asyncio.to_thread(_is_intact, file, digest):
-        return "kept"
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished, found = file.with_name(f"{_UNFINISHED}{uuid4().hex}"), hashlib.sha256()
-    try:
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as output:
-            async for piece in content:
-                found.update(piece)
-                await asyncio.to_thread(output.write, piece)
-            output.flush()
-            os.fsync(output.fileno())
-        if found.hexdigest() != digest:
-            return "missing"
-        unfinished.replace(file)
-        return "copied"
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _is_intact(file: Path, digest: str) -> bool:
-    try:
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest() == digest
-    except OSError:
-        return False
-
-
-def _publish(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, then remove what no longer belongs to the backup."""
-    _write(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
-    mine = {part.name for part in manifest.parts}
-    for each in (folder / PARTS).iterdir():
-        if each.name not in mine and (NAME.fullmatch(each.name) or each.name.startswith(_UNFINISHED)):
-            each.unlink(missing_ok=True)
-    _remove_others(folder, manifest)
-
-
-def _remove_others(folder: Path, manifest: Manifest) -> None:
-    """Remove the artifacts of earlier backups alone: their threads were pruned, or forgotten."""
-    wanted = _digests(folder, manifest.parts)
-    digest = next(wanted, "")
-    for inner in sorted((folder / ARTIFACTS).glob("[0-9a-f][0-9a-f]/[0-9a-f][0-9a-f]")):
-        prefix, mine = inner.parent.name + inner.name, set[str]()
-        while digest and digest[:4] <= prefix:
-            mine.add(digest)
-            digest = next(wanted, "")
-        for each in inner.iterdir():
-            if each.name not in mine and (_HEX.fullmatch(each.name) or each.name.startswith(_UNFINISHED)):
-                each.unlink(missing_ok=True)

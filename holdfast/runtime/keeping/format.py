@@ -29,7 +29,7 @@ MOST_BLOCK_BYTES = 32_000_000
 """The most bytes of events in one block, decompressed."""
 
 Kind = Literal["events", "tombstones", "effects", "memories", "artifacts"]
-"""The rows of one part: all of one kind. A backup has them in this order."""
+"""The kind of a part's rows. A backup has the kinds in this order."""
 
 NAME = re.compile(r"(events|tombstones|effects|memories|artifacts)-[0-9a-f]{64}\.jsonl", re.ASCII)
 
@@ -51,6 +51,11 @@ class Row(BaseModel):
     """A row of a part."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+
+
+def columns(row: type[Row], form: str = "{}") -> str:
+    """Return a row's columns as SQL, each in the given form."""
+    return ", ".join(map(form.format, row.model_fields))
 
 
 class EventBlock(Row):
@@ -122,7 +127,7 @@ class Artifact(Row):
 
     digest: Digest
     thread: Annotated[str, StringConstraints(max_length=10_000), AfterValidator(_without_nul)]
-    """Empty where the store does not record which threads refer to it."""
+    """Empty if the store does not record which threads refer to it."""
 
 
 ROWS: dict[Kind, type[Row]] = {
@@ -149,7 +154,7 @@ class Part(Row):
 
 
 class Manifest(Row):
-    """What belongs to a backup."""
+    """The parts of a backup, and facts about it."""
 
     format: Literal["holdfast-backup-1"] = "holdfast-backup-1"
     release: Annotated[str, StringConstraints(max_length=100)]

@@ -1,11 +1,11 @@
 """Restore a backup into a migrated database.
 
 1. All of the backup is checked before anything is written.
-2. Restoring only adds: what the database has stays, and has to agree. So a restore that was killed is repeated, and
-   continues where it was.
+2. Restoring only adds: rows of the database stay, and have to agree. So a restore that was killed can be repeated, and
+   resumes.
 3. A thread that the database has forgotten stays forgotten.
-4. A damaged thread is refused with all of the backup, or its log is left out whole. Its part of the ledger is restored:
-   what has had its effect must not have it again.
+4. A damaged thread causes the whole backup to be refused, or its whole log is left out. Its rows of the ledger are
+   restored: no effect may happen twice.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast.errors import ArtifactAltered, BackupInvalid, StackError
 from holdfast.log.events import AgentEvent
 from holdfast.log.references import artifacts_of
-from holdfast.runtime.keeping.format import Memory
+from holdfast.runtime.keeping.format import Effect, Memory, columns
 from holdfast.runtime.keeping.source import Content, Source
 from holdfast.runtime.stores.artifacts import FolderArtifacts, PostgresArtifacts
 from holdfast.runtime.stores.forget import insert_tombstone
@@ -33,30 +33,24 @@ _T = TypeVar("_T")
 _ROWS_AT_ONCE = 500
 """Rows of one transaction."""
 
-_EFFECT = """
-    INSERT INTO holdfast.effects
-        (key, epoch, thread, tool, started_at, finished_at, outcome, number, first_run_id, call_digest, call, mac)
-    VALUES (%(key)s, %(epoch)s, %(thread)s, %(tool)s, %(started_at)s, %(finished_at)s, %(outcome)s, %(number)s,
-        %(first_run_id)s, %(call_digest)s, %(call)s, %(mac)s)
+_VALUE = "%({})s"
+_EFFECT = f"""
+    INSERT INTO holdfast.effects ({columns(Effect)}) VALUES ({columns(Effect, _VALUE)})
     ON CONFLICT DO NOTHING
-"""
-_MEMORY = """
-    INSERT INTO holdfast.memories
-        (id, key, scope, text, trust, standing, kind, thread, position, by, created_at, expires_at, supersedes,
-            superseded_by, forgotten_at, forgotten_by, forgotten_why, lexemes)
-    VALUES (%(id)s, %(key)s, %(scope)s, %(text)s, %(trust)s, %(standing)s, %(kind)s, %(thread)s, %(position)s, %(by)s,
-        %(created_at)s, %(expires_at)s, %(supersedes)s, %(superseded_by)s, %(forgotten_at)s, %(forgotten_by)s,
-        %(forgotten_why)s, CASE WHEN %(live)s THEN
-            strip(to_tsvector('english', %(text)s)) || array_to_tsvector(ARRAY[%(lexeme)s::text]) END)
+"""  # noqa: S608  # our models' columns
+_MEMORY = f"""
+    INSERT INTO holdfast.memories ({columns(Memory)}, lexemes)
+    VALUES ({columns(Memory, _VALUE)}, CASE WHEN %(live)s THEN
+        strip(to_tsvector('english', %(text)s)) || array_to_tsvector(ARRAY[%(lexeme)s::text]) END)
     ON CONFLICT DO NOTHING
-"""
+"""  # noqa: S608
 
 Report = Callable[[str], None]
 
 
 @dataclass
 class Restored:
-    """What a restore has done. A repeated one counts what was there already, too."""
+    """The counts of a restore. A repeated one also counts rows that were there already."""
 
     threads: set[str] = field(default_factory=set)
     events: int = 0
@@ -66,7 +60,7 @@ class Restored:
     forgotten: set[str] = field(default_factory=set)
     """Threads of the backup that were left out, because the database has forgotten them."""
     damaged: dict[str, str] = field(default_factory=dict)
-    """Threads of the backup whose logs were left out → what does not hold of them."""
+    """Threads of the backup whose logs were left out → why."""
 
 
 async def check_schema(url: str) -> None:
@@ -93,7 +87,7 @@ async def restore(
     Args:
         source: The backup.
         pool: Open, to a migrated database.
-        artifacts: Where artifacts go.
+        artifacts: The store for the artifacts.
         into_existing: The database may have threads that the backup lacks.
         report: Called with a line about the progress.
 
@@ -113,7 +107,7 @@ async def restore(
     await _restore_events(source, pool, keep, done, forgotten=forgotten)
     report(f"{done.events:,} events of {len(done.threads):,} threads")
     await _restore_tombstones(source, pool)
-    # Of a thread that was forgotten before the backup, the ledger's rows remain: an interrupted restore may lack them.
+    # The ledger keeps the rows of a thread that was forgotten before the backup: an interrupted restore may lack them.
     rows = (row.model_dump() for row in source.effects())
     done.effects = await _insert(pool, _EFFECT, rows, without=done.forgotten)
     done.memories = await _insert(pool, _MEMORY, map(_memory, source.memories()), without=forgotten)
@@ -189,7 +183,7 @@ class _Artifacts:
         self.digests.add(digest)
 
     async def referred(self, address: str, thread: str) -> None:
-        """Put an artifact that a thread's event refers to, where the backup does not say which threads do."""
+        """Put an artifact that an event refers to, if the backup does not say which threads refer to it."""
         digest = address.removeprefix("sha256:")
         if self._content.artifacts.get(digest) is False:
             await self(digest, thread)

@@ -8,9 +8,7 @@
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -23,8 +21,8 @@ from holdfast.log.events import RunForked, RunStarted
 from holdfast.log.loop_events import StoredEvent
 from holdfast.log.stored_lines import read_lines
 from holdfast.log.tombstones import Tombstone, fault_in
+from holdfast.runtime.keeping.files import opened, opened_artifact, read
 from holdfast.runtime.keeping.format import (
-    ARTIFACTS,
     MANIFEST,
     MOST_ARTIFACT_BYTES,
     MOST_MANIFEST_BYTES,
@@ -46,9 +44,6 @@ from holdfast.stores import origin_of
 
 RowT = TypeVar("RowT", bound=Row)
 
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
-
 
 @dataclass(frozen=True)
 class Page:
@@ -62,7 +57,7 @@ class Page:
 
 @dataclass
 class Content:
-    """What a check of a whole backup has found."""
+    """The threads and artifacts of a backup that was checked."""
 
     threads: set[str] = field(default_factory=set)
     artifacts: dict[str, bool] = field(default_factory=dict)
@@ -82,12 +77,12 @@ class Source:
 
     def __init__(self, folder: Path, *, without_damaged: bool = False) -> None:
         self.damaged: dict[str, str] = {}
-        """Threads that are left out, as far as the events have been read → what does not hold."""
+        """Threads that are left out, as far as the events have been read → why."""
         self._folder = folder
         self._without_damaged = without_damaged
         try:
-            with self._open(MANIFEST) as fd:
-                self.manifest = Manifest.model_validate_json(_read(fd, MOST_MANIFEST_BYTES, MANIFEST))
+            with opened(self._folder, MANIFEST) as fd:
+                self.manifest = Manifest.model_validate_json(read(fd, MOST_MANIFEST_BYTES, MANIFEST))
         except FileNotFoundError:
             raise BackupInvalid(
                 f"{folder} holds no backup: it has no {MANIFEST}, which is written last. Make one with `backup`."
@@ -122,7 +117,7 @@ class Source:
 
     def _check_artifact(self, digest: str) -> None:
         found = hashlib.sha256()
-        with self._artifact(digest) as fd:
+        with opened_artifact(self._folder, digest) as fd:
             while piece := os.read(fd, PIECE):
                 found.update(piece)
         if found.hexdigest() != digest:
@@ -219,8 +214,8 @@ class Source:
         Raises:
             BackupInvalid: It is missing, or was altered.
         """
-        with self._artifact(digest) as fd:
-            content = _read(fd, MOST_ARTIFACT_BYTES, f"artifact sha256:{digest}")
+        with opened_artifact(self._folder, digest) as fd:
+            content = read(fd, MOST_ARTIFACT_BYTES, f"artifact sha256:{digest}")
         if hashlib.sha256(content).hexdigest() != digest:
             raise BackupInvalid(f"artifact sha256:{digest} was altered in the backup: its content has another digest")
         return content
@@ -233,8 +228,8 @@ class Source:
 
     def _rows_in(self, part: Part, model: type[RowT]) -> Iterator[RowT]:
         try:
-            with self._open(PARTS, part.name) as fd:
-                content = _read(fd, part.bytes, part.name)
+            with opened(self._folder, PARTS, part.name) as fd:
+                content = read(fd, part.bytes, part.name)
         except FileNotFoundError:
             raise BackupInvalid(f"{part.name} is missing from the backup") from None
         if hashlib.sha256(content).hexdigest() != part.sha256:
@@ -247,59 +242,6 @@ class Source:
                 yield model.model_validate_json(line)
             except ValidationError as error:
                 raise BackupInvalid(f"{part.name}, row {number}: {_first(error)}") from None
-
-    # Files.
-
-    @contextmanager
-    def _artifact(self, digest: str) -> Iterator[int]:
-        try:
-            with self._open(ARTIFACTS, digest[:2], digest[2:4], digest) as fd:
-                yield fd
-        except FileNotFoundError:
-            raise BackupInvalid(f"artifact sha256:{digest} is missing from the backup") from None
-
-    @contextmanager
-    def _open(self, *names: str) -> Iterator[int]:
-        """Open a regular file below the folder.
-
-        Raises:
-            FileNotFoundError: There is none.
-            BackupInvalid: There is something else.
-        """
-        *folders, name = names
-        opened: list[int] = []
-        try:
-            opened.append(os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-            for each in folders:
-                opened.append(os.open(each, _FOLDER, dir_fd=opened[-1]))
-            opened.append(os.open(name, _FILE, dir_fd=opened[-1]))
-            if not stat.S_ISREG(os.fstat(opened[-1]).st_mode):
-                raise BackupInvalid(f"{'/'.join(names)} is not a regular file")
-            yield opened[-1]
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise BackupInvalid(f"{'/'.join(names)} cannot be read: {error.strerror}; links are not followed") from None
-        finally:
-            for fd in reversed(opened):
-                with suppress(OSError):
-                    os.close(fd)
-
-
-def _read(fd: int, most: int, what: str) -> bytes:
-    """Read a file of at most so many bytes.
-
-    Raises:
-        BackupInvalid: It has more.
-    """
-    pieces: list[bytes] = []
-    size = 0
-    while piece := os.read(fd, PIECE):
-        size += len(piece)
-        if size > most:
-            raise BackupInvalid(f"{what} is larger than it may be ({most:,} bytes)")
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _first(error: ValidationError) -> str:

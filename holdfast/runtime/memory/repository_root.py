@@ -92,7 +92,7 @@ def _read_root(workspace: Path, top: Path, git: Path) -> RepositoryRoot:
     if git.is_symlink():
         raise GitFailed(f"{top.name}/.git is a link to a repository elsewhere; give the agent a clone")
     if git.is_file():
-        folder = _linked(top, git)
+        folder = _linked(top)
         return RepositoryRoot(workspace, top, folder, folder.parents[1])
     if not _is_git_folder(git):
         raise GitFailed(f"the repository of {workspace.name} cannot be read; repair it first (.git is incomplete)")
@@ -101,7 +101,7 @@ def _read_root(workspace: Path, top: Path, git: Path) -> RepositoryRoot:
     return RepositoryRoot(workspace, top, git, git)
 
 
-def _linked(top: Path, git: Path) -> Path:
+def _linked(top: Path) -> Path:
     """The git folder of a linked work tree, if its repository lists this as one of its work trees.
 
     Raises:

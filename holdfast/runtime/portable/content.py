@@ -22,8 +22,9 @@ from holdfast.run.state import RunState
 from holdfast.runtime.client.start_options import check_own_id
 from holdfast.runtime.portable.importing_children import ChildContent
 from holdfast.runtime.portable.judging import Judged
+from holdfast.runtime.portable.ledger import ledger_of
 from holdfast.runtime.portable.reader import PortableFile, opened
-from holdfast.runtime.portable.verify import check_file, ledger_of
+from holdfast.runtime.portable.verify import check_file
 from holdfast.runtime.stores.imported_effects import ImportedEffect
 
 MAX_LOG_BYTES: Final = 256_000_000

@@ -1,4 +1,4 @@
-"""Check a thread before its file is signed: who signs a file vouches for it, and others import it on that word.
+"""Check a thread before its file is signed: the signer vouches for it, and others import it because of that.
 
 A file is signed only if the permanent record was checked and holds, and with it the seals of Temporal's histories, or
 seals of nodes in anchors.
@@ -36,7 +36,7 @@ async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchor
         threads: Reads the thread.
         thread: The thread id.
         evidence: The ledger; None without a database.
-        anchors: Where seals of the thread are; None for nowhere.
+        anchors: Anchors with seals of the thread; None for no anchors.
 
     Raises:
         ExportFailed: It was altered, or is not a thread of ours.

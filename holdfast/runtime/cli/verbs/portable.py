@@ -1,20 +1,15 @@
-"""Verbs on portable files: export, move, import; and `verify`, where it is given a file."""
+"""Verbs on portable files: export, move, import."""
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from holdfast.runtime.cli.exits import FAILED, OK, VERDICTS
+from holdfast.runtime.cli.exits import FAILED, OK
 from holdfast.runtime.cli.options import By, Key, Thread, Verbs
 from holdfast.runtime.cli.session import Session
-
-if TYPE_CHECKING:
-    from holdfast.authority.policy import Policy
-    from holdfast.runtime.audit.anchors import Anchors
 
 verbs = Verbs()
 
@@ -253,38 +248,6 @@ async def import_(
         session.output.note(f"The run failed: {visible(str(state['result']))}")
         return FAILED
     return OK
-
-
-def is_file(name: str) -> bool:
-    """Whether what was typed names a file, and not a thread: by its form alone, whatever lies in this folder."""
-    return name.endswith(SUFFIX) or name.startswith(("/", "./", "../"))
-
-
-async def verify_portable(
-    session: Session,
-    name: str,
-    *,
-    trusted: "Policy | None",
-    signer: str | None,
-    artifacts: bool,
-    anchors: "Anchors | None" = None,
-    demanded: Sequence[str] = (),
-) -> int:
-    """Verify a portable file, without a server."""
-    from holdfast.authority.signatures import check_key
-    from holdfast.runtime.audit.verdicts import required, view_of
-    from holdfast.runtime.cli.file_screens import file_screen
-    from holdfast.runtime.portable.verify import verify_file
-
-    if signer is not None:
-        try:
-            check_key(signer)
-        except ValueError as error:
-            raise typer.BadParameter(f"--signer: {error}") from None
-    found = await verify_file(Path(name), trusted=trusted, signer=signer, artifacts=artifacts, anchors=anchors)
-    found = required(found, demanded)
-    session.output.result(view_of(found), file_screen(found))
-    return VERDICTS[found.verdict]
 
 
 async def _export_as(session: Session, thread: str, format: Format, output: Path | None) -> int:

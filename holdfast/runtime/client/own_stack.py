@@ -34,6 +34,7 @@ CHECK_SECONDS: Final = 0.25
 _REPEATED: Final = frozenset(
     {
         RPCStatusCode.ABORTED,
+        RPCStatusCode.CANCELLED,
         RPCStatusCode.DATA_LOSS,
         RPCStatusCode.INTERNAL,
         RPCStatusCode.OUT_OF_RANGE,
@@ -42,7 +43,8 @@ _REPEATED: Final = frozenset(
         RPCStatusCode.UNKNOWN,
     }
 )
-"""Those that Temporal's client repeats."""
+"""The errors after which a request is repeated, as Temporal's client would. A server that closes a connection, as it
+does after some minutes, cancels its requests; a caller who cancels one gets no `RPCError`."""
 
 
 class OwnStack(Plugin):

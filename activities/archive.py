@@ -47,7 +47,7 @@ class Archive:
 
     @activity.defn
     async def archive(self, request: ArchiveRequest) -> Archived:
-        """See `holdfast.run.contracts.archive`."""
+        """See `holdfast.run.activities.ARCHIVE`."""
         async with heartbeats():
             with _refused_if_forgotten():
                 return await self._archive(request)
@@ -81,7 +81,7 @@ class Archive:
 
     @activity.defn
     async def load_effects(self, request: EffectsRequest) -> PastEffects:
-        """See `holdfast.run.contracts.load_effects`."""
+        """See `holdfast.run.activities.LOAD_EFFECTS`."""
         run = CallingRun.of()
         async with heartbeats():
             with _refused_if_forgotten():

@@ -121,7 +121,7 @@ class LLM:
 
     @activity.defn
     async def call_llm(self, request: LLMRequest) -> LLMReply:
-        """See `holdfast.run.contracts.call_llm`."""
+        """See `holdfast.run.activities.CALL_LLM`."""
         failures = earlier_failures(request)
         async with heartbeats(*heartbeat_details(failures, request)):
             with recording_failure(request, failures, self._secrets) as attempt:

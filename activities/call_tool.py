@@ -74,7 +74,7 @@ class Tools:
 
     @activity.defn
     async def call_tool(self, request: ToolRequest) -> ToolOutcome:
-        """See `holdfast.run.contracts.call_tool`."""
+        """See `holdfast.run.activities.CALL_TOOL`."""
         tool = self._catalog.tools.get(request.call.name)
         if tool is None:
             raise ApplicationError(

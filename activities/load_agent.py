@@ -115,7 +115,7 @@ class Agents:
 
     @activity.defn
     async def load_agent(self, request: AgentRequest) -> LoadedAgent:
-        """See `holdfast.run.contracts.load_agent`."""
+        """See `holdfast.run.activities.LOAD_AGENT`."""
         if request.plain and not self._plain_starts:
             message = "this start has no seal, and HOLDFAST_PLAIN_STARTS is false; start with a fleet key"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)

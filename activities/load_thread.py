@@ -51,7 +51,7 @@ class Threads:
 
     @activity.defn
     async def load_thread(self, request: ThreadRequest) -> LoadedThread:
-        """See `holdfast.run.contracts.load_thread`."""
+        """See `holdfast.run.activities.LOAD_THREAD`."""
         thread = calling_thread()
         require_own_id(thread)
         async with heartbeats():

@@ -62,7 +62,7 @@ class Notifier:
 
     @activity.defn
     async def notify(self, notice: Notice) -> Notified:
-        """See `holdfast.run.contracts.notify`."""
+        """See `holdfast.run.activities.NOTIFY`."""
         past = activity.info().heartbeat_details
         done: dict[str, bool] = dict(past[0]) if past else {}  # receiver → True if it accepted, False if it refused
         failures: list[_TransientFailure] = []

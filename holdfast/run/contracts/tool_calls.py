@@ -1,0 +1,100 @@
+"""A tool call: its request, its outcome, and what one attempt leaves for the next one."""
+
+from datetime import datetime
+
+from holdfast.base.models import Frozen
+from holdfast.llm.blocks import Content, ToolCall
+from holdfast.log.events import ToolStatus
+from holdfast.seals.orders import Answer, Order
+from holdfast.tools.cannot import Scope
+from holdfast.tools.failures import FailedAttempts, FailureKind
+from holdfast.trust import Origin, Trust
+
+
+class ToolRequest(Order):
+    """The input of `call_tool`: the intent to run a tool call, which the log has recorded."""
+
+    call: ToolCall
+    key: str
+    """The effect key; the activity recomputes it from the call, its number and the chain of runs."""
+    number: int = 0
+    """The call's number in the thread; 0 for one that no LLM asked for."""
+    first_run_id: str = ""
+    """The first run id of the chain of runs that gave the effect its key; empty for the calling run's."""
+    epoch: int = 0
+    """How often a person has said that the effect did not happen: each epoch has its own row in the ledger."""
+    workspace: str
+    clip: int = 8_000
+    """How many characters of the result are kept."""
+    max_worker_deaths: int = 3
+    """How many workers may die during the call before it is not attempted again."""
+    undo: bool = False
+    """Undo the effect, instead of causing it."""
+    settle: bool = False
+    """Find out what became of the effect, and cause nothing."""
+    origin: Origin | None = None
+    """Where the call comes from, for tools that ask for it."""
+    poll: int = 0
+    """The number of the poll that this is, of a call that sleeps and that `number` names; 0 for any other call."""
+    cannot: bool = False
+    """The run takes the status `cannot`; one of a lower feature level takes `failed` in its place."""
+    names_artifacts: bool = False
+    """The run takes `ToolOutcome.artifacts`; one of a lower feature level finds them in the text."""
+    failures: bool = False
+    """The run takes `cause` and `failures` of an outcome; one of a lower feature level does not."""
+    settles: bool = False
+    """The run takes `settles_in` of an outcome; one of a lower feature level finds that in the text."""
+    trust: Trust | None = None
+    """The trust level of what the LLM writes, given everything it has read; None below the feature level at which every
+    run keeps it: then no file is marked, and no result is labelled by its files.
+    """
+
+
+class InDoubt(Frozen):
+    """How a tool's function ended that did not say whether its effect had happened."""
+
+    content: str
+    """For the LLM, if it turns out not to have happened."""
+    cause: FailureKind | None = None
+    running: bool = False
+    """It took too long, and its thread may still be at work."""
+
+
+class EarlierAttempts(Answer):
+    """What an attempt of `call_tool` leaves for the next one: how the attempts at the call have failed."""
+
+    deaths: int = 0
+    """How many workers died during the call."""
+    failures: FailedAttempts | None = None
+    raised: int = 0
+    """How often an idempotent tool has raised."""
+    in_doubt: InDoubt | None = None
+    """How the call ended, while it is not known yet whether its effect has happened."""
+
+
+class ToolOutcome(Answer):
+    """The result of `call_tool`. Status `unknown`: the effect may have happened, and a person has to find out."""
+
+    status: ToolStatus
+    content: Content
+    adopted: bool = False
+    """An earlier attempt had the effect already; this one returns its result."""
+    duration_ms: int = 0
+    artifact: str = ""
+    """The address of the full result, where `content` holds its head and tail only."""
+    size: int = 0
+    """Bytes of the full result; 0 where `content` is all of it."""
+    artifacts: tuple[str, ...] = ()
+    """The addresses of the images and files that were left out of `content`."""
+    trust: Trust | None = None
+    """The trust level of this result; None for the level of all results of the tool."""
+    scope: Scope | None = None
+    """With the status `cannot`: which calls cannot be made."""
+    until: datetime | None = None
+    """With the status `cannot`: until when; None for no end."""
+    cause: FailureKind | None = None
+    """Why the call failed, or its outcome is unknown, in a word; None where that is not known."""
+    failures: FailedAttempts | None = None
+    """The attempts before this one that failed, as far as they left a trace."""
+    settles_in: float | None = None
+    """With the status `unknown`: seconds from the outcome in which a request of the call may still arrive."""

@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import converter_of
-from holdfast.activities.recorded_threads import begins_and_ends
+from holdfast.activities.thread_past import begins_and_ends
 from holdfast.errors import ThreadForgotten
 from holdfast.log.events import AgentEvent, RunStarted
 from holdfast.run.contracts import WORKFLOW, RunInput

@@ -17,13 +17,13 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
-from holdfast.activities.clipping import clip_to
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, revised
 from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
 from holdfast.activities.outages import Attempt, earlier_failures, heartbeat_details, recording_failure
 from holdfast.activities.retry_after import retry_after
 from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.tool_outcomes import clip_to
 from holdfast.activities.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.middleware import LLMCall, LLMResult

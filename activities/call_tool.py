@@ -8,19 +8,16 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.attempt_failures import AttemptNotes
-from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.calling_run import Chains, calling_thread
+from holdfast.activities.earlier_attempts import AttemptNotes, Deaths, given_up
 from holdfast.activities.file_trust import FileTrust
 from holdfast.activities.guarded_call import Guarded
-from holdfast.activities.handed_on import to_hand_on
-from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.heartbeats import heartbeats, to_hand_on
 from holdfast.activities.lost_effects import asked
 from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
-from holdfast.activities.orders import Chains
 from holdfast.activities.tool_attempt import Attempt
 from holdfast.activities.tool_outcomes import Ended, Outcomes
 from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.activities.worker_deaths import Deaths, given_up
 from holdfast.agents.catalog import Catalog
 from holdfast.run.call_words import describe_call
 from holdfast.run.contracts import ToolOutcome, ToolRequest

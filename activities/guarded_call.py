@@ -10,7 +10,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from holdfast.activities.attempt_failures import AttemptNotes
+from holdfast.activities.earlier_attempts import AttemptNotes
 from holdfast.activities.lost_effects import LostEffect, asked
 from holdfast.activities.middleware import Around, RunReader
 from holdfast.activities.tool_attempt import Attempt

@@ -8,10 +8,9 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.moved_threads import MovedThreads
-from holdfast.activities.orders import Chains
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.skills import add_workspace_skills

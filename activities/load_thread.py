@@ -11,12 +11,10 @@ from temporalio.service import RPCError
 
 from holdfast.activities.brought_logs import may_be_brought
 from holdfast.activities.calling_run import calling_thread
-from holdfast.activities.forked_lines import forked_lines
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record import Record, require_own_id
-from holdfast.activities.recorded_threads import read_thread
-from holdfast.activities.run_histories import events_of_run, events_since
 from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.thread_past import events_of_run, events_since, forked_lines, read_thread
 from holdfast.errors import HistoryUnreadable, RecordUnreadable, ThreadForgotten
 from holdfast.log.event_log import event_line, has_ended
 from holdfast.log.events import AgentEvent, RunForked, RunImported, RunStarted

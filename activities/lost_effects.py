@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from holdfast.activities.attempt_failures import AttemptNotes
+from holdfast.activities.earlier_attempts import AttemptNotes
 from holdfast.activities.tool_attempt import Attempt
 from holdfast.activities.tool_outcomes import Ended, Outcomes
 from holdfast.run.contracts import EFFECT_SETTLING, InDoubt

@@ -12,7 +12,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.handed_on import handed_on, to_hand_on
+from holdfast.activities.heartbeats import handed_on, to_hand_on
 from holdfast.llm.messages import Usage
 from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage, attempts_lost
 from holdfast.llm.tokens import tokens_of_request

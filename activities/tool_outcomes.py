@@ -1,4 +1,7 @@
-"""Outcomes of tool calls that are safe to record: without secrets, and no larger than the log's limits."""
+"""Outcomes of tool calls that are safe to record: without secrets, and no larger than the log's limits.
+
+Of a text that is too long, an artifact holds all, and the log its head, its tail and the address.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,7 +10,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 
-from holdfast.activities.clipping import Clipped, clip_to
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_functions import in_thread, raise_if_stopped
 from holdfast.llm.blocks import Content, HeardBlocks, TextBlock
@@ -22,6 +24,7 @@ from holdfast.tools.failures import FailureKind
 from holdfast.tools.results import NotAwaited, error_text, recordable_text, result_content
 from holdfast.tools.secrets import Secrets
 from holdfast.tools.spec import ToolSpec
+from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust
 
 MEDIA_BYTES = 500_000
@@ -36,6 +39,26 @@ CONVERSION_SECONDS = 20.0
 T = TypeVar("T")
 
 log = SafeLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """A text as it enters the log."""
+
+    content: str
+    artifact: str = ""
+    """Address of the complete text; empty if `content` is complete."""
+    size: int = 0
+    """Bytes of the complete text; 0 if `content` is complete."""
+
+
+async def clip_to(store: ArtifactStore, text: str, limit: int, *, thread: str) -> Clipped:
+    """Clip `text` if it is longer than `limit` characters, and store all of it as an artifact."""
+    if len(text) <= limit:
+        return Clipped(text)
+    content = await asyncio.to_thread(text.encode, "utf-8", "replace")
+    address = await store.put(content, thread=thread)
+    return Clipped(clip(text, limit, address=address), address, len(content))
 
 
 async def in_thread_if_long(function: Callable[[Any], T], value: Any, *, size: int | None = None) -> T:

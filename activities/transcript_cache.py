@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.activities.calling_run import CallingRun, calling_thread
-from holdfast.activities.recorded_threads import read_thread
+from holdfast.activities.thread_past import read_thread
 from holdfast.agents.agent import AgentSpec, shared
 from holdfast.base.digests import GENESIS, chain
 from holdfast.errors import TranscriptMismatch

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from holdfast import Absent, Found, NotDone, Tool, ToolContext, Unknown, tool
-from holdfast.activities.attempt_failures import AttemptNotes
+from holdfast.activities.earlier_attempts import AttemptNotes
 from holdfast.activities.guarded_call import Guarded
 from holdfast.activities.middleware import NO_MIDDLEWARE, RunReader
 from holdfast.activities.tool_attempt import Attempt

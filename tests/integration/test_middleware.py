@@ -38,8 +38,8 @@ from holdfast import (
 )
 from holdfast.activities import middleware as running
 from holdfast.activities.call_tool import Tools
+from holdfast.activities.calling_run import Chains
 from holdfast.activities.middleware import Around
-from holdfast.activities.orders import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.llm import blocks
 from holdfast.llm.chat_completions import ChatCompletions

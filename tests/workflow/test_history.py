@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
-from holdfast.activities.orders import Chains, CheckedOrders
+from holdfast.activities.calling_run import Chains, CheckedOrders
 from holdfast.agents.agent import AgentSpec
 from holdfast.authority.policy import ask
 from holdfast.log.event_log import first_altered

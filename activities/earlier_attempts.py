@@ -1,43 +1,104 @@
-"""Counts the workers that died during a tool call, so that a call which kills its worker is not attempted for ever.
+"""What earlier attempts at a tool call have come to: how they failed, and how many workers died during the call.
 
-A process that runs out of memory or crashes reports nothing. Its attempt is ended by a time-out, or by a worker that
-takes over (`WORKER_DIED`).
-
-1. Temporal keeps the last failure only. So before the tool runs again, an attempt leaves the count in its heartbeat,
-   sealed, and waits until Temporal has it. A first attempt costs nothing.
-2. A local activity leaves nothing in Temporal: its workflow task is attempted again. The first local call of a run in
-   this process looks at that attempt; where it is a later one, the call is made as an ordinary activity.
-3. An attempt that fails in any other way (the database is down, another attempt holds the effect) is no death
-   (`attempt_failures`).
+1. A failed attempt leaves its error, sealed, in its last heartbeat, and the outcome of the call names it. An attempt
+   that waits for a lost one (EFFECT_SETTLING) has not failed.
+2. A process that runs out of memory or crashes reports nothing. Its attempt is ended by a time-out, or by a worker that
+   takes over (`WORKER_DIED`). These are counted, so that a call which kills its worker is not attempted for ever.
+3. Temporal keeps the last failure only. So before the tool runs again, an attempt leaves the count in its heartbeat,
+   and waits until Temporal has it. A first attempt costs nothing.
+4. A local activity leaves nothing in Temporal: its workflow task is attempted again. The first local call of a run in
+   this process looks at that attempt; if it is a later one, the call is made as an ordinary activity.
 """
 
 import asyncio
-from datetime import timedelta
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from temporalio import activity
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.attempt_failures import with_failure
-from holdfast.activities.handed_on import handed_on, to_hand_on
+from holdfast.activities.calling_run import describe
+from holdfast.activities.heartbeats import handed_on, to_hand_on
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.run.contracts import EarlierAttempts, ToolRequest
+from holdfast.run.contracts import EFFECT_SETTLING, EarlierAttempts, InDoubt, ToolRequest
 from holdfast.runtime.takeover.takeover import WORKER_DIED
-from holdfast.tools.failures import AttemptFailure
+from holdfast.tools.failures import MESSAGE_CHARS, AttemptFailure, FailedAttempts, kind_of
+from holdfast.tools.results import error_text
+from holdfast.tools.secrets import Secrets
 
 log = SafeLogger(__name__)
 
-DESCRIBE_TIMEOUT = timedelta(seconds=10)
 KNOWN_RUNS = 10_000
 """The most runs of which a process remembers that their local calls are safe."""
 
 _POLL_SECONDS = 0.02
 _NOTED_WITHIN = 3.0
 """Seconds within which Temporal has to have a heartbeat; after that, the attempt fails and another one follows."""
+
+
+class AttemptNotes:
+    """What this attempt leaves for the next one.
+
+    Args:
+        request: The order.
+        before: What the attempts before this one have left; None for nothing.
+    """
+
+    def __init__(self, request: ToolRequest, before: EarlierAttempts | None) -> None:
+        self._request = request
+        self.left = before
+
+    @property
+    def in_doubt(self) -> InDoubt | None:
+        """How the call ended, while it is not known yet whether its effect has happened."""
+        return self.left.in_doubt if self.left else None
+
+    @in_doubt.setter
+    def in_doubt(self, end: InDoubt) -> None:
+        self.left = _of(self.left, self._request).model_copy(update={"in_doubt": end})
+
+    def count_raised(self) -> int:
+        """Count one more call of an idempotent tool that raised; return how many there are."""
+        left = _of(self.left, self._request)
+        self.left = left.model_copy(update={"raised": left.raised + 1})
+        return self.left.raised
+
+    @contextmanager
+    def recording_failure(self, secrets: Secrets) -> Iterator[None]:
+        """If the block fails, record that for the next attempt.
+
+        Args:
+            secrets: Redacted from the error.
+        """
+        started = time.monotonic()
+        try:
+            yield
+        except Exception as error:
+            if not activity.info().is_local:
+                seconds = round(time.monotonic() - started, 3)
+                if not (isinstance(error, ApplicationError) and error.type == EFFECT_SETTLING):
+                    # Redacted before it is cut: half a secret would not be found.
+                    message = secrets.redact(error_text(error))[:MESSAGE_CHARS]
+                    failure = AttemptFailure(kind=kind_of(error), message=message, seconds=seconds)
+                    self.left = with_failure(self.left, failure, self._request)
+                if self.left:
+                    activity.heartbeat(*to_hand_on(self.left))
+            raise
+
+
+def with_failure(before: EarlierAttempts | None, failure: AttemptFailure, request: ToolRequest) -> EarlierAttempts:
+    """Return what is handed on after one more failed attempt."""
+    left = _of(before, request)
+    return left.model_copy(update={"failures": FailedAttempts.of(left.failures, failure)})
+
+
+def _of(before: EarlierAttempts | None, request: ToolRequest) -> EarlierAttempts:
+    return before or EarlierAttempts(answers=request.order)
 
 
 class Deaths:
@@ -115,10 +176,8 @@ def _pending(described: DescribeWorkflowExecutionResponse) -> PendingActivityInf
 
 
 async def _described() -> DescribeWorkflowExecutionResponse:
-    info, client = activity.info(), activity.client()
-    execution = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
-    request = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=execution)
-    return await client.workflow_service.describe_workflow_execution(request, timeout=DESCRIBE_TIMEOUT)
+    info = activity.info()
+    return await describe(info.workflow_id or "", info.workflow_run_id or "")
 
 
 async def _leave(deaths: EarlierAttempts) -> None:

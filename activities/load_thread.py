@@ -9,8 +9,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from holdfast.activities.brought_logs import may_be_brought
-from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.calling_run import QUERY_TIMEOUT, calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record import Record, require_own_id
 from holdfast.activities.safe_logs import SafeLogger
@@ -24,11 +23,15 @@ from holdfast.log.upcasters import decode_stored
 from holdfast.run import features
 from holdfast.run.contracts import RECORD_UNREADABLE, START_REFUSED, THREAD_EXISTS, LoadedThread, ThreadRequest
 from holdfast.run.snapshot import snapshot_of
+from holdfast.runtime.reading.imported import may_be_imported
+from holdfast.runtime.reading.reader import Reader
+from holdfast.runtime.reading.runs import Runs
+from holdfast.tools.subagents import parent_thread
 from holdfast.transcript.transcript import Transcript
 
 log = SafeLogger(__name__)
 
-_BROUGHT = (
+_IMPORTED = (
     "nothing here shows that sub-agent {thread} ran here; if its log came with a file, its run ended elsewhere: "
     "`holdfast fork` continues it as a fork"
 )
@@ -64,8 +67,8 @@ class Threads:
             own = await self._record.own_chain(thread)
             if loaded := await self._moved(thread, after=_begun_by(events, own)):
                 return loaded
-            if events and _begun_by(events, own) is None and await may_be_brought(self._store, thread, events[0]):
-                raise ApplicationError(_BROUGHT.format(thread=thread), type=START_REFUSED, non_retryable=True)
+            if events and _begun_by(events, own) is None and await self._may_be_imported(thread, events[0]):
+                raise ApplicationError(_IMPORTED.format(thread=thread), type=START_REFUSED, non_retryable=True)
             events = _before(events, own)
             if request.previous_run and not has_ended(event.type for event in reversed(events)):
                 events = await self._catch_up(thread, request.previous_run, events)
@@ -77,6 +80,12 @@ class Threads:
                 message = f"the record of {thread} has the events of {owner}: a fork of an imported file did not begin"
                 raise ApplicationError(message, type=RECORD_UNREADABLE, non_retryable=True)
             return loaded
+
+    async def _may_be_imported(self, thread: str, first: AgentEvent) -> bool:
+        if not parent_thread(thread):
+            return False
+        reader = Reader(Runs(activity.client(), answer_within=QUERY_TIMEOUT.total_seconds()), self._store)
+        return await may_be_imported(reader, thread, event_line(first))
 
     async def _ends_at(self, thread: str, point: ForkPoint) -> bool:
         """Whether the record of a thread ends with that event: an import has put it there."""

@@ -267,7 +267,7 @@ class _File:
             return Vouched()
         found = await vouch(self._threads, thread, self._evidence, self.vouching.anchors)
         # What a file has brought, the one who signed that file has vouched for.
-        if found.lacks and not self.vouching.lacks and not await self._threads.may_be_brought(thread):
+        if found.lacks and not self.vouching.lacks and not await self._threads.may_be_imported(thread):
             self.vouching.lacks = f"{thread}: {found.lacks}"
         return found
 

@@ -108,7 +108,8 @@ def build_worker(
     adapter = ChatCompletions()
     handover = HandOver()
     transcripts = TranscriptCache(threads, adapter, handover=handover)
-    around = Around([resources[each] if isinstance(each, type) else each for each in catalog.middleware])
+    layers = [resources[each] if isinstance(each, type) else each for each in catalog.middleware]
+    around = Around(layers) if layers else None
     chains = Chains()
     record = Record(threads, artifacts, chains=chains, seal=seal)
     archive = Archive(record, ledger, forget=transcripts.forget, handover=handover)

@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, revised
-from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
+from holdfast.activities.middleware import Around, RunReader
 from holdfast.activities.outages import Attempt, earlier_failures, heartbeat_details, recording_failure
 from holdfast.activities.retry_after import retry_after
 from holdfast.activities.safe_logs import SafeLogger
@@ -96,7 +96,7 @@ class LLM:
         transcripts: This worker's cache of transcripts.
         artifacts: Stores replies that are too long for the log.
         secrets: Redacted from provider errors before they are recorded.
-        around: The middleware.
+        around: The middleware; None for none.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class LLM:
         transcripts: TranscriptCache,
         artifacts: ArtifactStore,
         secrets: Secrets,
-        around: Around = NO_MIDDLEWARE,
+        around: Around | None = None,
     ) -> None:
         self._client = client
         self._adapter = adapter

@@ -14,9 +14,9 @@ from holdfast.activities.file_trust import FileTrust
 from holdfast.activities.guarded_call import Guarded
 from holdfast.activities.heartbeats import heartbeats, to_hand_on
 from holdfast.activities.lost_effects import asked
-from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
+from holdfast.activities.middleware import Around
 from holdfast.activities.tool_attempt import Attempt
-from holdfast.activities.tool_outcomes import Ended, Outcomes
+from holdfast.activities.tool_outcomes import Outcomes, RawResult
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.run.call_words import describe_call
@@ -44,7 +44,7 @@ class Tools:
         artifacts: Stores results that are too long for the log.
         secrets: Passed to the tools that declare them, and redacted from every result.
         resources: The catalog's resources by type, passed to the tools that ask for them.
-        around: The middleware.
+        around: The middleware; None for none.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Tools:
         artifacts: ArtifactStore,
         secrets: Secrets = NO_SECRETS,
         resources: Mapping[Any, Any] = NO_RESOURCES,
-        around: Around = NO_MIDDLEWARE,
+        around: Around | None = None,
     ) -> None:
         self._catalog = catalog
         self._ledger = ledger
@@ -93,10 +93,12 @@ class Tools:
             attempt=activity.info().attempt,
             at=activity.info().scheduled_time,
             origin=request.origin or NO_ORIGIN,
-            secrets=self._secrets.only(tool.secrets),
+            secrets=self._secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
         )
         attempt = Attempt(tool, arguments.values, context, self._resources)
-        files = FileTrust(tool, arguments.values, request, self._tainted_files)
+        files = None
+        if request.trust and tool.takes_context:  # it may read and write the workspace
+            files = FileTrust(tool, arguments.values, request, self._tainted_files)
         before = await self._deaths.before(request)
         notes = AttemptNotes(request, before)
         async with heartbeats(*(to_hand_on(before) if before else ())):
@@ -104,21 +106,13 @@ class Tools:
                 if before and before.deaths >= request.max_worker_deaths:
                     outcome = await self._give_up(tool, request, given_up(tool.spec.name, before.deaths))
                 else:
-                    outcomes = Outcomes(
-                        self._artifacts,
-                        context.thread,
-                        request.clip,
-                        self._secrets,
-                        cannot=request.cannot,
-                        names_artifacts=request.names_artifacts,
-                        causes=request.failures,
-                        settles=request.settles,
-                    )
-                    reader = RunReader(self._transcripts)
-                    guarded = Guarded(attempt, outcomes, self._around, reader, request, notes)
-                    await files.mark()
+                    outcomes = Outcomes(self._artifacts, context.thread, request, self._secrets)
+                    guarded = Guarded(attempt, outcomes, self._around, self._transcripts, request, notes)
+                    if files:
+                        await files.mark()
                     outcome = await self._execute(guarded, request)
-        outcome = await files.labelled(outcome)
+        if files:
+            outcome = await files.labelled(outcome)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
         if outcome.status != "unknown" and not request.poll:
@@ -135,7 +129,7 @@ class Tools:
         async with self._claim(request) as entry:
             if not request.undo and (recorded := await self._recorded(tool, request, entry)):
                 return recorded
-            return await self._unknown(tool, request, entry, Ended("unknown", why, cause=cause))
+            return await self._unknown(tool, request, entry, RawResult(status="unknown", content=why, cause=cause))
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """The outcome of arguments that this worker's tool rejects. An earlier attempt may have run elsewhere."""
@@ -146,7 +140,7 @@ class Tools:
                     return recorded
                 if entry.started_before:
                     reason = f"an earlier attempt of {tool.spec.name} was interrupted, and on this worker {why}"
-                    return await self._unknown(tool, request, entry, Ended("unknown", reason))
+                    return await self._unknown(tool, request, entry, RawResult(status="unknown", content=reason))
         return ToolOutcome(status="invalid", content=f"Not called: {why}")
 
     async def _execute(self, call: Guarded, request: ToolRequest) -> ToolOutcome:
@@ -179,10 +173,10 @@ class Tools:
     async def _recorded(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect) -> ToolOutcome | None:
         """The outcome that an attempt has recorded; unknown, if nothing shows that a worker recorded it."""
         if entry.doubt:
-            return await self._unknown(tool, request, entry, Ended("unknown", entry.doubt))
+            return await self._unknown(tool, request, entry, RawResult(status="unknown", content=entry.doubt))
         return entry.outcome.model_copy(update={"adopted": True}) if entry.outcome else None
 
-    async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, ended: Ended) -> ToolOutcome:
+    async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, ended: RawResult) -> ToolOutcome:
         """The outcome of an effect that a person is asked about."""
         ended = await asked(ended, entry, tool.spec)
         settles_in = ended.settles_in if request.settles else None

@@ -11,7 +11,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.activities.earlier_attempts import AttemptNotes
 from holdfast.activities.tool_attempt import Attempt
-from holdfast.activities.tool_outcomes import Ended, Outcomes
+from holdfast.activities.tool_outcomes import Outcomes, RawResult
 from holdfast.run.contracts import EFFECT_SETTLING, InDoubt
 from holdfast.run.ledger import ClaimedEffect
 from holdfast.tools.effects import Effect, SecondAttempt, second_attempt
@@ -66,7 +66,7 @@ class LostEffect:
         """Whether people have said that it did not happen, and no attempt has begun since."""
         return self.epoch > 0 and not self.entry.started_before
 
-    async def earlier(self) -> Ended | None:
+    async def earlier(self) -> RawResult | None:
         """Determine the outcome of an effect that an earlier attempt may have had; None if it is to run (again).
 
         Raises:
@@ -81,7 +81,9 @@ class LostEffect:
                 return None
             case "ask":
                 reason = f"an earlier attempt of {self._spec.name} was interrupted, and the tool has no check"
-                return await asked(Ended("unknown", reason, cause="no_response"), self.entry, self._spec)
+                return await asked(
+                    RawResult(status="unknown", content=reason, cause="no_response"), self.entry, self._spec
+                )
             case "check":
                 found = await self._checked()
                 return await asked(found, self.entry, self._spec) if found and found.status == "unknown" else found
@@ -108,41 +110,42 @@ class LostEffect:
                 return
         _wait_for(left, self._spec)
 
-    async def ended_in_doubt(self, ended: Ended) -> Ended:
+    async def ended_in_doubt(self, ended: RawResult) -> RawResult:
         """Determine what became of an effect whose function has ended without saying so, in this attempt.
 
         Raises:
             ApplicationError: EFFECT_SETTLING; or EFFECT_RAISED: the call is made again, with the same key.
         """
         name, content = self._spec.name, str(await self.outcomes.redacted(ended.content))
-        unknown = replace(ended, content=_in_doubt(name, content) if ended.doubt == "raised" else content)
+        unknown = ended.model_copy(update={"content": _in_doubt(name, content) if ended.doubt == "raised" else content})
         match self._spec.effect:
             case Effect.IDEMPOTENT if ended.doubt in ("raised", "returned"):
                 if ended.doubt == "raised" and not self.attempt.tool.takes_key:
-                    return replace(ended, status="failed")  # the LLM's next call changes nothing more, either
+                    # The LLM's next call changes nothing more, either.
+                    return ended.model_copy(update={"status": "failed"})
                 self._try_again(content)
             case Effect.VERIFIABLE:
                 running = ended.doubt == "running"
                 self.notes.in_doubt = InDoubt(content=content[:IN_DOUBT_CHARS], cause=ended.cause, running=running)
                 found = await self._checked()
                 if found and found.status != "unknown":
-                    return replace(found, duration_ms=ended.duration_ms)
+                    return found.model_copy(update={"duration_ms": ended.duration_ms})
                 if found and found.content != content:
-                    unknown = replace(unknown, content=f"{unknown.content}; {found.content}")
+                    unknown = unknown.model_copy(update={"content": f"{unknown.content}; {found.content}"})
             case _:
                 pass
         return await asked(unknown, self.entry, self._spec)
 
-    async def _checked(self) -> Ended | None:
+    async def _checked(self) -> RawResult | None:
         """Determine the outcome by the tool's check; None where the effect did not happen and nothing else is known."""
         left = await _left(self.entry, self._spec)  # before the check, which has to begin after that time
         found, known = await self.attempt.checked(), self.notes.in_doubt
         if found and (found.status == "ok" or not self.said_absent):
             return found
         if known and known.running:  # only `Found` counts
-            return Ended("unknown", known.content, cause=known.cause)
+            return RawResult(status="unknown", content=known.content, cause=known.cause)
         _wait_for(left, self._spec)
-        return Ended("failed", known.content, cause=known.cause) if known else None
+        return RawResult(status="failed", content=known.content, cause=known.cause) if known else None
 
     def _try_again(self, content: str) -> None:
         """Fail the attempt, unless there were enough: what the key protects can be called again."""
@@ -184,7 +187,7 @@ def _wait_for(left: _Left, spec: ToolSpec) -> None:
     )
 
 
-async def asked(unknown: Ended, entry: ClaimedEffect, spec: ToolSpec) -> Ended:
+async def asked(unknown: RawResult, entry: ClaimedEffect, spec: ToolSpec) -> RawResult:
     """Return how a call ends about which a person is asked; they read until when a request may still arrive."""
     left = await _left(entry, spec)
     if not left.seconds or not isinstance(unknown.content, str):
@@ -192,8 +195,9 @@ async def asked(unknown: Ended, entry: ClaimedEffect, spec: ToolSpec) -> Ended:
     until = f"a request of it may still arrive until {_time(left.seconds)}, so look again after that"
     content = f"{unknown.content.rstrip('.')}; {until}"
     if not (held := _HELD.get(second_attempt(spec.effect))):  # it runs at once: the other system knows the key
-        return replace(unknown, content=content)
-    return replace(unknown, content=f"{content}. An `absent` before that is held: {held}", settles_in=left.seconds)
+        return unknown.model_copy(update={"content": content})
+    content += f". An `absent` before that is held: {held}"
+    return unknown.model_copy(update={"content": content, "settles_in": left.seconds})
 
 
 def _in_doubt(name: str, content: str) -> str:

@@ -274,7 +274,7 @@ def attempt(tmp_path: Path) -> Attempts:
             InMemoryArtifacts(),
             Secrets({"KEY": "top-secret"}),
             NO_RESOURCES,
-            Around([layer] if layer else []),
+            Around([layer]) if layer else None,
         )
         made = blocks.ToolCall(id="c", name=tool.spec.name, arguments="{}")
         given = {"key": key, "first_run_id": "run", "workspace": str(tmp_path), "clip": 1000, **more}

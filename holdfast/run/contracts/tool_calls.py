@@ -1,12 +1,9 @@
 """A tool call: its request, its outcome, and what one attempt leaves for the next one."""
 
-from datetime import datetime
-
 from holdfast.base.models import Frozen
-from holdfast.llm.blocks import Content, ToolCall
-from holdfast.log.events import ToolStatus
+from holdfast.llm.blocks import ToolCall
+from holdfast.log.events import CallResult
 from holdfast.seals.orders import Answer, Order
-from holdfast.tools.cannot import Scope
 from holdfast.tools.failures import FailedAttempts, FailureKind
 from holdfast.trust import Origin, Trust
 
@@ -72,29 +69,8 @@ class EarlierAttempts(Answer):
     """How the call ended, while it is not known yet whether its effect has happened."""
 
 
-class ToolOutcome(Answer):
+class ToolOutcome(CallResult, Answer):
     """The result of `call_tool`. Status `unknown`: the effect may have happened, and a person has to find out."""
 
-    status: ToolStatus
-    content: Content
-    adopted: bool = False
-    """An earlier attempt had the effect already; this one returns its result."""
-    duration_ms: int = 0
-    artifact: str = ""
-    """The address of the full result, where `content` holds its head and tail only."""
-    size: int = 0
-    """Bytes of the full result; 0 where `content` is all of it."""
-    artifacts: tuple[str, ...] = ()
-    """The addresses of the images and files that were left out of `content`."""
-    trust: Trust | None = None
-    """The trust level of this result; None for the level of all results of the tool."""
-    scope: Scope | None = None
-    """With the status `cannot`: which calls cannot be made."""
-    until: datetime | None = None
-    """With the status `cannot`: until when; None for no end."""
-    cause: FailureKind | None = None
-    """Why the call failed, or its outcome is unknown, in a word; None where that is not known."""
-    failures: FailedAttempts | None = None
-    """The attempts before this one that failed, as far as they left a trace."""
     settles_in: float | None = None
     """With the status `unknown`: seconds from the outcome in which a request of the call may still arrive."""

@@ -9,10 +9,10 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import Chains, calling_thread
-from holdfast.activities.earlier_attempts import AttemptNotes, Deaths, given_up
+from holdfast.activities.earlier_attempts import AttemptNotes, WorkerCrashes, abandoned
 from holdfast.activities.file_trust import FileTrust
 from holdfast.activities.guarded_call import Guarded
-from holdfast.activities.heartbeats import heartbeats, to_hand_on
+from holdfast.activities.heartbeats import heartbeats, sealed_details
 from holdfast.activities.lost_effects import asked
 from holdfast.activities.middleware import Around
 from holdfast.activities.tool_attempt import Attempt
@@ -66,7 +66,7 @@ class Tools:
         self._secrets = secrets
         self._resources = resources
         self._around = around
-        self._deaths = Deaths()
+        self._crashes = WorkerCrashes()
         self._tainted_files = TaintedFiles()
 
     @activity.defn
@@ -99,12 +99,12 @@ class Tools:
         files = None
         if request.trust and tool.takes_context:  # it may read and write the workspace
             files = FileTrust(tool, arguments.values, request, self._tainted_files)
-        before = await self._deaths.before(request)
+        before = await self._crashes.before(request)
         notes = AttemptNotes(request, before)
-        async with heartbeats(*(to_hand_on(before) if before else ())):
+        async with heartbeats(*(sealed_details(before) if before else ())):
             with notes.recording_failure(self._secrets):
                 if before and before.deaths >= request.max_worker_deaths:
-                    outcome = await self._give_up(tool, request, given_up(tool.spec.name, before.deaths))
+                    outcome = await self._abandon(tool, request, abandoned(tool.spec.name, before.deaths))
                 else:
                     outcomes = Outcomes(self._artifacts, context.thread, request, self._secrets)
                     guarded = Guarded(attempt, outcomes, self._around, self._transcripts, request, notes)
@@ -121,7 +121,7 @@ class Tools:
             )
         return outcome
 
-    async def _give_up(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
+    async def _abandon(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """The outcome of a call that killed its workers. Nothing of the tool runs: its check might kill one, too."""
         cause: FailureKind | None = "no_response" if request.failures else None
         if tool.spec.effect is Effect.READ:

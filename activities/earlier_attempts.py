@@ -23,7 +23,7 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import describe
-from holdfast.activities.heartbeats import handed_on, to_hand_on
+from holdfast.activities.heartbeats import earlier_details, sealed_details
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.run.contracts import EFFECT_SETTLING, EarlierAttempts, InDoubt, ToolRequest
 from holdfast.runtime.takeover.takeover import WORKER_DIED
@@ -87,12 +87,12 @@ class AttemptNotes:
                     failure = AttemptFailure(kind=kind_of(error), message=message, seconds=seconds)
                     self.left = with_failure(self.left, failure, self._request)
                 if self.left:
-                    activity.heartbeat(*to_hand_on(self.left))
+                    activity.heartbeat(*sealed_details(self.left))
             raise
 
 
 def with_failure(before: EarlierAttempts | None, failure: AttemptFailure, request: ToolRequest) -> EarlierAttempts:
-    """Return what is handed on after one more failed attempt."""
+    """Return what the next attempt is left after one more failed attempt."""
     left = _of(before, request)
     return left.model_copy(update={"failures": FailedAttempts.of(left.failures, failure)})
 
@@ -101,7 +101,7 @@ def _of(before: EarlierAttempts | None, request: ToolRequest) -> EarlierAttempts
     return before or EarlierAttempts(answers=request.order)
 
 
-class Deaths:
+class WorkerCrashes:
     """How often workers died during the calls that this worker is asked to run."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Deaths:
             return None
         if info.attempt == 1:
             return None
-        before = handed_on(EarlierAttempts, request)
+        before = earlier_details(EarlierAttempts, request)
         mine = _pending(await _described())
         if mine is not None and (death := _death(mine.last_failure)):
             before = with_failure(before, death, request)
@@ -147,7 +147,7 @@ class Deaths:
         self._known.add(run)
 
 
-def given_up(tool: str, deaths: int) -> str:
+def abandoned(tool: str, deaths: int) -> str:
     """Say that a call is not attempted again."""
     times = "time" if deaths == 1 else "times"
     return (
@@ -182,7 +182,7 @@ async def _described() -> DescribeWorkflowExecutionResponse:
 
 async def _leave(deaths: EarlierAttempts) -> None:
     """Leave the count for the next attempt, and wait until Temporal has it: the tool may end this process at once."""
-    activity.heartbeat(*to_hand_on(deaths))
+    activity.heartbeat(*sealed_details(deaths))
     deadline = asyncio.get_running_loop().time() + _NOTED_WITHIN
     while asyncio.get_running_loop().time() < deadline:
         mine = _pending(await _described())

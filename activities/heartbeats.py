@@ -56,9 +56,10 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
         watch.beating.discard(beating)
 
 
-def handed_on(kind: type[AnswerT], order: Order) -> AnswerT | None:
+def earlier_details(kind: type[AnswerT], order: Order) -> AnswerT | None:
     """Read what the attempts before this one left for it; None for nothing, and for what none of our processes left."""
-    details = activity.info().heartbeat_details
+    if not (details := activity.info().heartbeat_details):
+        return None
     # The details stay in the heartbeat: raising for an unknown key would fail all later attempts.
     with suppress(SealKeyUnknown):
         found = from_details(kind, details, activity.payload_converter())
@@ -70,7 +71,7 @@ def handed_on(kind: type[AnswerT], order: Order) -> AnswerT | None:
     return None
 
 
-def to_hand_on(answer: Answer) -> tuple[Any, ...]:
+def sealed_details(answer: Answer) -> tuple[Any, ...]:
     """Return the details that every heartbeat of this attempt repeats, for the next attempt to read."""
     return to_details(answer, activity.payload_converter())
 

@@ -174,6 +174,8 @@ class Agents:
     async def _with_procedures(self, spec: AgentSpec, workspace: Path) -> AgentSpec:
         """Add the workspace's skills and strategies to the agent; store the files of all skills for `read_skill`."""
         own = self._catalog.skills_of(spec.name)
+        if not (own or spec.memory.workspace_skills or spec.memory.strategies):
+            return spec
         found = self._workspace_memory.skills(workspace) if spec.memory.workspace_skills else ()
         skills, left_out = await asyncio.to_thread(add_workspace_skills, own, found)
         for content in {content for skill in skills for content in skill.files.values()}:

@@ -1,4 +1,4 @@
-"""The failures of earlier attempts at an LLM call: each failed attempt hands them on to the next (`handed_on`).
+"""The failures of earlier attempts at an LLM call: each failed attempt leaves them for the next (`earlier_details`).
 
 They become part of the reply, which is sealed: so they are sealed too, and bound to the one call.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.heartbeats import handed_on, to_hand_on
+from holdfast.activities.heartbeats import earlier_details, sealed_details
 from holdfast.llm.messages import Usage
 from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage, attempts_lost
 from holdfast.llm.tokens import tokens_of_request
@@ -23,7 +23,7 @@ from holdfast.tools.secrets import Secrets
 
 def earlier_failures(request: LLMRequest) -> Failures | None:
     """Read the failures that the attempts before this one left; None if there are none."""
-    return handed_on(Failures, request)
+    return earlier_details(Failures, request)
 
 
 def heartbeat_details(failures: Failures | None, request: LLMRequest) -> tuple[Any, ...]:
@@ -33,7 +33,7 @@ def heartbeat_details(failures: Failures | None, request: LLMRequest) -> tuple[A
     """
     if failures is None:
         return ()
-    return to_hand_on(failures.model_copy(update={"untraced": True}) if request.budgeted else failures)
+    return sealed_details(failures.model_copy(update={"untraced": True}) if request.budgeted else failures)
 
 
 def _lost(failures: Failures | None) -> int:
@@ -114,7 +114,7 @@ def _details(request: LLMRequest, before: Failures | None, attempt: Attempt, cau
         lost = attempt.lost + attempt.costly
         tokens = tokens_of_request(attempt.body) if lost else 0
         reply = _received(before, attempt) if lost else {}
-        return to_hand_on(
+        return sealed_details(
             LLMFailed(answers=request.order, cause=cause, outage=outage, lost=lost, request_tokens=tokens, **reply)
         )
     return () if outage is None else (outage.model_dump(mode="json"),)
@@ -139,4 +139,4 @@ def _leave(
     left = Failures(answers=request.order, outage=outage)
     if request.budgeted:
         left = left.model_copy(update={"untraced": attempt.lost > 0, **_received(before, attempt)})
-    activity.heartbeat(*to_hand_on(left))
+    activity.heartbeat(*sealed_details(left))

@@ -1,4 +1,4 @@
-"""Makes and runs Temporal's worker, with the options that Holdfast relies on. Workflows and activities are the caller's."""
+"""Makes and runs Temporal's worker, with the options that Holdfast relies on: workflows and activities are given."""
 
 import asyncio
 import sys

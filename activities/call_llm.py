@@ -20,7 +20,13 @@ from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, revised
 from holdfast.activities.middleware import Around, RunReader
-from holdfast.activities.outages import Attempt, earlier_failures, heartbeat_details, recording_failure
+from holdfast.activities.outages import (
+    Attempt,
+    earlier_failures,
+    heartbeat_details,
+    provider_error,
+    recording_failure,
+)
 from holdfast.activities.retry_after import retry_after
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_outcomes import clip_to
@@ -33,10 +39,9 @@ from holdfast.llm.blocks import TextBlock, blocks_of
 from holdfast.llm.ends import WRITTEN_CALL
 from holdfast.llm.messages import AssistantMessage, Usage, encode
 from holdfast.llm.outages import MESSAGE_CHARS
-from holdfast.llm.refusals import WORDS_CHARS, is_too_long, words_of
 from holdfast.llm.tokens import tokens_of, tokens_of_request
 from holdfast.run.compaction import SUMMARY_REQUEST
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_LOST, LLM_REJECTED, LLMReply, LLMRequest
+from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_LOST, LLMReply, LLMRequest
 from holdfast.runtime.llm.prices import cost_of
 from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import Tool
@@ -253,7 +258,7 @@ class LLM:
             raise ApplicationError(why, type=openai.APITimeoutError.__name__) from None
         except openai.APIStatusError as error:
             sent.attempt.costly = costly or error.status_code in _TIMED_OUT
-            raise _application_error(error) from None
+            raise provider_error(error) from None
         except openai.APIConnectionError as error:
             if isinstance(error.__cause__, _UNSENT):
                 sent.attempt.costly = costly
@@ -270,29 +275,3 @@ class LLM:
         return ApplicationError(
             one_line(visible(message), MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay
         )
-
-
-def _application_error(error: openai.APIStatusError) -> ApplicationError:
-    """Convert a provider's error into one that Temporal retries, or one that the run compacts for or is blocked by."""
-    response, status = error.response, error.status_code
-    message = f"{status}: {_said(response)}"
-    if is_too_long(status, response.content):
-        return ApplicationError(message, type=CONTEXT_TOO_LONG, non_retryable=True)
-    if status in (408, 409, 425, 429) or status >= 500:
-        delay = retry_after(response.headers, response.text[:WORDS_CHARS])
-        return ApplicationError(message, type=type(error).__name__, next_retry_delay=delay)
-    return ApplicationError(message, type=LLM_REJECTED, non_retryable=True)
-
-
-def _said(response: httpx2.Response) -> str:
-    """The endpoint's own words, or where it redirects to: no redirect is followed, and a login page is no LLM."""
-    if response.has_redirect_location:
-        try:
-            host = response.url.join(response.headers["location"]).host
-        except (httpx2.InvalidURL, ValueError):
-            host = "an invalid address"
-        return (
-            f"the endpoint redirects to {one_line(visible(host), 200)}, which is not followed: it may be a login page. "
-            "Set OPENAI_BASE_URL to the address of the API itself"
-        )
-    return words_of(response.content) or f"{response.reason_phrase or 'an error'}, without a message"

@@ -1,6 +1,6 @@
-"""The failures of earlier attempts at an LLM call: each failed attempt leaves them for the next (`earlier_details`).
+"""How attempts at an LLM call fail, and what the next attempt is left of that (`earlier_details`).
 
-They become part of the reply, which is sealed: so they are sealed too, and bound to the one call.
+The failures become part of the reply, which is sealed: so they are sealed too, and bound to the one call.
 """
 
 from collections.abc import Iterator
@@ -9,15 +9,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx2
+import openai
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.heartbeats import earlier_details, sealed_details
+from holdfast.activities.retry_after import retry_after
+from holdfast.base.text import one_line, visible
 from holdfast.llm.messages import Usage
 from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage, attempts_lost
+from holdfast.llm.refusals import WORDS_CHARS, is_too_long, words_of
 from holdfast.llm.tokens import tokens_of_request
 from holdfast.run.activities import PATIENT
-from holdfast.run.contracts import Failures, LLMFailed, LLMRequest
+from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, Failures, LLMFailed, LLMRequest
 from holdfast.tools.secrets import Secrets
 
 
@@ -140,3 +145,29 @@ def _leave(
     if request.budgeted:
         left = left.model_copy(update={"untraced": attempt.lost > 0, **_received(before, attempt)})
     activity.heartbeat(*sealed_details(left))
+
+
+def provider_error(error: openai.APIStatusError) -> ApplicationError:
+    """Convert a provider's error into one that Temporal retries, or one that the run compacts for or is blocked by."""
+    response, status = error.response, error.status_code
+    message = f"{status}: {_said(response)}"
+    if is_too_long(status, response.content):
+        return ApplicationError(message, type=CONTEXT_TOO_LONG, non_retryable=True)
+    if status in (408, 409, 425, 429) or status >= 500:
+        delay = retry_after(response.headers, response.text[:WORDS_CHARS])
+        return ApplicationError(message, type=type(error).__name__, next_retry_delay=delay)
+    return ApplicationError(message, type=LLM_REJECTED, non_retryable=True)
+
+
+def _said(response: httpx2.Response) -> str:
+    """The endpoint's own words, or where it redirects to: no redirect is followed, and a login page is no LLM."""
+    if response.has_redirect_location:
+        try:
+            host = response.url.join(response.headers["location"]).host
+        except (httpx2.InvalidURL, ValueError):
+            host = "an invalid address"
+        return (
+            f"the endpoint redirects to {one_line(visible(host), 200)}, which is not followed: it may be a login page. "
+            "Set OPENAI_BASE_URL to the address of the API itself"
+        )
+    return words_of(response.content) or f"{response.reason_phrase or 'an error'}, without a message"

@@ -14,15 +14,9 @@ from holdfast.activities.record import Record, require_own_id
 from holdfast.errors import ThreadForgotten
 from holdfast.log.stored_lines import end_of_chain
 from holdfast.run import features
-from holdfast.run.contracts import (
-    NOT_SETTLED,
-    RECORD_CONFLICT,
-    RECORD_UNREADABLE,
-    Archived,
-    ArchiveRequest,
-    EffectsRequest,
-    PastEffects,
-)
+from holdfast.run.contracts.error_types import NOT_SETTLED, RECORD_CONFLICT, RECORD_UNREADABLE
+from holdfast.run.contracts.loading import EffectsRequest, PastEffects
+from holdfast.run.contracts.record import Archived, ArchiveRequest
 from holdfast.run.ledger import EffectLedger
 from holdfast.runtime.worker.handover import HandOver
 

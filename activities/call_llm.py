@@ -41,7 +41,8 @@ from holdfast.llm.messages import AssistantMessage, Usage, encode
 from holdfast.llm.outages import MESSAGE_CHARS
 from holdfast.llm.tokens import tokens_of, tokens_of_request
 from holdfast.run.compaction import SUMMARY_REQUEST
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_LOST, LLMReply, LLMRequest
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST
+from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.runtime.llm.prices import cost_of
 from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import Tool

@@ -18,7 +18,9 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.run.commands import Request
-from holdfast.run.contracts import LOOP_WORKFLOW, NOT_SEALED, QUERIES, WORKFLOW, ToolRequest
+from holdfast.run.contracts.error_types import NOT_SEALED
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.handover import Answers, Caller
 from holdfast.runtime.worker.handover import HandOver
 from holdfast.seals.orders import Answer, Order, belongs

@@ -25,7 +25,8 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.calling_run import describe
 from holdfast.activities.heartbeats import earlier_details, sealed_details
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.run.contracts import EFFECT_SETTLING, EarlierAttempts, InDoubt, ToolRequest
+from holdfast.run.contracts.error_types import EFFECT_SETTLING
+from holdfast.run.contracts.tool_calls import EarlierAttempts, InDoubt, ToolRequest
 from holdfast.runtime.takeover.takeover import WORKER_DIED
 from holdfast.tools.failures import MESSAGE_CHARS, AttemptFailure, FailedAttempts, kind_of
 from holdfast.tools.results import error_text

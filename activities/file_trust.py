@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.runtime.workspace.tainted_files import TaintedFiles
 from holdfast.tools.decorator import Tool
 from holdfast.tools.effects import Effect

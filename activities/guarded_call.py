@@ -19,7 +19,7 @@ from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.middleware import ToolCall, ToolResult, ToolWork
 from holdfast.llm.blocks import text_of
 from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.ledger import ClaimedEffect
 from holdfast.tools.effects import Effect, second_attempt
 

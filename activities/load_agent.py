@@ -21,16 +21,8 @@ from holdfast.log.upcasters import decode_event
 from holdfast.memory.recalled import RecalledTier
 from holdfast.memory.semantic import GLOBAL, MemoryStore, standing_text
 from holdfast.run import features
-from holdfast.run.contracts import (
-    AGENT_NOT_FOUND,
-    START_REFUSED,
-    THREAD_EXISTS,
-    WORKSPACE_NOT_FOUND,
-    AgentRequest,
-    ForkedFolder,
-    LoadedAgent,
-    PastEffects,
-)
+from holdfast.run.contracts.error_types import AGENT_NOT_FOUND, START_REFUSED, THREAD_EXISTS, WORKSPACE_NOT_FOUND
+from holdfast.run.contracts.loading import AgentRequest, ForkedFolder, LoadedAgent, PastEffects
 from holdfast.run.ledger import EffectLedger
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.runtime.llm.prices import token_price

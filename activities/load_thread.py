@@ -21,7 +21,8 @@ from holdfast.log.fork_point import ForkPoint
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.log.upcasters import decode_stored
 from holdfast.run import features
-from holdfast.run.contracts import RECORD_UNREADABLE, START_REFUSED, THREAD_EXISTS, LoadedThread, ThreadRequest
+from holdfast.run.contracts.error_types import RECORD_UNREADABLE, START_REFUSED, THREAD_EXISTS
+from holdfast.run.contracts.loading import LoadedThread, ThreadRequest
 from holdfast.run.snapshot import snapshot_of
 from holdfast.runtime.reading.imported import may_be_imported
 from holdfast.runtime.reading.reader import Reader

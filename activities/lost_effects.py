@@ -20,7 +20,8 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from holdfast.activities.earlier_attempts import AttemptNotes
 from holdfast.activities.tool_attempt import Attempt
 from holdfast.activities.tool_outcomes import Outcomes, RawResult
-from holdfast.run.contracts import EFFECT_SETTLING, InDoubt
+from holdfast.run.contracts.error_types import EFFECT_SETTLING
+from holdfast.run.contracts.tool_calls import InDoubt
 from holdfast.run.ledger import ClaimedEffect
 from holdfast.tools.effects import Effect, SecondAttempt, second_attempt
 from holdfast.tools.spec import ToolSpec

@@ -28,7 +28,7 @@ from holdfast.agents.middleware import (
     ToolResult,
 )
 from holdfast.llm.messages import AnyMessage, AssistantMessage
-from holdfast.run.contracts import LLM_REJECTED
+from holdfast.run.contracts.error_types import LLM_REJECTED
 from holdfast.tools.results import StandIn, error_text, recordable_text, result_content
 
 OWN_SECONDS = 10.0

@@ -19,7 +19,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import DESCRIBE_TIMEOUT, Chains, converter_of
 from holdfast.activities.thread_past import begins_and_ends, read_thread
-from holdfast.run.contracts import RECORD_CONFLICT, RunResult
+from holdfast.run.contracts.error_types import RECORD_CONFLICT
+from holdfast.run.contracts.runs import RunResult
 from holdfast.run.snapshot import RunSnapshot, snapshot_of
 from holdfast.stores import ThreadStore
 from holdfast.temporal.encrypted import decrypt_in_place

@@ -23,7 +23,7 @@ from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.notify_formats import Links, encode_notice
 from holdfast.activities.retry_after import retry_after
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.run.contracts import Notice, Notified
+from holdfast.run.contracts.record import Notice, Notified
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.webhooks import Receiver, read_receivers
 

@@ -22,7 +22,8 @@ from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage,
 from holdfast.llm.refusals import WORDS_CHARS, is_too_long, words_of
 from holdfast.llm.tokens import tokens_of_request
 from holdfast.run.activities import PATIENT
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, Failures, LLMFailed, LLMRequest
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.run.contracts.llm_calls import Failures, LLMFailed, LLMRequest
 from holdfast.tools.secrets import Secrets
 
 

@@ -21,7 +21,7 @@ from holdfast.log.loop_events import LoopStarted
 from holdfast.log.node_seals import SealRecord, unsealed
 from holdfast.log.stored_lines import read_lines
 from holdfast.log.upcasters import decode_stored
-from holdfast.run.contracts import RECORD_CONFLICT, RECORD_UNREADABLE
+from holdfast.run.contracts.error_types import RECORD_CONFLICT, RECORD_UNREADABLE
 from holdfast.stores import ArtifactStore, SetsAside, ThreadStore, origin_of
 
 log = SafeLogger(__name__)

@@ -22,7 +22,7 @@ from holdfast.log.fork_point import ForkPoint
 from holdfast.log.references import artifacts_of
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.log.upcasters import decode_stored
-from holdfast.run.contracts import RECORD_UNREADABLE, START_REFUSED
+from holdfast.run.contracts.error_types import RECORD_UNREADABLE, START_REFUSED
 from holdfast.stores import ArtifactStore, SharesArtifacts, ThreadStore
 from holdfast.temporal.encrypted import decrypt_in_place
 from holdfast.temporal.history_reader import read_events

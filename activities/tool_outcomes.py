@@ -14,7 +14,7 @@ from holdfast.activities.tool_functions import in_thread, raise_if_stopped
 from holdfast.llm.blocks import Content, HeardBlocks, TextBlock
 from holdfast.log.events import CallResult, ToolStatus
 from holdfast.log.references import left_out
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import Labelled
 from holdfast.tools.effects import Effect

@@ -22,7 +22,7 @@ from holdfast.errors import TranscriptMismatch
 from holdfast.llm.adapters import Adapter
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, decode, encode
 from holdfast.log.events import UserMessageReceived
-from holdfast.run.contracts import LLMRequest
+from holdfast.run.contracts.llm_calls import LLMRequest
 from holdfast.runtime.worker.handover import HandOver
 from holdfast.stores import ThreadStore
 from holdfast.transcript.prompt import request_prefix

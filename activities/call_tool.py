@@ -86,16 +86,7 @@ class Tools:
             # If they were read leniently here, other arguments would run than the policy judged.
             hint = f"the tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
             return await self._invalid(tool, request, f"the arguments are not in the form in which they run: {hint}")
-        context = ToolContext(
-            thread=calling_thread(),
-            workspace=Path(request.workspace),
-            key=request.key,
-            attempt=activity.info().attempt,
-            at=activity.info().scheduled_time,
-            origin=request.origin or NO_ORIGIN,
-            secrets=self._secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
-        )
-        attempt = Attempt(tool, arguments.values, context, self._resources)
+        attempt = self._attempt(tool, arguments.values, request)
         files = None
         if request.trust and tool.takes_context:  # it may read and write the workspace
             files = FileTrust(tool, arguments.values, request, self._tainted_files)
@@ -106,7 +97,7 @@ class Tools:
                 if before and before.deaths >= request.max_worker_deaths:
                     outcome = await self._abandon(tool, request, abandoned(tool.spec.name, before.deaths))
                 else:
-                    outcomes = Outcomes(self._artifacts, context.thread, request, self._secrets)
+                    outcomes = Outcomes(self._artifacts, calling_thread(), request, self._secrets)
                     guarded = Guarded(attempt, outcomes, self._around, self._transcripts, request, notes)
                     if files:
                         await files.mark()
@@ -120,6 +111,18 @@ class Tools:
                 tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
             )
         return outcome
+
+    def _attempt(self, tool: Tool, arguments: dict[str, Any], request: ToolRequest) -> Attempt:
+        context = ToolContext(
+            thread=calling_thread(),
+            workspace=Path(request.workspace),
+            key=request.key,
+            attempt=activity.info().attempt,
+            at=activity.info().scheduled_time,
+            origin=request.origin or NO_ORIGIN,
+            secrets=self._secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
+        )
+        return Attempt(tool, arguments, context, self._resources)
 
     async def _abandon(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """The outcome of a call that killed its workers. Nothing of the tool runs: its check might kill one, too."""

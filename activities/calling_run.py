@@ -9,9 +9,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from temporalio import activity
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowExecutionDescription, WorkflowHandle
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
@@ -22,6 +20,7 @@ from holdfast.run.contracts.error_types import NOT_SEALED
 from holdfast.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW
 from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.handover import Answers, Caller
+from holdfast.runtime.reading.executions import describe
 from holdfast.runtime.worker.handover import HandOver
 from holdfast.seals.orders import Answer, Order, belongs
 from holdfast.seals.seals import is_unsealed
@@ -115,7 +114,7 @@ class Chains:
         """The first run id of the chain that a run belongs to."""
         key = (workflow_id, run_id)
         if key not in self._known:
-            self._known[key] = (await describe(workflow_id, run_id)).workflow_execution_info.first_run_id
+            self._known[key] = (await describe_run(workflow_id, run_id)).raw_info.first_run_id
             while len(self._known) > self._limit:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
@@ -123,17 +122,12 @@ class Chains:
 
     async def current_run_id(self, workflow_id: str) -> str:
         """The id of the newest run under this workflow id."""
-        return (await describe(workflow_id)).workflow_execution_info.execution.run_id
+        return (await describe_run(workflow_id)).run_id
 
 
-async def describe(workflow_id: str, run_id: str = "") -> DescribeWorkflowExecutionResponse:
+async def describe_run(workflow_id: str, run_id: str = "") -> WorkflowExecutionDescription:
     """Temporal's description of a run; of the newest one without a run id."""
-    client = activity.client()
-    # Not the SDK's `describe`: in 1.35 it raises for a workflow that is paused in Temporal.
-    request = DescribeWorkflowExecutionRequest(
-        namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
-    )
-    return await client.workflow_service.describe_workflow_execution(request, timeout=DESCRIBE_TIMEOUT)
+    return await describe(activity.client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
 
 
 class CheckedOrders(Interceptor):

@@ -22,7 +22,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.calling_run import describe
+from holdfast.activities.calling_run import describe_run
 from holdfast.activities.heartbeats import earlier_details, sealed_details
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.run.contracts.error_types import EFFECT_SETTLING
@@ -178,7 +178,7 @@ def _pending(described: DescribeWorkflowExecutionResponse) -> PendingActivityInf
 
 async def _described() -> DescribeWorkflowExecutionResponse:
     info = activity.info()
-    return await describe(info.workflow_id or "", info.workflow_run_id or "")
+    return (await describe_run(info.workflow_id or "", info.workflow_run_id or "")).raw_description
 
 
 async def _leave(deaths: EarlierAttempts) -> None:

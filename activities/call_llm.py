@@ -75,7 +75,7 @@ _TIMED_OUT = (504, 524)
 
 @dataclass(frozen=True)
 class _Sent:
-    """A request to the LLM, and what its reply is read with."""
+    """A request to the LLM, with everything that reading its reply takes."""
 
     body: bytes
     request: LLMRequest
@@ -156,7 +156,7 @@ class LLM:
         return reply
 
     async def _reply(self, sent: _Sent) -> LLMReply:
-        """Call the LLM within the middleware, and read what it replies."""
+        """Call the LLM within the middleware, and read its reply."""
         if not self._around:
             return await self._call(sent, {})
         received: LLMReply | None = None
@@ -201,7 +201,7 @@ class LLM:
         return reply.model_copy(update=given)
 
     def _priced(self, reply: LLMReply, sent: _Sent) -> LLMReply:
-        """Add the tokens that the provider did not count, and the cost, where the run asks for it."""
+        """Add the tokens that the provider did not count, and the cost if the run asks for it."""
         reply = self._counted(reply, sent.body)
         if sent.request.sized and (tokens := tokens_of_request(sent.body)) > COUNTED_OF * reply.usage.prompt_tokens:
             reply = reply.model_copy(update={"request_tokens": tokens})
@@ -268,7 +268,7 @@ class LLM:
             raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None
 
     def _not_a_reply(self, response: httpx2.Response, error: NotAReply) -> ApplicationError:
-        """Convert what is no reply into an error that Temporal retries."""
+        """Convert a response that is no reply into an error that Temporal retries."""
         kind = response.headers.get("content-type") or "no content type"
         # Redacted before it is cut: half a secret would not be found.
         message = self._secrets.redact(f"{self._client.base_url}: {response.status_code}, {kind}: {error}")

@@ -158,7 +158,7 @@ class Tools:
             recorded = await self._recorded(call.attempt.tool, request, entry)
             if recorded and not request.epoch:
                 return recorded
-            # What is recorded may be of an earlier epoch; this one has the outcome, too.
+            # The recorded outcome may be of an earlier epoch; this one has it, too.
             outcome = recorded or await (call.settle(entry) if request.settle else call.run_once(entry))
             if outcome.status in ("unknown", "cancelled"):
                 return outcome

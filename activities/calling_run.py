@@ -1,4 +1,4 @@
-"""The run that called this activity: whether the order is its own, its chain, and what it hands over or answers.
+"""The run that called this activity: whether the order is its own, its chain, and its answers to queries.
 
 Each answer is stamped with the order that it answers.
 """
@@ -46,7 +46,7 @@ class CallingRun:
     Args:
         thread: The id of its thread, which is the workflow id.
         handle: A handle of this one Temporal run.
-        handed: What the run has handed over.
+        handed: The answers that the run has passed in process.
     """
 
     def __init__(self, thread: str, handle: WorkflowHandle[Any, Any], handed: Answers = NOTHING) -> None:
@@ -59,8 +59,8 @@ class CallingRun:
         """The run that called the activity running here.
 
         Args:
-            request: The activity's request, for what the run has handed over with it; None to query the run anyway.
-            handover: Keeps what the worker's runs hand over; None to query the run anyway.
+            request: The activity's request, with which the run passes answers in process; None to query the run anyway.
+            handover: Keeps the answers of the worker's runs; None to query the run anyway.
         """
         thread, info = calling_thread(), activity.info()
         run_id = info.workflow_run_id
@@ -69,7 +69,7 @@ class CallingRun:
         return cls(thread, activity.client().get_workflow_handle(thread, run_id=run_id), handed)
 
     async def query(self, query: str, *args: Any) -> Any:
-        """Return what the run has handed over, or query it; queries leave no trace in history.
+        """Return the answer that the run has passed in process, or query it; queries leave no trace in history.
 
         Raises:
             RPCError: No worker answered in time. Retryable.
@@ -85,7 +85,7 @@ class CallingRun:
 
 
 def converter_of(thread: str) -> DataConverter:
-    """The converter of what is in the histories of a thread, which checks seals as the thread's own."""
+    """The converter for the histories of a thread, which checks seals as the thread's own."""
     client = activity.client()
     return client.data_converter.with_context(
         WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)

@@ -1,4 +1,4 @@
-"""What earlier attempts at a tool call have come to: how they failed, and how many workers died during the call.
+"""The earlier attempts at a tool call: how they failed, and how many workers died during the call.
 
 1. A failed attempt leaves its error, sealed, in its last heartbeat, and the outcome of the call names it. An attempt
    that waits for a lost one (EFFECT_SETTLING) has not failed.
@@ -43,11 +43,11 @@ _NOTED_WITHIN = 3.0
 
 
 class AttemptNotes:
-    """What this attempt leaves for the next one.
+    """The state that this attempt leaves for the next one.
 
     Args:
         request: The order.
-        before: What the attempts before this one have left; None for nothing.
+        before: The state that the attempts before this one left; None for none.
     """
 
     def __init__(self, request: ToolRequest, before: EarlierAttempts | None) -> None:
@@ -93,7 +93,7 @@ class AttemptNotes:
 
 
 def with_failure(before: EarlierAttempts | None, failure: AttemptFailure, request: ToolRequest) -> EarlierAttempts:
-    """Return what the next attempt is left after one more failed attempt."""
+    """Return the state for the next attempt after one more failed attempt."""
     left = _of(before, request)
     return left.model_copy(update={"failures": FailedAttempts.of(left.failures, failure)})
 
@@ -111,7 +111,7 @@ class WorkerCrashes:
     async def before(self, request: ToolRequest) -> EarlierAttempts | None:
         """Return how the attempts before this one failed; None for no failure.
 
-        Where workers have died, that is left for the next attempt first.
+        If workers have died, their number is left for the next attempt first.
 
         Raises:
             ApplicationError: The call has to be made as an ordinary activity, or Temporal does not take the heartbeat.
@@ -160,7 +160,7 @@ def abandoned(tool: str, deaths: int) -> str:
 def _death(failure: Failure) -> AttemptFailure | None:
     """How an attempt failed whose worker died or hung; None for any other failure.
 
-    Not in the words of the failure, which anybody who reaches Temporal can have written.
+    Its message does not repeat that of the failure, which anybody who reaches Temporal can have written.
     """
     if failure.HasField("timeout_failure_info"):
         if failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE:

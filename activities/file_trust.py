@@ -1,6 +1,6 @@
-"""The trust level of files: what an agent writes after reading the web is of that level for every run that reads it.
+"""The trust level of files: a file that an agent writes after reading the web is of that level for every reader.
 
-A call that may write to the workspace marks its files first (`holdfast.runtime.workspace.tainted_files`), where the run
+A call that may write to the workspace marks its files first (`holdfast.runtime.workspace.tainted_files`), if the run
 has read the web, or the call may read a marked file. The result of a call that may have read one has the level `web`.
 """
 
@@ -26,7 +26,7 @@ class FileTrust:
     marks: TaintedFiles
 
     async def mark(self) -> None:
-        """Mark what the call may write. Called before the call.
+        """Mark the files that the call may write. Called before the call.
 
         Raises:
             OSError: The state folder cannot be used. Retryable: nothing has been written.
@@ -44,7 +44,7 @@ class FileTrust:
             return outcome
         if await asyncio.to_thread(self._is_marked):
             outcome = outcome.model_copy(update={"trust": "web"})
-        if outcome.trust == "web":  # the call may have written what it returns, or what another run wrote meanwhile
+        if outcome.trust == "web":  # its files may have it now, too, or have what another run wrote meanwhile
             await self._mark()
         return outcome
 

@@ -1,10 +1,9 @@
 """A tool call within its middleware, by the rules of `holdfast.tools.effects` for a second attempt.
 
-1. Middleware is inside the claim on the effect: what it returns is what the ledger records, and what a later attempt
-   returns.
-2. It is outside of everything that finds out what the call has done, the tool's check included: every result that
+1. Middleware is inside the claim on the effect: the ledger records its result, and a later attempt returns that.
+2. It is outside of everything that determines the outcome of the call, the tool's check included: every result that
    the LLM reads has passed through it.
-3. A call that it did not make has failed. Where an earlier attempt may have had the effect, that is found out first.
+3. A call that it did not make has failed. If an earlier attempt may have had the effect, that is determined first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -91,7 +90,7 @@ class Guarded:
         return LostEffect(self.attempt, entry, self.outcomes, self.notes, self.request.epoch)
 
     async def _refused_later(self, refused: RawResult, lost: LostEffect) -> RawResult:
-        """Find out what an earlier attempt has done, of a call that middleware does not let happen now."""
+        """Determine the outcome of an earlier attempt at a call that middleware now refuses."""
         spec, why = self.attempt.tool.spec, text_of(refused.content)
         if self._has_check or lost.said_absent:
             earlier = await lost.earlier()

@@ -1,7 +1,7 @@
-"""Heartbeats: sends them while an activity runs, and reads what the attempts before have left in theirs.
+"""Heartbeats: sends them while an activity runs, and reads the details that earlier attempts left in theirs.
 
 1. An activity that ends within a second sends none, unless it leaves something for the next attempt.
-2. What an attempt leaves is an answer, sealed and bound to the one call: anybody who reaches Temporal can send a
+2. These details are an answer, sealed and bound to the one call: anybody who reaches Temporal can send a
    heartbeat, so details without a valid seal are dropped.
 3. Tools send none: an activity of another program that became a tool would replace the details of the activity around
    it. In the thread of a sync tool, Temporal's SDK could not even send one.
@@ -57,7 +57,7 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
 
 
 def earlier_details(kind: type[AnswerT], order: Order) -> AnswerT | None:
-    """Read what the attempts before this one left for it; None for nothing, and for what none of our processes left."""
+    """Read the details that earlier attempts left; None for none, and for details that none of our processes left."""
     if not (details := activity.info().heartbeat_details):
         return None
     # The details stay in the heartbeat: raising for an unknown key would fail all later attempts.

@@ -94,7 +94,7 @@ class Threads:
         return len(last) == 1 and json.loads(last[0]).get("digest") == point.head
 
     async def _load_fork(self, thread: str, point: ForkPoint, *, imported: bool) -> LoadedThread:
-        """Where the original of a fork stood. The fork is new, or this run's own, which was reset to its beginning.
+        """The state of a fork's original at its point. The fork is new, or this run's own, reset to its beginning.
 
         Raises:
             ApplicationError: START_REFUSED, THREAD_EXISTS or RECORD_UNREADABLE: this fork cannot begin.
@@ -103,11 +103,11 @@ class Threads:
         if (first := await self._store.read(thread, point.position + 1)) or await self._store.length(thread):
             forked = decode_stored(first[0]) if first else None
             own = await self._record.own_chain(thread)
-            brought = imported and not first and await self._ends_at(thread, point)
+            recorded = imported and not first and await self._ends_at(thread, point)
             begun = isinstance(forked, RunForked) and (forked.first_run_id, forked.point) == (own, point)
             if begun and (loaded := await self._moved(thread, after=point.position + 1)):
                 return loaded
-            if not brought and not begun:
+            if not recorded and not begun:
                 message = f"thread {thread} exists already; fork under another id"
                 raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
             point = point.model_copy(update={"thread": thread})  # the record has them: the original may be gone
@@ -119,7 +119,7 @@ class Threads:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
 
     async def _moved(self, thread: str, *, after: int | None) -> LoadedThread | None:
-        """Where a thread stands that was moved after that many events, by the calling run, which was reset."""
+        """The state of a thread that the calling run moved after so many events and before its reset; else None."""
         moved = None if after is None else await self._record.moved_threads.since(thread, after)
         return LoadedThread(snapshot=moved, moved=True) if moved else None
 
@@ -161,7 +161,7 @@ class Threads:
 
 
 def _begun_by(events: list[AgentEvent], chain: str) -> int | None:
-    """The position of the first event of a chain of runs; None where it has recorded none."""
+    """The position of the first event of a chain of runs; None if it has recorded none."""
     begun = (event for event in events if isinstance(event, RunStarted | RunImported) and event.first_run_id == chain)
     return next((event.position for event in begun), None)
 

@@ -3,7 +3,7 @@
 1. A request outlives the process that sent it, and an exception says nothing about the effect. So `Found` counts at
    once, and `Absent` only in a check that began when nothing could arrive any more (`ToolSpec.settles_within`).
 2. That time is counted by the ledger's clock, from when this worker, or one before it, found that the attempt had
-   ended. While an attempt is at work, it holds the claim, and nothing is counted.
+   ended. A running attempt holds the claim, and nothing is counted.
 3. Until then, the attempt fails, to be made again: nothing is held, and no worker has to survive the wait. The effect
    is looked up several times meanwhile.
 4. A person's answer is no exception: a call that they say did not happen runs, or is undone, after that time, too. They
@@ -39,7 +39,7 @@ _HELD: Mapping[SecondAttempt, str] = {
     "check": "the check is asked again then, and if it does not find the effect, the call runs",
     "ask": "the call runs then, and nobody looks again",
 }
-"""What an early answer of a person leads to."""
+"""The consequence of an early answer of a person."""
 
 EFFECT_RAISED = "EffectRaised"
 """The type of the error of an attempt at an idempotent call that raised."""
@@ -72,7 +72,7 @@ class LostEffect:
 
         Raises:
             ApplicationError: EFFECT_SETTLING: a request may still arrive.
-            Exception: What the tool's check raises; the system that it asks may be down, so Temporal tries again.
+            Exception: The tool's check failed; the system that it asks may be down, so Temporal tries again.
         """
         match second_attempt(self._spec.effect):
             case "run":
@@ -102,7 +102,7 @@ class LostEffect:
 
         Raises:
             ApplicationError: EFFECT_SETTLING.
-            Exception: What the check raises.
+            Exception: The check failed.
         """
         left = await _left(self.entry, self._spec)
         if left.seconds and self.attempt.tool.check:
@@ -112,7 +112,7 @@ class LostEffect:
         _wait_for(left, self._spec)
 
     async def ended_in_doubt(self, ended: RawResult) -> RawResult:
-        """Determine what became of an effect whose function has ended without saying so, in this attempt.
+        """Determine the outcome of an effect whose function has ended in this attempt without reporting it.
 
         Raises:
             ApplicationError: EFFECT_SETTLING; or EFFECT_RAISED: the call is made again, with the same key.
@@ -138,7 +138,7 @@ class LostEffect:
         return await asked(unknown, self.entry, self._spec)
 
     async def _checked(self) -> RawResult | None:
-        """Determine the outcome by the tool's check; None where the effect did not happen and nothing else is known."""
+        """Determine the outcome by the tool's check; None if the effect did not happen and nothing else is known."""
         left = await _left(self.entry, self._spec)  # before the check, which has to begin after that time
         found, known = await self.attempt.checked(), self.notes.in_doubt
         if found and (found.status == "ok" or not self.said_absent):
@@ -149,7 +149,7 @@ class LostEffect:
         return RawResult(status="failed", content=known.content, cause=known.cause) if known else None
 
     def _try_again(self, content: str) -> None:
-        """Fail the attempt, unless there were enough: what the key protects can be called again."""
+        """Fail the attempt, unless there were enough: with the same key, the tool can be called again."""
         count = self.notes.count_raised()
         if count < MOST_ATTEMPTS:
             raise ApplicationError(

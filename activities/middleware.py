@@ -104,7 +104,7 @@ class Core(Generic[T]):
     called: bool = False
     result: T | None = None
     error: BaseException | None = None
-    """What the call raised: no middleware may hide that."""
+    """The exception of the call: no middleware may hide it."""
     _over: bool = False
     """All middleware has returned."""
     _task: asyncio.Task[object] | None = None
@@ -183,7 +183,7 @@ class Around:
         exists to remove. How the call ended is kept.
 
         Raises:
-            BaseException: What the call itself raises.
+            BaseException: The call itself failed.
         """
         core = Core(make)
         proceed: ProceedTool = core

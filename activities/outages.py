@@ -1,4 +1,4 @@
-"""How attempts at an LLM call fail, and what the next attempt is left of that (`earlier_details`).
+"""How attempts at an LLM call fail, and how the next attempt learns of it (`earlier_details`).
 
 The failures become part of the reply, which is sealed: so they are sealed too, and bound to the one call.
 """
@@ -45,7 +45,7 @@ def heartbeat_details(failures: Failures | None, request: LLMRequest) -> tuple[A
 def _lost(failures: Failures | None) -> int:
     """How many attempts before this one may have cost something.
 
-    Temporal counts attempts anew where somebody resets the activity (`temporal activity reset`). A reset shows by more
+    Temporal counts attempts anew if somebody resets the activity (`temporal activity reset`). A reset shows by more
     recorded failures than attempts, by a first attempt that was scheduled again, and by what the heartbeats of an
     attempt have left that recorded no failure. How many attempts it hides does not show: no more than one can have cost
     something, because the next one ends the call.
@@ -58,7 +58,7 @@ def _lost(failures: Failures | None) -> int:
 
 @dataclass
 class Attempt:
-    """What an attempt has done."""
+    """The progress of an attempt."""
 
     lost: int = 0
     """Attempts before this one that may have cost something: for a run with a budget, this one ends the call."""
@@ -69,7 +69,7 @@ class Attempt:
     usage: Usage | None = None
     """Of the reply that it has received."""
     cost: int | None = None
-    """Nano-dollars of that reply; None where no price is asked for, or known."""
+    """Nano-dollars of that reply; None if no price is asked for, or known."""
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def recording_failure(request: LLMRequest, before: Failures | None, secrets: Sec
         The attempt, in which the block notes whether it may have cost something.
 
     Raises:
-        ApplicationError: The block's own, with the failures as its details where it is not retryable.
+        ApplicationError: The block's own, with the failures as its details if it is not retryable.
     """
     started, attempt = datetime.now(UTC), Attempt(_lost(before) if request.budgeted else 0)
     try:
@@ -114,7 +114,7 @@ def _delay(request: LLMRequest) -> timedelta:
 
 
 def _details(request: LLMRequest, before: Failures | None, attempt: Attempt, cause: str) -> tuple[Any, ...]:
-    """The details of the error that ends the call: where the run has a budget, proof of why."""
+    """The details of the error that ends the call: proof of its cause, if the run has a budget."""
     outage = before.outage if before else None
     if request.budgeted:
         lost = attempt.lost + attempt.costly
@@ -161,7 +161,7 @@ def provider_error(error: openai.APIStatusError) -> ApplicationError:
 
 
 def _said(response: httpx2.Response) -> str:
-    """The endpoint's own words, or where it redirects to: no redirect is followed, and a login page is no LLM."""
+    """The endpoint's message, or the host that it redirects to: no redirect is followed, a login page is no LLM."""
     if response.has_redirect_location:
         try:
             host = response.url.join(response.headers["location"]).host

@@ -85,7 +85,7 @@ async def events_of_run(thread: str, run_id: str) -> tuple[list[AgentEvent], str
 
 
 async def events_since(thread: str, start: int) -> list[AgentEvent]:
-    """The events of a thread from a position on, or from an earlier one; none where Temporal does not have it.
+    """The events of a thread from a position on, or from an earlier one; none if Temporal does not have it.
 
     Raises:
         RecordUnreadable: They cannot be read.
@@ -111,8 +111,8 @@ async def forked_lines(store: ThreadStore, point: ForkPoint, past: Past) -> list
 
     Args:
         store: The permanent record.
-        point: Where the fork leaves its original.
-        past: Reads what the record does not have yet.
+        point: The last event that both threads have.
+        past: Reads the events that the record does not have yet.
 
     Raises:
         ApplicationError: START_REFUSED or RECORD_UNREADABLE: the original does not have these events any more.
@@ -126,7 +126,7 @@ async def forked_lines(store: ThreadStore, point: ForkPoint, past: Past) -> list
         if len(lines) < stop:
             events = await past(point.thread, len(lines))
             lines += [event_line(event) for event in events if len(lines) <= event.position < stop]
-    except RecordUnreadable as error:  # also where the original was forgotten
+    except RecordUnreadable as error:  # also if the original was forgotten
         raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
     if len(lines) < stop or json.loads(lines[-1]).get("digest") != point.head:
         message = (

@@ -37,7 +37,7 @@ class Attempt:
     """By type."""
 
     async def run(self, entry: ClaimedEffect | None = None) -> RawResult:
-        """Run the tool. What it raises becomes a result for the LLM, or a doubt whether its effect has happened.
+        """Run the tool. An exception becomes a result for the LLM, or a doubt whether the effect has happened.
 
         Args:
             entry: The claim on the effect; None for a read, and for a call that undoes an effect.
@@ -59,7 +59,7 @@ class Attempt:
                 await entry.confirm()
             ended = await self._made(given, entry)
         if context.key in blocked:
-            # Its result would hide what stopped every run on this worker. An effect has happened: it has its result.
+            # Its result would hide that it stopped every run on this worker. A call with an effect keeps its result.
             ended = RawResult(status="failed", content=blocked[context.key])
         return ended.model_copy(update={"duration_ms": round((time.monotonic() - started) * 1000)})
 
@@ -117,7 +117,7 @@ class Attempt:
         return await replace(self, tool=replace(self.tool, function=self.tool.undo)).run()
 
     async def checked(self) -> RawResult | None:
-        """Return what the tool's check has found out; None for `Absent`."""
+        """Return the result of the tool's check; None for `Absent`."""
         spec, answer = self.tool.spec, await self._check()
         log.info("effect_checked", key=self.context.key, tool=spec.name, answer=type(answer).__name__)
         match answer:
@@ -130,7 +130,7 @@ class Attempt:
                 return RawResult(status="unknown", content=reason)
 
     async def _check(self) -> Any:
-        """Return the answer of the tool's check. What it raises is retried: the system that it asks may be down."""
+        """Return the answer of the tool's check. An exception is retried: the system that it asks may be down."""
         spec, check = self.tool.spec, self.tool.check
         assert check is not None
         try:

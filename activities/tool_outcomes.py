@@ -1,6 +1,6 @@
 """Outcomes of tool calls that are safe to record: without secrets, and no larger than the log's limits.
 
-Of a text that is too long, an artifact holds all, and the log its head, its tail and the address.
+If a text is too long, the log has its head, its tail and the address of an artifact that holds all of it.
 """
 
 import asyncio
@@ -112,11 +112,11 @@ class Outcomes:
         )
 
     async def build(self, status: ToolStatus, content: Content, **more: Any) -> ToolOutcome:
-        """Build an outcome. What is left out is stored as an artifact.
+        """Build an outcome. Content that is left out is stored as an artifact.
 
         Args:
             status: How the call ended.
-            content: What the tool returned.
+            content: The result of the tool.
             more: Further fields of the outcome.
         """
         if isinstance(content, str):
@@ -176,7 +176,7 @@ async def returned(spec: ToolSpec, value: Any) -> RawResult:
 
     Args:
         spec: The tool.
-        value: What its function, or its check, returned.
+        value: The return value of its function, or of its check.
     """
     try:
         trust = _trust(value)

@@ -40,7 +40,7 @@ RECORD_UNREADABLE = "RecordUnreadable"
 
 
 def cause_of(error: FailureError) -> tuple[str, str]:
-    """Return the type and message of what made an activity fail. A local activity's error is itself the cause."""
+    """Return type and message of the cause of an activity's failure. A local activity's error is itself the cause."""
     cause = error.cause or error
     name = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
     return name, getattr(cause, "message", None) or str(cause)

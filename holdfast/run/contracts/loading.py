@@ -1,4 +1,4 @@
-"""What a run loads before its first step: the thread's past, the effects that the ledger has of it, and the agent."""
+"""The data that a run loads before its first step: the thread's past, its effects in the ledger, and the agent."""
 
 from datetime import datetime
 
@@ -29,7 +29,7 @@ class LoadedThread(Answer):
     """The result of `load_thread`: the thread's past."""
 
     snapshot: RunSnapshot = RunSnapshot()
-    """Where the thread stands; at position 0 if it has no past."""
+    """The thread's state; at position 0 if it has no past."""
     moved: bool = False
     """The run that asks was moved to another place there: it was reset."""
 
@@ -38,7 +38,7 @@ class EffectsRequest(Order):
     """The input of `load_effects`: which effects of the thread the run asks the ledger for."""
 
     after: int
-    """The number of the last call that is finished for good: the run asks for what came later."""
+    """The number of the last call that is finished for good: the run asks for later ones."""
     position: int = 0
     """How many events the run expects in the permanent record: the record has to lead there."""
     head: str = GENESIS
@@ -53,7 +53,7 @@ class PastEffects(Answer):
     left_out: int = 0
     """How many older ones are left out."""
     moved: RunSnapshot | None = None
-    """Where the thread stands, if it was moved to another place after the events that the run has: it was reset."""
+    """The thread's state, if it was moved to another place after the events that the run has: it was reset."""
 
 
 class ForkedFolder(Frozen):
@@ -66,14 +66,14 @@ class ForkedFolder(Frozen):
 
 
 class AgentRequest(Order):
-    """The input of `load_agent`: which agent and workspace to resolve, and what the run knows of its thread."""
+    """The input of `load_agent`: which agent and workspace to resolve, and the state of the thread."""
 
     agent: str | None
     """The agent's name; None for the catalog's first."""
     workspace: str | None
     """A folder on the worker; None for one of the thread's own."""
     user: str = ""
-    """Who gave the thread's task, and whose standing memories the agent gets; empty where that is not proven."""
+    """The person who gave the thread's task, whose standing memories the agent gets; empty if that is not proven."""
     fresh: bool = False
     """The run expects the thread to be new: the permanent record must have nothing of it."""
     plain: bool = False
@@ -87,7 +87,7 @@ class AgentRequest(Order):
     llm: str = ""
     """The LLM that takes the place of the agent's; empty for the agent's."""
     position: int | None = None
-    """How many events the run has. Where the record says that the thread was moved after them, the run was reset."""
+    """How many events the run has. If the record says that the thread was moved after them, the run was reset."""
 
 
 class LoadedAgent(Answer):
@@ -105,4 +105,4 @@ class LoadedAgent(Answer):
     features: int = 0
     """The feature level of the worker's release."""
     price: TokenPrice | None = None
-    """With a budget of money: the list price of the agent's LLM; None where it is unknown."""
+    """With a budget of money: the list price of the agent's LLM; None if it is unknown."""

@@ -1,4 +1,4 @@
-"""What a run writes outside of Temporal: the events of the permanent record, and notices for people."""
+"""Data that a run writes outside of Temporal: the events of the permanent record, and notices for people."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ class ArchiveRequest(Order):
     head: str
     """The digest of the last event, to which the written events have to lead."""
     pausing: bool = False
-    """The run waits after this: a worker may drop what it caches of it."""
+    """The run waits after this: a worker may drop it from its caches."""
     fork: ForkPoint | None = None
     """`start` is the first event after this fork: the other thread's events are written with it, all or none."""
 
@@ -46,7 +46,7 @@ Occasion = Literal[
 
 
 class Notice(Order):
-    """The input of `notify`: what happened in a run or a loop, for people who do not watch it."""
+    """The input of `notify`: an event of a run or a loop, for people who do not watch it."""
 
     occasion: Occasion
     position: int

@@ -27,7 +27,7 @@ TASK_QUEUE = "holdfast"
 
 
 class RunInput(Start):
-    """The input of `AgentRunWorkflow`: the task, who gives it, and what the run continues.
+    """The input of `AgentRunWorkflow`: the task, the person who gives it, and the past that the run continues.
 
     The workflow id is the thread id.
     """
@@ -35,9 +35,9 @@ class RunInput(Start):
     PLAIN = frozenset({"task", "agent", "by", "idle_limit", "budget"})
 
     task: Content = ""
-    """What the user asks for; empty where `snapshot` holds it."""
+    """The user's task; empty if `snapshot` holds it."""
     by: str = ""
-    """Who gives the task; only a claim, unless the start is sealed."""
+    """The name of the person who gives the task; only a claim, unless the start is sealed."""
     by_proven: bool = True
     """With a sealed start: the process that made it has authenticated that person."""
     agent: str | None = None
@@ -57,13 +57,13 @@ class RunInput(Start):
     keeps_policy: bool = False
     """With a fork: the policy of the other thread's agent judges its calls, too, whichever agent it has."""
     brought: bool = False
-    """With a fork: a file has brought its events, and the folder that they name is not one of this place."""
+    """With a fork: its events were imported, and the folder that they name is on another cluster."""
     imported: ImportPoint | None = None
     """The past comes from a portable file: with `resume`, the thread continues from there; with `fork`, a new one."""
     depth: int = 0
     """How many agents stand between this run and a person."""
     trust: Trust = "person"
-    """The trust level of the task: `tool`, where it was read in a file."""
+    """The trust level of the task: `tool` if it was read in a file."""
     schedule: str = ""
     """The name of the schedule that started the run; empty for none. Such a start carries the level that has it."""
     lineage: Lineage | None = None
@@ -72,15 +72,15 @@ class RunInput(Start):
     """With a lineage: the policies of the runs above, which judge its calls beside its own. With a fork: further ones
     that do."""
     constraints: tuple[HandedConstraint, ...] = ()
-    """With a lineage: what the parent's tools said cannot be done."""
+    """With a lineage: the constraints that the parent's tools stated."""
     budget: Budget | None = None
-    """What the run may use: no more than its agent's budget allows; None for that one. A sealed start with a budget
+    """The run's budget: no more than its agent's budget allows; None for that one. A sealed start with a budget
     carries the level that has it."""
     hands_in: bool = False
-    """With a budget: where it ends, the run hands in what it has and ends, and does not wait for `extend`. Of the
-    iteration of a loop."""
+    """With a budget: when it is spent, the run returns a partial result, and does not wait for `extend`. For the
+    iterations of a loop."""
     snapshot: RunSnapshot | None = None
-    """Where the Temporal run before this one stopped. Only the workflow sets it, when it continues as new."""
+    """The state at the end of the Temporal run before this one. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()
     """Signals and updates that arrived in an earlier Temporal run, which ended before the thread's past was loaded."""
     refusals: RefusalsCounted | None = None
@@ -93,7 +93,7 @@ class RunInput(Start):
 
 
 class RunResult(Sealed):
-    """The result of `AgentRunWorkflow`: the agent's last reply, and what it cost."""
+    """The result of `AgentRunWorkflow`: the agent's last reply, and its cost."""
 
     result: str
     steps: int
@@ -107,11 +107,11 @@ class RunResult(Sealed):
     moved: bool = False
     """The run was moved to another place, and continues there: `result` says by whom."""
     trust: Trust | None = None
-    """Of a sub-agent: the trust level of the reply."""
+    """For a sub-agent: the trust level of the reply."""
     constraints: tuple[HandedConstraint, ...] = ()
-    """Of a sub-agent: what its tools said cannot be done."""
+    """For a sub-agent: the constraints that its tools stated."""
     cost: TreeCost | None = None
-    """Of a sub-agent with a budget: what it and all runs below it have spent."""
+    """For a sub-agent with a budget: the cost of it and all runs below it."""
     first_run_id: str = ""
     """The first run id of the chain of Temporal runs that it ends; empty below the feature level that names it."""
 

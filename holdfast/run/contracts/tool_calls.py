@@ -1,4 +1,4 @@
-"""A tool call: its request, its outcome, and what one attempt leaves for the next one."""
+"""A tool call: its request, its outcome, and the state that one attempt leaves for the next one."""
 
 from holdfast.base.models import Frozen
 from holdfast.llm.blocks import ToolCall
@@ -28,9 +28,9 @@ class ToolRequest(Order):
     undo: bool = False
     """Undo the effect, instead of causing it."""
     settle: bool = False
-    """Find out what became of the effect, and cause nothing."""
+    """Determine the outcome of the effect, and cause nothing."""
     origin: Origin | None = None
-    """Where the call comes from, for tools that ask for it."""
+    """The origin of the call, for tools that ask for it."""
     poll: int = 0
     """The number of the poll that this is, of a call that sleeps and that `number` names; 0 for any other call."""
     cannot: bool = False
@@ -54,11 +54,11 @@ class InDoubt(Frozen):
     """For the LLM, if it turns out not to have happened."""
     cause: FailureKind | None = None
     running: bool = False
-    """It took too long, and its thread may still be at work."""
+    """It took too long, and its thread may still be running."""
 
 
 class EarlierAttempts(Answer):
-    """What an attempt of `call_tool` leaves for the next one: how the attempts at the call have failed."""
+    """The state that an attempt of `call_tool` leaves for the next one: how the attempts at the call have failed."""
 
     deaths: int = 0
     """How many workers died during the call."""

@@ -1,4 +1,4 @@
 """The activities that a worker runs: idempotent I/O, implemented with `holdfast.runtime`.
 
-`holdfast.stubs` declares them for workflows; `worker.py` constructs and registers them.
+Workflows call them by the table in `holdfast.run.activities`; `assembly` constructs and registers them.
 """

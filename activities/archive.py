@@ -14,15 +14,9 @@ from holdfast.activities.record import Record, require_own_id
 from holdfast.errors import ThreadForgotten
 from holdfast.log.stored_lines import end_of_chain
 from holdfast.run import features
-from holdfast.run.contracts import (
-    NOT_SETTLED,
-    RECORD_CONFLICT,
-    RECORD_UNREADABLE,
-    Archived,
-    ArchiveRequest,
-    EffectsRequest,
-    PastEffects,
-)
+from holdfast.run.contracts.error_types import NOT_SETTLED, RECORD_CONFLICT, RECORD_UNREADABLE
+from holdfast.run.contracts.loading import EffectsRequest, PastEffects
+from holdfast.run.contracts.record import Archived, ArchiveRequest
 from holdfast.run.ledger import EffectLedger
 from holdfast.runtime.worker.handover import HandOver
 
@@ -47,7 +41,7 @@ class Archive:
 
     @activity.defn
     async def archive(self, request: ArchiveRequest) -> Archived:
-        """See `holdfast.run.contracts.archive`."""
+        """See `holdfast.run.activities.ARCHIVE`."""
         async with heartbeats():
             with _refused_if_forgotten():
                 return await self._archive(request)
@@ -81,7 +75,7 @@ class Archive:
 
     @activity.defn
     async def load_effects(self, request: EffectsRequest) -> PastEffects:
-        """See `holdfast.run.contracts.load_effects`."""
+        """See `holdfast.run.activities.LOAD_EFFECTS`."""
         run = CallingRun.of()
         async with heartbeats():
             with _refused_if_forgotten():

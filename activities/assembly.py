@@ -14,17 +14,17 @@ from holdfast.activities.archive import Archive
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
 from holdfast.activities.call_llm import LLM
 from holdfast.activities.call_tool import Tools
+from holdfast.activities.calling_run import Chains, CheckedOrders
 from holdfast.activities.children import Children
+from holdfast.activities.heartbeats import WithoutToolHeartbeats
 from holdfast.activities.load_agent import Agents
 from holdfast.activities.load_thread import Threads
 from holdfast.activities.loop_iteration import Loops
 from holdfast.activities.loop_record import LoopRecord
 from holdfast.activities.middleware import Around
 from holdfast.activities.notify import Notifier
-from holdfast.activities.orders import Chains, CheckedOrders
 from holdfast.activities.record import Record
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.tool_heartbeats import WithoutToolHeartbeats
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.required_secrets import read_secrets
@@ -108,7 +108,8 @@ def build_worker(
     adapter = ChatCompletions()
     handover = HandOver()
     transcripts = TranscriptCache(threads, adapter, handover=handover)
-    around = Around([resources[each] if isinstance(each, type) else each for each in catalog.middleware])
+    layers = [resources[each] if isinstance(each, type) else each for each in catalog.middleware]
+    around = Around(layers) if layers else None
     chains = Chains()
     record = Record(threads, artifacts, chains=chains, seal=seal)
     archive = Archive(record, ledger, forget=transcripts.forget, handover=handover)

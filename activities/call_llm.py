@@ -17,13 +17,19 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
-from holdfast.activities.clipping import clip_to
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, revised
-from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
-from holdfast.activities.outages import Attempt, earlier_failures, heartbeat_details, recording_failure
+from holdfast.activities.middleware import Around, RunReader
+from holdfast.activities.outages import (
+    Attempt,
+    earlier_failures,
+    heartbeat_details,
+    provider_error,
+    recording_failure,
+)
 from holdfast.activities.retry_after import retry_after
 from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.tool_outcomes import clip_to
 from holdfast.activities.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.middleware import LLMCall, LLMResult
@@ -33,10 +39,10 @@ from holdfast.llm.blocks import TextBlock, blocks_of
 from holdfast.llm.ends import WRITTEN_CALL
 from holdfast.llm.messages import AssistantMessage, Usage, encode
 from holdfast.llm.outages import MESSAGE_CHARS
-from holdfast.llm.refusals import WORDS_CHARS, is_too_long, words_of
 from holdfast.llm.tokens import tokens_of, tokens_of_request
 from holdfast.run.compaction import SUMMARY_REQUEST
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_LOST, LLM_REJECTED, LLMReply, LLMRequest
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST
+from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.runtime.llm.prices import cost_of
 from holdfast.stores import ArtifactStore
 from holdfast.tools.decorator import Tool
@@ -69,7 +75,7 @@ _TIMED_OUT = (504, 524)
 
 @dataclass(frozen=True)
 class _Sent:
-    """A request to the LLM, and what its reply is read with."""
+    """A request to the LLM, with everything that reading its reply takes."""
 
     body: bytes
     request: LLMRequest
@@ -96,7 +102,7 @@ class LLM:
         transcripts: This worker's cache of transcripts.
         artifacts: Stores replies that are too long for the log.
         secrets: Redacted from provider errors before they are recorded.
-        around: The middleware.
+        around: The middleware; None for none.
     """
 
     def __init__(
@@ -107,7 +113,7 @@ class LLM:
         transcripts: TranscriptCache,
         artifacts: ArtifactStore,
         secrets: Secrets,
-        around: Around = NO_MIDDLEWARE,
+        around: Around | None = None,
     ) -> None:
         self._client = client
         self._adapter = adapter
@@ -121,7 +127,7 @@ class LLM:
 
     @activity.defn
     async def call_llm(self, request: LLMRequest) -> LLMReply:
-        """See `holdfast.run.contracts.call_llm`."""
+        """See `holdfast.run.activities.CALL_LLM`."""
         failures = earlier_failures(request)
         async with heartbeats(*heartbeat_details(failures, request)):
             with recording_failure(request, failures, self._secrets) as attempt:
@@ -150,7 +156,7 @@ class LLM:
         return reply
 
     async def _reply(self, sent: _Sent) -> LLMReply:
-        """Call the LLM within the middleware, and read what it replies."""
+        """Call the LLM within the middleware, and read its reply."""
         if not self._around:
             return await self._call(sent, {})
         received: LLMReply | None = None
@@ -195,7 +201,7 @@ class LLM:
         return reply.model_copy(update=given)
 
     def _priced(self, reply: LLMReply, sent: _Sent) -> LLMReply:
-        """Add the tokens that the provider did not count, and the cost, where the run asks for it."""
+        """Add the tokens that the provider did not count, and the cost if the run asks for it."""
         reply = self._counted(reply, sent.body)
         counted = COUNTED_OF * reply.usage.prompt_tokens
         # Most counts exceed what the bytes alone suggest: then the search for images and files is left out.
@@ -255,7 +261,7 @@ class LLM:
             raise ApplicationError(why, type=openai.APITimeoutError.__name__) from None
         except openai.APIStatusError as error:
             sent.attempt.costly = costly or error.status_code in _TIMED_OUT
-            raise _application_error(error) from None
+            raise provider_error(error) from None
         except openai.APIConnectionError as error:
             if isinstance(error.__cause__, _UNSENT):
                 sent.attempt.costly = costly
@@ -264,7 +270,7 @@ class LLM:
             raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None
 
     def _not_a_reply(self, response: httpx2.Response, error: NotAReply) -> ApplicationError:
-        """Convert what is no reply into an error that Temporal retries."""
+        """Convert a response that is no reply into an error that Temporal retries."""
         kind = response.headers.get("content-type") or "no content type"
         # Redacted before it is cut: half a secret would not be found.
         message = self._secrets.redact(f"{self._client.base_url}: {response.status_code}, {kind}: {error}")
@@ -272,29 +278,3 @@ class LLM:
         return ApplicationError(
             one_line(visible(message), MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay
         )
-
-
-def _application_error(error: openai.APIStatusError) -> ApplicationError:
-    """Convert a provider's error into one that Temporal retries, or one that the run compacts for or is blocked by."""
-    response, status = error.response, error.status_code
-    message = f"{status}: {_said(response)}"
-    if is_too_long(status, response.content):
-        return ApplicationError(message, type=CONTEXT_TOO_LONG, non_retryable=True)
-    if status in (408, 409, 425, 429) or status >= 500:
-        delay = retry_after(response.headers, response.text[:WORDS_CHARS])
-        return ApplicationError(message, type=type(error).__name__, next_retry_delay=delay)
-    return ApplicationError(message, type=LLM_REJECTED, non_retryable=True)
-
-
-def _said(response: httpx2.Response) -> str:
-    """The endpoint's own words, or where it redirects to: no redirect is followed, and a login page is no LLM."""
-    if response.has_redirect_location:
-        try:
-            host = response.url.join(response.headers["location"]).host
-        except (httpx2.InvalidURL, ValueError):
-            host = "an invalid address"
-        return (
-            f"the endpoint redirects to {one_line(visible(host), 200)}, which is not followed: it may be a login page. "
-            "Set OPENAI_BASE_URL to the address of the API itself"
-        )
-    return words_of(response.content) or f"{response.reason_phrase or 'an error'}, without a message"

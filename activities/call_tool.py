@@ -8,22 +8,19 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.attempt_failures import AttemptNotes
-from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.calling_run import Chains, calling_thread
+from holdfast.activities.earlier_attempts import AttemptNotes, WorkerCrashes, abandoned
 from holdfast.activities.file_trust import FileTrust
 from holdfast.activities.guarded_call import Guarded
-from holdfast.activities.handed_on import to_hand_on
-from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.heartbeats import heartbeats, sealed_details
 from holdfast.activities.lost_effects import asked
-from holdfast.activities.middleware import NO_MIDDLEWARE, Around, RunReader
-from holdfast.activities.orders import Chains
+from holdfast.activities.middleware import Around
 from holdfast.activities.tool_attempt import Attempt
-from holdfast.activities.tool_outcomes import Ended, Outcomes
+from holdfast.activities.tool_outcomes import Outcomes, RawResult
 from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.activities.worker_deaths import Deaths, given_up
 from holdfast.agents.catalog import Catalog
 from holdfast.run.call_words import describe_call
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.ledger import CallAttempt, ClaimedEffect, EffectLedger
 from holdfast.runtime.workspace.tainted_files import TaintedFiles
 from holdfast.stores import ArtifactStore
@@ -47,7 +44,7 @@ class Tools:
         artifacts: Stores results that are too long for the log.
         secrets: Passed to the tools that declare them, and redacted from every result.
         resources: The catalog's resources by type, passed to the tools that ask for them.
-        around: The middleware.
+        around: The middleware; None for none.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class Tools:
         artifacts: ArtifactStore,
         secrets: Secrets = NO_SECRETS,
         resources: Mapping[Any, Any] = NO_RESOURCES,
-        around: Around = NO_MIDDLEWARE,
+        around: Around | None = None,
     ) -> None:
         self._catalog = catalog
         self._ledger = ledger
@@ -69,12 +66,12 @@ class Tools:
         self._secrets = secrets
         self._resources = resources
         self._around = around
-        self._deaths = Deaths()
+        self._crashes = WorkerCrashes()
         self._tainted_files = TaintedFiles()
 
     @activity.defn
     async def call_tool(self, request: ToolRequest) -> ToolOutcome:
-        """See `holdfast.run.contracts.call_tool`."""
+        """See `holdfast.run.activities.CALL_TOOL`."""
         tool = self._catalog.tools.get(request.call.name)
         if tool is None:
             raise ApplicationError(
@@ -89,39 +86,24 @@ class Tools:
             # If they were read leniently here, other arguments would run than the policy judged.
             hint = f"the tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
             return await self._invalid(tool, request, f"the arguments are not in the form in which they run: {hint}")
-        context = ToolContext(
-            thread=calling_thread(),
-            workspace=Path(request.workspace),
-            key=request.key,
-            attempt=activity.info().attempt,
-            at=activity.info().scheduled_time,
-            origin=request.origin or NO_ORIGIN,
-            secrets=self._secrets.only(tool.secrets),
-        )
-        attempt = Attempt(tool, arguments.values, context, self._resources)
-        files = FileTrust(tool, arguments.values, request, self._tainted_files)
-        before = await self._deaths.before(request)
+        attempt = self._attempt(tool, arguments.values, request)
+        files = None
+        if request.trust and tool.takes_context:  # it may read and write the workspace
+            files = FileTrust(tool, arguments.values, request, self._tainted_files)
+        before = await self._crashes.before(request)
         notes = AttemptNotes(request, before)
-        async with heartbeats(*(to_hand_on(before) if before else ())):
+        async with heartbeats(*(sealed_details(before) if before else ())):
             with notes.recording_failure(self._secrets):
                 if before and before.deaths >= request.max_worker_deaths:
-                    outcome = await self._give_up(tool, request, given_up(tool.spec.name, before.deaths))
+                    outcome = await self._abandon(tool, request, abandoned(tool.spec.name, before.deaths))
                 else:
-                    outcomes = Outcomes(
-                        self._artifacts,
-                        context.thread,
-                        request.clip,
-                        self._secrets,
-                        cannot=request.cannot,
-                        names_artifacts=request.names_artifacts,
-                        causes=request.failures,
-                        settles=request.settles,
-                    )
-                    reader = RunReader(self._transcripts)
-                    guarded = Guarded(attempt, outcomes, self._around, reader, request, notes)
-                    await files.mark()
+                    outcomes = Outcomes(self._artifacts, calling_thread(), request, self._secrets)
+                    guarded = Guarded(attempt, outcomes, self._around, self._transcripts, request, notes)
+                    if files:
+                        await files.mark()
                     outcome = await self._execute(guarded, request)
-        outcome = await files.labelled(outcome)
+        if files:
+            outcome = await files.labelled(outcome)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
         if outcome.status != "unknown" and not request.poll:
@@ -130,7 +112,19 @@ class Tools:
             )
         return outcome
 
-    async def _give_up(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
+    def _attempt(self, tool: Tool, arguments: dict[str, Any], request: ToolRequest) -> Attempt:
+        context = ToolContext(
+            thread=calling_thread(),
+            workspace=Path(request.workspace),
+            key=request.key,
+            attempt=activity.info().attempt,
+            at=activity.info().scheduled_time,
+            origin=request.origin or NO_ORIGIN,
+            secrets=self._secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
+        )
+        return Attempt(tool, arguments, context, self._resources)
+
+    async def _abandon(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """The outcome of a call that killed its workers. Nothing of the tool runs: its check might kill one, too."""
         cause: FailureKind | None = "no_response" if request.failures else None
         if tool.spec.effect is Effect.READ:
@@ -138,7 +132,7 @@ class Tools:
         async with self._claim(request) as entry:
             if not request.undo and (recorded := await self._recorded(tool, request, entry)):
                 return recorded
-            return await self._unknown(tool, request, entry, Ended("unknown", why, cause=cause))
+            return await self._unknown(tool, request, entry, RawResult(status="unknown", content=why, cause=cause))
 
     async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """The outcome of arguments that this worker's tool rejects. An earlier attempt may have run elsewhere."""
@@ -149,7 +143,7 @@ class Tools:
                     return recorded
                 if entry.started_before:
                     reason = f"an earlier attempt of {tool.spec.name} was interrupted, and on this worker {why}"
-                    return await self._unknown(tool, request, entry, Ended("unknown", reason))
+                    return await self._unknown(tool, request, entry, RawResult(status="unknown", content=reason))
         return ToolOutcome(status="invalid", content=f"Not called: {why}")
 
     async def _execute(self, call: Guarded, request: ToolRequest) -> ToolOutcome:
@@ -164,7 +158,7 @@ class Tools:
             recorded = await self._recorded(call.attempt.tool, request, entry)
             if recorded and not request.epoch:
                 return recorded
-            # What is recorded may be of an earlier epoch; this one has the outcome, too.
+            # The recorded outcome may be of an earlier epoch; this one has it, too.
             outcome = recorded or await (call.settle(entry) if request.settle else call.run_once(entry))
             if outcome.status in ("unknown", "cancelled"):
                 return outcome
@@ -182,10 +176,10 @@ class Tools:
     async def _recorded(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect) -> ToolOutcome | None:
         """The outcome that an attempt has recorded; unknown, if nothing shows that a worker recorded it."""
         if entry.doubt:
-            return await self._unknown(tool, request, entry, Ended("unknown", entry.doubt))
+            return await self._unknown(tool, request, entry, RawResult(status="unknown", content=entry.doubt))
         return entry.outcome.model_copy(update={"adopted": True}) if entry.outcome else None
 
-    async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, ended: Ended) -> ToolOutcome:
+    async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, ended: RawResult) -> ToolOutcome:
         """The outcome of an effect that a person is asked about."""
         ended = await asked(ended, entry, tool.spec)
         settles_in = ended.settles_in if request.settles else None

@@ -1,24 +1,43 @@
-"""The run that called this activity, and how to query it."""
+"""The run that called this activity: whether the order is its own, its chain, and its answers to queries.
+
+Each answer is stamped with the order that it answers.
+"""
 
 import asyncio
+from collections import OrderedDict
 from datetime import timedelta
 from typing import Any, Self
 
 from temporalio import activity
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowExecutionDescription, WorkflowHandle
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from holdfast.activities.safe_logs import SafeLogger
 from holdfast.run.commands import Request
-from holdfast.run.contracts import NOT_SEALED, QUERIES
+from holdfast.run.contracts.error_types import NOT_SEALED
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.handover import Answers, Caller
+from holdfast.runtime.reading.executions import describe
 from holdfast.runtime.worker.handover import HandOver
+from holdfast.seals.orders import Answer, Order, belongs
 from holdfast.seals.seals import is_unsealed
+from holdfast.tools.effects import effect_key
 
 NOTHING: Answers = {}
 
 QUERY_TIMEOUT = timedelta(seconds=10)
 """An answer takes 5 ms. Without a limit, a worker that shuts down would wait for ever for its own answer."""
+
+
+log = SafeLogger(__name__)
+
+DESCRIBE_TIMEOUT = timedelta(seconds=10)
+"""How long Temporal may take to describe a run; after that, Temporal retries the activity."""
+
+_WORKFLOW_TYPES = frozenset({WORKFLOW, LOOP_WORKFLOW})
 
 
 class CallingRun:
@@ -27,7 +46,7 @@ class CallingRun:
     Args:
         thread: The id of its thread, which is the workflow id.
         handle: A handle of this one Temporal run.
-        handed: What the run has handed over.
+        handed: The answers that the run has passed in process.
     """
 
     def __init__(self, thread: str, handle: WorkflowHandle[Any, Any], handed: Answers = NOTHING) -> None:
@@ -40,8 +59,8 @@ class CallingRun:
         """The run that called the activity running here.
 
         Args:
-            request: The activity's request, for what the run has handed over with it; None to query the run anyway.
-            handover: Keeps what the worker's runs hand over; None to query the run anyway.
+            request: The activity's request, with which the run passes answers in process; None to query the run anyway.
+            handover: Keeps the answers of the worker's runs; None to query the run anyway.
         """
         thread, info = calling_thread(), activity.info()
         run_id = info.workflow_run_id
@@ -50,7 +69,7 @@ class CallingRun:
         return cls(thread, activity.client().get_workflow_handle(thread, run_id=run_id), handed)
 
     async def query(self, query: str, *args: Any) -> Any:
-        """Return what the run has handed over, or query it; queries leave no trace in history.
+        """Return the answer that the run has passed in process, or query it; queries leave no trace in history.
 
         Raises:
             RPCError: No worker answered in time. Retryable.
@@ -66,7 +85,7 @@ class CallingRun:
 
 
 def converter_of(thread: str) -> DataConverter:
-    """The converter of what is in the histories of a thread, which checks seals as the thread's own."""
+    """The converter for the histories of a thread, which checks seals as the thread's own."""
     client = activity.client()
     return client.data_converter.with_context(
         WorkflowSerializationContext(namespace=client.namespace, workflow_id=thread)
@@ -78,3 +97,90 @@ def calling_thread() -> str:
     thread = activity.info().workflow_id
     assert thread is not None, "every activity is called by a workflow"
     return thread
+
+
+class Chains:
+    """Maps Temporal runs to the chain that they belong to: asked of Temporal once, and cached, since it never changes.
+
+    Args:
+        limit: The most runs to cache.
+    """
+
+    def __init__(self, *, limit: int = 10_000) -> None:
+        self._limit = limit
+        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    async def first_run_id(self, workflow_id: str, run_id: str) -> str:
+        """The first run id of the chain that a run belongs to."""
+        key = (workflow_id, run_id)
+        if key not in self._known:
+            self._known[key] = (await describe_run(workflow_id, run_id)).raw_info.first_run_id
+            while len(self._known) > self._limit:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key]
+
+    async def current_run_id(self, workflow_id: str) -> str:
+        """The id of the newest run under this workflow id."""
+        return (await describe_run(workflow_id)).run_id
+
+
+async def describe_run(workflow_id: str, run_id: str = "") -> WorkflowExecutionDescription:
+    """Temporal's description of a run; of the newest one without a run id."""
+    return await describe(activity.client(), workflow_id, run_id=run_id, within=DESCRIBE_TIMEOUT)
+
+
+class CheckedOrders(Interceptor):
+    """A worker interceptor that refuses orders which are not sealed, or not given by the calling run.
+
+    Args:
+        chains: Maps a Temporal run to its chain.
+    """
+
+    def __init__(self, chains: Chains) -> None:
+        self._chains = chains
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _Activity(next, self._chains)
+
+
+class _Activity(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, chains: Chains) -> None:
+        super().__init__(next)
+        self._chains = chains
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        order = input.args[0] if len(input.args) == 1 else None
+        if refused := await self._refusal(order):
+            info = activity.info()
+            log.warning(
+                "order_refused",
+                activity=info.activity_type,
+                workflow=info.workflow_id,
+                run=info.workflow_run_id,
+                reason=refused,
+            )
+            raise ApplicationError(f"{info.activity_type} refuses: {refused}", type=NOT_SEALED, non_retryable=True)
+        assert isinstance(order, Order)
+        answer = await super().execute_activity(input)
+        return answer.model_copy(update={"answers": order.order}) if isinstance(answer, Answer) else answer
+
+    async def _refusal(self, order: Any) -> str:
+        """Why the activity must not run; empty if it may."""
+        if not isinstance(order, Order):
+            return str(order) if order is not None else "it takes one order"
+        info = activity.info()
+        if info.is_local:
+            return ""  # the order comes from this process's own workflow code, and never left it
+        if info.workflow_type not in _WORKFLOW_TYPES or not info.workflow_id or not info.workflow_run_id:
+            return f"a workflow of type {info.workflow_type!r} may not give orders"
+        chain = await self._chains.first_run_id(info.workflow_id, info.workflow_run_id)
+        if not belongs(order, workflow_id=info.workflow_id, first_run_id=chain):
+            return f"the order {order.order!r} was not given by {info.workflow_id} ({chain})"
+        if isinstance(order, ToolRequest):
+            call, thread = order.call, info.workflow_id
+            first_run_id = order.first_run_id or chain
+            key = effect_key(thread=thread, first_run_id=first_run_id, number=order.number, call_digest=call.digest)
+            if key != order.key:
+                return f"call {order.number} of {thread} has the effect key {key}, not {order.key}"
+        return ""

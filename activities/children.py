@@ -52,7 +52,7 @@ from holdfast.run.children import (
     is_own,
     proven_lineage,
 )
-from holdfast.run.contracts import WORKFLOW, RunInput, RunResult
+from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.run.task_summary import memo, summary
 from holdfast.runtime.reading.costs import spent_by
 from holdfast.runtime.reading.executions import describe

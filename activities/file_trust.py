@@ -1,6 +1,6 @@
-"""The trust level of files: what an agent writes after reading the web is of that level for every run that reads it.
+"""The trust level of files: a file that an agent writes after reading the web is of that level for every reader.
 
-A call that may write to the workspace marks its files first (`holdfast.runtime.workspace.tainted_files`), where the run
+A call that may write to the workspace marks its files first (`holdfast.runtime.workspace.tainted_files`), if the run
 has read the web, or the call may read a marked file. The result of a call that may have read one has the level `web`.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.runtime.workspace.tainted_files import TaintedFiles
 from holdfast.tools.decorator import Tool
 from holdfast.tools.effects import Effect
@@ -18,7 +18,7 @@ from holdfast.tools.effects import Effect
 
 @dataclass(frozen=True)
 class FileTrust:
-    """The files that a call may read and write, and the trust level of the run."""
+    """The files that the call of a tool with a `ToolContext` may read and write, and the trust level of the run."""
 
     tool: Tool
     arguments: Mapping[str, Any]
@@ -26,7 +26,7 @@ class FileTrust:
     marks: TaintedFiles
 
     async def mark(self) -> None:
-        """Mark what the call may write. Called before the call.
+        """Mark the files that the call may write. Called before the call.
 
         Raises:
             OSError: The state folder cannot be used. Retryable: nothing has been written.
@@ -44,13 +44,13 @@ class FileTrust:
             return outcome
         if await asyncio.to_thread(self._is_marked):
             outcome = outcome.model_copy(update={"trust": "web"})
-        if outcome.trust == "web":  # the call may have written what it returns, or what another run wrote meanwhile
+        if outcome.trust == "web":  # its files may have it now, too, or have what another run wrote meanwhile
             await self._mark()
         return outcome
 
     @property
     def _concerned(self) -> bool:
-        return self.request.trust is not None and self.tool.takes_context and self._files != ()
+        return self._files != ()
 
     @property
     def _files(self) -> tuple[str, ...] | None:

@@ -1,24 +1,24 @@
 """A tool call within its middleware, by the rules of `holdfast.tools.effects` for a second attempt.
 
-1. Middleware is inside the claim on the effect: what it returns is what the ledger records, and what a later attempt
-   returns.
-2. It is outside of everything that finds out what the call has done, the tool's check included: every result that
+1. Middleware is inside the claim on the effect: the ledger records its result, and a later attempt returns that.
+2. It is outside of everything that determines the outcome of the call, the tool's check included: every result that
    the LLM reads has passed through it.
-3. A call that it did not make has failed. Where an earlier attempt may have had the effect, that is found out first.
+3. A call that it did not make has failed. If an earlier attempt may have had the effect, that is determined first.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from holdfast.activities.attempt_failures import AttemptNotes
+from holdfast.activities.earlier_attempts import AttemptNotes
 from holdfast.activities.lost_effects import LostEffect, asked
 from holdfast.activities.middleware import Around, RunReader
 from holdfast.activities.tool_attempt import Attempt
-from holdfast.activities.tool_outcomes import Ended, Outcomes
+from holdfast.activities.tool_outcomes import Outcomes, RawResult
+from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.middleware import ToolCall, ToolResult, ToolWork
 from holdfast.llm.blocks import text_of
 from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.ledger import ClaimedEffect
 from holdfast.tools.effects import Effect, second_attempt
 
@@ -29,8 +29,8 @@ class Guarded:
 
     attempt: Attempt
     outcomes: Outcomes
-    around: Around
-    reader: RunReader
+    around: Around | None
+    transcripts: TranscriptCache
     request: ToolRequest
     notes: AttemptNotes
 
@@ -49,7 +49,7 @@ class Guarded:
         """Run an effect unless an earlier attempt ran it, or may have."""
         lost, later = self._lost(entry), entry.started_before or self.request.epoch > 0
 
-        async def make() -> Ended:
+        async def make() -> RawResult:
             if later:
                 earlier = await lost.earlier()
                 if earlier is None or not entry.started_before:  # adopted, it is an effect of this epoch
@@ -71,13 +71,13 @@ class Guarded:
         lost = self._lost(entry)
         if not entry.started_before and not lost.said_absent:
             return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} It had not begun.")
-        unknown = Ended("unknown", f"{CLOSED_EARLY} {OUTCOME_UNKNOWN}")
+        unknown = RawResult(status="unknown", content=f"{CLOSED_EARLY} {OUTCOME_UNKNOWN}")
 
-        async def make() -> Ended:
+        async def make() -> RawResult:
             if second_attempt(self.attempt.tool.spec.effect) == "run" or not (lost.said_absent or self._has_check):
                 return await asked(unknown, entry, self.attempt.tool.spec)
             why = "Its check says that it did not happen." if self._has_check else "It had not begun again."
-            return await lost.earlier() or Ended("cancelled", f"{CLOSED_EARLY} {why}")
+            return await lost.earlier() or RawResult(status="cancelled", content=f"{CLOSED_EARLY} {why}")
 
         ended, made = await self._through(make, "settle")
         return await self.outcomes.record(ended if made else unknown)
@@ -89,8 +89,8 @@ class Guarded:
     def _lost(self, entry: ClaimedEffect) -> LostEffect:
         return LostEffect(self.attempt, entry, self.outcomes, self.notes, self.request.epoch)
 
-    async def _refused_later(self, refused: Ended, lost: LostEffect) -> Ended:
-        """Find out what an earlier attempt has done, of a call that middleware does not let happen now."""
+    async def _refused_later(self, refused: RawResult, lost: LostEffect) -> RawResult:
+        """Determine the outcome of an earlier attempt at a call that middleware now refuses."""
         spec, why = self.attempt.tool.spec, text_of(refused.content)
         if self._has_check or lost.said_absent:
             earlier = await lost.earlier()
@@ -98,15 +98,15 @@ class Guarded:
                 return refused
             if earlier.status == "ok":
                 hidden = f"an earlier attempt of {spec.name} took effect; its result is hidden: {why}"
-                return replace(earlier, content=hidden)
+                return earlier.model_copy(update={"content": hidden})
         reason = f"an earlier attempt of {spec.name} was interrupted, and this one was refused: {why}"
-        return await asked(Ended("unknown", reason), lost.entry, spec)
+        return await asked(RawResult(status="unknown", content=reason), lost.entry, spec)
 
-    async def _through(self, make: Callable[[], Awaitable[Ended]], work: ToolWork) -> tuple[Ended, bool]:
+    async def _through(self, make: Callable[[], Awaitable[RawResult]], work: ToolWork) -> tuple[RawResult, bool]:
         """Make a call through the middleware; return how it ended, and whether it was made."""
         if not self.around:
             return await make(), True
-        ended: Ended | None = None
+        ended: RawResult | None = None
         shown: ToolResult | None = None
 
         async def proceed() -> ToolResult:
@@ -115,22 +115,23 @@ class Guarded:
             shown = ToolResult(await self.outcomes.redacted(ended.content), ended.status)
             return shown
 
-        result, made = await self.around.tool(await self._call(work), proceed)
-        self.reader.raise_if_refused()
+        reader = RunReader(self.transcripts)
+        result, made = await self.around.tool(await self._call(work, reader), proceed)
+        reader.raise_if_refused()
         reads = self.attempt.tool.spec.effect is Effect.READ
         if ended is not None:
-            return (ended if result is shown else replace(ended, content=result.content)), True
+            return (ended if result is shown else ended.model_copy(update={"content": result.content})), True
         if made:  # and cancelled
-            return Ended("failed" if reads else "unknown", result.content), True
-        return Ended("ok" if reads and result.status == "ok" else "failed", result.content), False
+            return RawResult(status="failed" if reads else "unknown", content=result.content), True
+        return RawResult(status="ok" if reads and result.status == "ok" else "failed", content=result.content), False
 
-    async def _call(self, work: ToolWork) -> ToolCall:
+    async def _call(self, work: ToolWork, reader: RunReader) -> ToolCall:
         context, spec = self.attempt.context, self.attempt.tool.spec
         return ToolCall(
             thread=context.thread,
-            agent=await self.reader.agent(),
+            agent=await reader.agent(),
             attempt=context.attempt,
-            _reader=self.reader,
+            _reader=reader,
             tool=spec.name,
             effect=spec.effect,
             key=context.key,

@@ -1,19 +1,32 @@
-"""Sends heartbeats while an activity runs; none for activities that end within a second.
+"""Heartbeats: sends them while an activity runs, and reads the details that earlier attempts left in theirs.
 
-`notify` and `outages` also send one themselves, to pass on what the next attempt has to know.
+1. An activity that ends within a second sends none, unless it leaves something for the next attempt.
+2. These details are an answer, sealed and bound to the one call: anybody who reaches Temporal can send a
+   heartbeat, so details without a valid seal are dropped.
+3. Tools send none: an activity of another program that became a tool would replace the details of the activity around
+   it. In the thread of a sync tool, Temporal's SDK could not even send one.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from temporalio import activity
+from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, Interceptor
 
 from holdfast.activities.blocked_loop import Beating, loop_watch
+from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.tool_functions import attempt_of
+from holdfast.seals.orders import Answer, Order, answers
+from holdfast.seals.seals import SealKeyUnknown
+from holdfast.temporal.sealed_details import AnswerT, from_details, to_details
 
 INTERVAL = 1.0
 """Seconds before the first heartbeat, and between heartbeats (the SDK forwards as many as the time-out needs)."""
+
+
+log = SafeLogger(__name__)
 
 
 @asynccontextmanager
@@ -41,3 +54,42 @@ async def heartbeats(*details: Any) -> AsyncIterator[None]:
     finally:
         next_beat.cancel()
         watch.beating.discard(beating)
+
+
+def earlier_details(kind: type[AnswerT], order: Order) -> AnswerT | None:
+    """Read the details that earlier attempts left; None for none, and for details that none of our processes left."""
+    if not (details := activity.info().heartbeat_details):
+        return None
+    # The details stay in the heartbeat: raising for an unknown key would fail all later attempts.
+    with suppress(SealKeyUnknown):
+        found = from_details(kind, details, activity.payload_converter())
+        if found and answers(found, order):
+            return found
+    match details:
+        case [str(), str()]:
+            log.warning("unsealed_heartbeat_dropped", thread=activity.info().workflow_id)
+    return None
+
+
+def sealed_details(answer: Answer) -> tuple[Any, ...]:
+    """Return the details that every heartbeat of this attempt repeats, for the next attempt to read."""
+    return to_details(answer, activity.payload_converter())
+
+
+class WithoutToolHeartbeats(Interceptor):
+    """Lets only our own code send heartbeats."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Wrap the activity."""
+        return _Inbound(next)
+
+
+class _Inbound(ActivityInboundInterceptor):
+    def init(self, outbound: ActivityOutboundInterceptor) -> None:
+        self.next.init(_Outbound(outbound))
+
+
+class _Outbound(ActivityOutboundInterceptor):
+    def heartbeat(self, *details: Any) -> None:
+        if attempt_of.get() is None:
+            self.next.heartbeat(*details)

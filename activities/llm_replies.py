@@ -21,7 +21,7 @@ from holdfast.llm.finish_reasons import BROKEN, is_context_full, may_be_cut_off
 from holdfast.llm.messages import AssistantMessage
 from holdfast.llm.refusals import is_too_long
 from holdfast.llm.written_calls import meant_tool
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.tools.decorator import Tool
 from holdfast.tools.spec import FINAL_RESULT

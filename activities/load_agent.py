@@ -8,10 +8,9 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.moved_threads import MovedThreads
-from holdfast.activities.orders import Chains
 from holdfast.agents.agent import AgentSpec
 from holdfast.agents.catalog import Catalog
 from holdfast.agents.skills import add_workspace_skills
@@ -22,16 +21,8 @@ from holdfast.log.upcasters import decode_event
 from holdfast.memory.recalled import RecalledTier
 from holdfast.memory.semantic import GLOBAL, MemoryStore, standing_text
 from holdfast.run import features
-from holdfast.run.contracts import (
-    AGENT_NOT_FOUND,
-    START_REFUSED,
-    THREAD_EXISTS,
-    WORKSPACE_NOT_FOUND,
-    AgentRequest,
-    ForkedFolder,
-    LoadedAgent,
-    PastEffects,
-)
+from holdfast.run.contracts.error_types import AGENT_NOT_FOUND, START_REFUSED, THREAD_EXISTS, WORKSPACE_NOT_FOUND
+from holdfast.run.contracts.loading import AgentRequest, ForkedFolder, LoadedAgent, PastEffects
 from holdfast.run.ledger import EffectLedger
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.runtime.llm.prices import token_price
@@ -115,7 +106,7 @@ class Agents:
 
     @activity.defn
     async def load_agent(self, request: AgentRequest) -> LoadedAgent:
-        """See `holdfast.run.contracts.load_agent`."""
+        """See `holdfast.run.activities.LOAD_AGENT`."""
         if request.plain and not self._plain_starts:
             message = "this start has no seal, and HOLDFAST_PLAIN_STARTS is false; start with a fleet key"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)
@@ -175,6 +166,8 @@ class Agents:
     async def _with_procedures(self, spec: AgentSpec, workspace: Path) -> AgentSpec:
         """Add the workspace's skills and strategies to the agent; store the files of all skills for `read_skill`."""
         own = self._catalog.skills_of(spec.name)
+        if not (own or spec.memory.workspace_skills or spec.memory.strategies):
+            return spec
         found = self._workspace_memory.skills(workspace) if spec.memory.workspace_skills else ()
         skills, left_out = await asyncio.to_thread(add_workspace_skills, own, found)
         for content in {content for skill in skills for content in skill.files.values()}:

@@ -9,14 +9,11 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from holdfast.activities.brought_logs import may_be_brought
-from holdfast.activities.calling_run import calling_thread
-from holdfast.activities.forked_lines import forked_lines
+from holdfast.activities.calling_run import QUERY_TIMEOUT, calling_thread
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record import Record, require_own_id
-from holdfast.activities.recorded_threads import read_thread
-from holdfast.activities.run_histories import events_of_run, events_since
 from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.thread_past import events_of_run, events_since, forked_lines, read_thread
 from holdfast.errors import HistoryUnreadable, RecordUnreadable, ThreadForgotten
 from holdfast.log.event_log import event_line, has_ended
 from holdfast.log.events import AgentEvent, RunForked, RunImported, RunStarted
@@ -24,13 +21,18 @@ from holdfast.log.fork_point import ForkPoint
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.log.upcasters import decode_stored
 from holdfast.run import features
-from holdfast.run.contracts import RECORD_UNREADABLE, START_REFUSED, THREAD_EXISTS, LoadedThread, ThreadRequest
+from holdfast.run.contracts.error_types import RECORD_UNREADABLE, START_REFUSED, THREAD_EXISTS
+from holdfast.run.contracts.loading import LoadedThread, ThreadRequest
 from holdfast.run.snapshot import snapshot_of
+from holdfast.runtime.reading.imported import may_be_imported
+from holdfast.runtime.reading.reader import Reader
+from holdfast.runtime.reading.runs import Runs
+from holdfast.tools.subagents import parent_thread
 from holdfast.transcript.transcript import Transcript
 
 log = SafeLogger(__name__)
 
-_BROUGHT = (
+_IMPORTED = (
     "nothing here shows that sub-agent {thread} ran here; if its log came with a file, its run ended elsewhere: "
     "`holdfast fork` continues it as a fork"
 )
@@ -51,7 +53,7 @@ class Threads:
 
     @activity.defn
     async def load_thread(self, request: ThreadRequest) -> LoadedThread:
-        """See `holdfast.run.contracts.load_thread`."""
+        """See `holdfast.run.activities.LOAD_THREAD`."""
         thread = calling_thread()
         require_own_id(thread)
         async with heartbeats():
@@ -66,8 +68,8 @@ class Threads:
             own = await self._record.own_chain(thread)
             if loaded := await self._moved(thread, after=_begun_by(events, own)):
                 return loaded
-            if events and _begun_by(events, own) is None and await may_be_brought(self._store, thread, events[0]):
-                raise ApplicationError(_BROUGHT.format(thread=thread), type=START_REFUSED, non_retryable=True)
+            if events and _begun_by(events, own) is None and await self._may_be_imported(thread, events[0]):
+                raise ApplicationError(_IMPORTED.format(thread=thread), type=START_REFUSED, non_retryable=True)
             events = _before(events, own)
             if request.previous_run and not has_ended(event.type for event in reversed(events)):
                 events = await self._catch_up(thread, request.previous_run, events)
@@ -80,13 +82,19 @@ class Threads:
                 raise ApplicationError(message, type=RECORD_UNREADABLE, non_retryable=True)
             return loaded
 
+    async def _may_be_imported(self, thread: str, first: AgentEvent) -> bool:
+        if not parent_thread(thread):
+            return False
+        reader = Reader(Runs(activity.client(), answer_within=QUERY_TIMEOUT.total_seconds()), self._store)
+        return await may_be_imported(reader, thread, event_line(first))
+
     async def _ends_at(self, thread: str, point: ForkPoint) -> bool:
         """Whether the record of a thread ends with that event: an import has put it there."""
         last = await self._store.read(thread, point.position)
         return len(last) == 1 and json.loads(last[0]).get("digest") == point.head
 
     async def _load_fork(self, thread: str, point: ForkPoint, *, imported: bool) -> LoadedThread:
-        """Where the original of a fork stood. The fork is new, or this run's own, which was reset to its beginning.
+        """The state of a fork's original at its point. The fork is new, or this run's own, reset to its beginning.
 
         Raises:
             ApplicationError: START_REFUSED, THREAD_EXISTS or RECORD_UNREADABLE: this fork cannot begin.
@@ -95,11 +103,11 @@ class Threads:
         if (first := await self._store.read(thread, point.position + 1)) or await self._store.length(thread):
             forked = decode_stored(first[0]) if first else None
             own = await self._record.own_chain(thread)
-            brought = imported and not first and await self._ends_at(thread, point)
+            recorded = imported and not first and await self._ends_at(thread, point)
             begun = isinstance(forked, RunForked) and (forked.first_run_id, forked.point) == (own, point)
             if begun and (loaded := await self._moved(thread, after=point.position + 1)):
                 return loaded
-            if not brought and not begun:
+            if not recorded and not begun:
                 message = f"thread {thread} exists already; fork under another id"
                 raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
             point = point.model_copy(update={"thread": thread})  # the record has them: the original may be gone
@@ -111,7 +119,7 @@ class Threads:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
 
     async def _moved(self, thread: str, *, after: int | None) -> LoadedThread | None:
-        """Where a thread stands that was moved after that many events, by the calling run, which was reset."""
+        """The state of a thread that the calling run moved after so many events and before its reset; else None."""
         moved = None if after is None else await self._record.moved_threads.since(thread, after)
         return LoadedThread(snapshot=moved, moved=True) if moved else None
 
@@ -153,7 +161,7 @@ class Threads:
 
 
 def _begun_by(events: list[AgentEvent], chain: str) -> int | None:
-    """The position of the first event of a chain of runs; None where it has recorded none."""
+    """The position of the first event of a chain of runs; None if it has recorded none."""
     begun = (event for event in events if isinstance(event, RunStarted | RunImported) and event.first_run_id == chain)
     return next((event.position for event in begun), None)
 

@@ -21,7 +21,8 @@ from holdfast.budget.tree import TreeCost
 from holdfast.llm.messages import Usage
 from holdfast.loop.state import Settled, SettleRequest, Survey, SurveyRequest
 from holdfast.run import features
-from holdfast.run.contracts import AGENT_UNFIT, NOT_SEALED, View
+from holdfast.run.contracts.error_types import AGENT_UNFIT, NOT_SEALED
+from holdfast.run.contracts.runs import View
 from holdfast.runtime.llm.prices import price
 from holdfast.runtime.memory.loop_files import LoopFiles
 from holdfast.seals.seals import is_unsealed

@@ -17,7 +17,7 @@ from holdfast.errors import HistoryUnreadable, RecordUnreadable
 from holdfast.log.loop_events import Logged, LogPart
 from holdfast.log.stored_lines import read_lines
 from holdfast.loop.state import LoopArchived, LoopArchiveRequest
-from holdfast.run.contracts import RECORD_CONFLICT
+from holdfast.run.contracts.error_types import RECORD_CONFLICT
 from holdfast.runtime.reading.costs import spent_by
 from holdfast.runtime.reading.reader import Reader
 from holdfast.runtime.reading.runs import Runs

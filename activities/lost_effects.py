@@ -3,7 +3,7 @@
 1. A request outlives the process that sent it, and an exception says nothing about the effect. So `Found` counts at
    once, and `Absent` only in a check that began when nothing could arrive any more (`ToolSpec.settles_within`).
 2. That time is counted by the ledger's clock, from when this worker, or one before it, found that the attempt had
-   ended. While an attempt is at work, it holds the claim, and nothing is counted.
+   ended. A running attempt holds the claim, and nothing is counted.
 3. Until then, the attempt fails, to be made again: nothing is held, and no worker has to survive the wait. The effect
    is looked up several times meanwhile.
 4. A person's answer is no exception: a call that they say did not happen runs, or is undone, after that time, too. They
@@ -11,16 +11,17 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import structlog
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from holdfast.activities.attempt_failures import AttemptNotes
+from holdfast.activities.earlier_attempts import AttemptNotes
 from holdfast.activities.tool_attempt import Attempt
-from holdfast.activities.tool_outcomes import Ended, Outcomes
-from holdfast.run.contracts import EFFECT_SETTLING, InDoubt
+from holdfast.activities.tool_outcomes import Outcomes, RawResult
+from holdfast.run.contracts.error_types import EFFECT_SETTLING
+from holdfast.run.contracts.tool_calls import InDoubt
 from holdfast.run.ledger import ClaimedEffect
 from holdfast.tools.effects import Effect, SecondAttempt, second_attempt
 from holdfast.tools.spec import ToolSpec
@@ -38,7 +39,7 @@ _HELD: Mapping[SecondAttempt, str] = {
     "check": "the check is asked again then, and if it does not find the effect, the call runs",
     "ask": "the call runs then, and nobody looks again",
 }
-"""What an early answer of a person leads to."""
+"""The consequence of an early answer of a person."""
 
 EFFECT_RAISED = "EffectRaised"
 """The type of the error of an attempt at an idempotent call that raised."""
@@ -66,12 +67,12 @@ class LostEffect:
         """Whether people have said that it did not happen, and no attempt has begun since."""
         return self.epoch > 0 and not self.entry.started_before
 
-    async def earlier(self) -> Ended | None:
+    async def earlier(self) -> RawResult | None:
         """Determine the outcome of an effect that an earlier attempt may have had; None if it is to run (again).
 
         Raises:
             ApplicationError: EFFECT_SETTLING: a request may still arrive.
-            Exception: What the tool's check raises; the system that it asks may be down, so Temporal tries again.
+            Exception: The tool's check failed; the system that it asks may be down, so Temporal tries again.
         """
         match second_attempt(self._spec.effect):
             case "run":
@@ -81,7 +82,9 @@ class LostEffect:
                 return None
             case "ask":
                 reason = f"an earlier attempt of {self._spec.name} was interrupted, and the tool has no check"
-                return await asked(Ended("unknown", reason, cause="no_response"), self.entry, self._spec)
+                return await asked(
+                    RawResult(status="unknown", content=reason, cause="no_response"), self.entry, self._spec
+                )
             case "check":
                 found = await self._checked()
                 return await asked(found, self.entry, self._spec) if found and found.status == "unknown" else found
@@ -99,7 +102,7 @@ class LostEffect:
 
         Raises:
             ApplicationError: EFFECT_SETTLING.
-            Exception: What the check raises.
+            Exception: The check failed.
         """
         left = await _left(self.entry, self._spec)
         if left.seconds and self.attempt.tool.check:
@@ -108,44 +111,45 @@ class LostEffect:
                 return
         _wait_for(left, self._spec)
 
-    async def ended_in_doubt(self, ended: Ended) -> Ended:
-        """Determine what became of an effect whose function has ended without saying so, in this attempt.
+    async def ended_in_doubt(self, ended: RawResult) -> RawResult:
+        """Determine the outcome of an effect whose function has ended in this attempt without reporting it.
 
         Raises:
             ApplicationError: EFFECT_SETTLING; or EFFECT_RAISED: the call is made again, with the same key.
         """
         name, content = self._spec.name, str(await self.outcomes.redacted(ended.content))
-        unknown = replace(ended, content=_in_doubt(name, content) if ended.doubt == "raised" else content)
+        unknown = ended.model_copy(update={"content": _in_doubt(name, content) if ended.doubt == "raised" else content})
         match self._spec.effect:
             case Effect.IDEMPOTENT if ended.doubt in ("raised", "returned"):
                 if ended.doubt == "raised" and not self.attempt.tool.takes_key:
-                    return replace(ended, status="failed")  # the LLM's next call changes nothing more, either
+                    # The LLM's next call changes nothing more, either.
+                    return ended.model_copy(update={"status": "failed"})
                 self._try_again(content)
             case Effect.VERIFIABLE:
                 running = ended.doubt == "running"
                 self.notes.in_doubt = InDoubt(content=content[:IN_DOUBT_CHARS], cause=ended.cause, running=running)
                 found = await self._checked()
                 if found and found.status != "unknown":
-                    return replace(found, duration_ms=ended.duration_ms)
+                    return found.model_copy(update={"duration_ms": ended.duration_ms})
                 if found and found.content != content:
-                    unknown = replace(unknown, content=f"{unknown.content}; {found.content}")
+                    unknown = unknown.model_copy(update={"content": f"{unknown.content}; {found.content}"})
             case _:
                 pass
         return await asked(unknown, self.entry, self._spec)
 
-    async def _checked(self) -> Ended | None:
-        """Determine the outcome by the tool's check; None where the effect did not happen and nothing else is known."""
+    async def _checked(self) -> RawResult | None:
+        """Determine the outcome by the tool's check; None if the effect did not happen and nothing else is known."""
         left = await _left(self.entry, self._spec)  # before the check, which has to begin after that time
         found, known = await self.attempt.checked(), self.notes.in_doubt
         if found and (found.status == "ok" or not self.said_absent):
             return found
         if known and known.running:  # only `Found` counts
-            return Ended("unknown", known.content, cause=known.cause)
+            return RawResult(status="unknown", content=known.content, cause=known.cause)
         _wait_for(left, self._spec)
-        return Ended("failed", known.content, cause=known.cause) if known else None
+        return RawResult(status="failed", content=known.content, cause=known.cause) if known else None
 
     def _try_again(self, content: str) -> None:
-        """Fail the attempt, unless there were enough: what the key protects can be called again."""
+        """Fail the attempt, unless there were enough: with the same key, the tool can be called again."""
         count = self.notes.count_raised()
         if count < MOST_ATTEMPTS:
             raise ApplicationError(
@@ -184,7 +188,7 @@ def _wait_for(left: _Left, spec: ToolSpec) -> None:
     )
 
 
-async def asked(unknown: Ended, entry: ClaimedEffect, spec: ToolSpec) -> Ended:
+async def asked(unknown: RawResult, entry: ClaimedEffect, spec: ToolSpec) -> RawResult:
     """Return how a call ends about which a person is asked; they read until when a request may still arrive."""
     left = await _left(entry, spec)
     if not left.seconds or not isinstance(unknown.content, str):
@@ -192,8 +196,9 @@ async def asked(unknown: Ended, entry: ClaimedEffect, spec: ToolSpec) -> Ended:
     until = f"a request of it may still arrive until {_time(left.seconds)}, so look again after that"
     content = f"{unknown.content.rstrip('.')}; {until}"
     if not (held := _HELD.get(second_attempt(spec.effect))):  # it runs at once: the other system knows the key
-        return replace(unknown, content=content)
-    return replace(unknown, content=f"{content}. An `absent` before that is held: {held}", settles_in=left.seconds)
+        return unknown.model_copy(update={"content": content})
+    content += f". An `absent` before that is held: {held}"
+    return unknown.model_copy(update={"content": content, "settles_in": left.seconds})
 
 
 def _in_doubt(name: str, content: str) -> str:

@@ -28,8 +28,8 @@ from holdfast.agents.middleware import (
     ToolResult,
 )
 from holdfast.llm.messages import AnyMessage, AssistantMessage
-from holdfast.run.contracts import LLM_REJECTED
-from holdfast.tools.results import StandIn, error_text, result_content
+from holdfast.run.contracts.error_types import LLM_REJECTED
+from holdfast.tools.results import StandIn, error_text, recordable_text, result_content
 
 OWN_SECONDS = 10.0
 """How long all middleware of a call may take, before the call and again after it."""
@@ -104,7 +104,7 @@ class Core(Generic[T]):
     called: bool = False
     result: T | None = None
     error: BaseException | None = None
-    """What the call raised: no middleware may hide that."""
+    """The exception of the call: no middleware may hide it."""
     _over: bool = False
     """All middleware has returned."""
     _task: asyncio.Task[object] | None = None
@@ -174,10 +174,7 @@ class Core(Generic[T]):
 class Around:
     """The middleware of a worker, the outermost first."""
 
-    layers: Sequence[Middleware] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.layers)
+    layers: Sequence[Middleware]
 
     async def tool(self, call: ToolCall, make: Callable[[], Awaitable[ToolResult]]) -> tuple[ToolResult, bool]:
         """Make a tool call, and return its result and whether the call was made.
@@ -186,7 +183,7 @@ class Around:
         exists to remove. How the call ended is kept.
 
         Raises:
-            BaseException: What the call itself raises.
+            BaseException: The call itself failed.
         """
         core = Core(make)
         proceed: ProceedTool = core
@@ -256,9 +253,6 @@ class Around:
         return result, result is core.result
 
 
-NO_MIDDLEWARE = Around()
-
-
 @dataclass(frozen=True)
 class _WithHeaders:
     """A `proceed` that notes the headers that it is given; the innermost note of a header counts."""
@@ -279,7 +273,7 @@ def _refusal(error: BaseException, *, quotes: bool = True) -> str:
         quotes: Whether an error's own message may be shown: once the call was made, it may quote the result.
     """
     if isinstance(error, CallRefused | TookTooLong):
-        return str(error)
+        return recordable_text(str(error))
     return f"middleware raised {error_text(error) if quotes else _kind(error)}"
 
 

@@ -17,10 +17,10 @@ from temporalio.client import WorkflowHistoryEventFilterType
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.activities.calling_run import converter_of
-from holdfast.activities.orders import DESCRIBE_TIMEOUT, Chains
-from holdfast.activities.recorded_threads import begins_and_ends, read_thread
-from holdfast.run.contracts import RECORD_CONFLICT, RunResult
+from holdfast.activities.calling_run import DESCRIBE_TIMEOUT, Chains, converter_of
+from holdfast.activities.thread_past import begins_and_ends, read_thread
+from holdfast.run.contracts.error_types import RECORD_CONFLICT
+from holdfast.run.contracts.runs import RunResult
 from holdfast.run.snapshot import RunSnapshot, snapshot_of
 from holdfast.stores import ThreadStore
 from holdfast.temporal.encrypted import decrypt_in_place

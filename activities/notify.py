@@ -23,7 +23,7 @@ from holdfast.activities.calling_run import calling_thread
 from holdfast.activities.notify_formats import Links, encode_notice
 from holdfast.activities.retry_after import retry_after
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.run.contracts import Notice, Notified
+from holdfast.run.contracts.record import Notice, Notified
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.webhooks import Receiver, read_receivers
 
@@ -62,7 +62,7 @@ class Notifier:
 
     @activity.defn
     async def notify(self, notice: Notice) -> Notified:
-        """See `holdfast.run.contracts.notify`."""
+        """See `holdfast.run.activities.NOTIFY`."""
         past = activity.info().heartbeat_details
         done: dict[str, bool] = dict(past[0]) if past else {}  # receiver → True if it accepted, False if it refused
         failures: list[_TransientFailure] = []

@@ -1,6 +1,6 @@
-"""The failures of earlier attempts at an LLM call: each failed attempt hands them on to the next (`handed_on`).
+"""How attempts at an LLM call fail, and how the next attempt learns of it (`earlier_details`).
 
-They become part of the reply, which is sealed: so they are sealed too, and bound to the one call.
+The failures become part of the reply, which is sealed: so they are sealed too, and bound to the one call.
 """
 
 from collections.abc import Iterator
@@ -9,21 +9,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx2
+import openai
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.handed_on import handed_on, to_hand_on
+from holdfast.activities.heartbeats import earlier_details, sealed_details
+from holdfast.activities.retry_after import retry_after
+from holdfast.base.text import one_line, visible
 from holdfast.llm.messages import Usage
 from holdfast.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage, attempts_lost
+from holdfast.llm.refusals import WORDS_CHARS, is_too_long, words_of
 from holdfast.llm.tokens import tokens_of_request
 from holdfast.run.activities import PATIENT
-from holdfast.run.contracts import Failures, LLMFailed, LLMRequest
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.run.contracts.llm_calls import Failures, LLMFailed, LLMRequest
 from holdfast.tools.secrets import Secrets
 
 
 def earlier_failures(request: LLMRequest) -> Failures | None:
     """Read the failures that the attempts before this one left; None if there are none."""
-    return handed_on(Failures, request)
+    return earlier_details(Failures, request)
 
 
 def heartbeat_details(failures: Failures | None, request: LLMRequest) -> tuple[Any, ...]:
@@ -33,13 +39,13 @@ def heartbeat_details(failures: Failures | None, request: LLMRequest) -> tuple[A
     """
     if failures is None:
         return ()
-    return to_hand_on(failures.model_copy(update={"untraced": True}) if request.budgeted else failures)
+    return sealed_details(failures.model_copy(update={"untraced": True}) if request.budgeted else failures)
 
 
 def _lost(failures: Failures | None) -> int:
     """How many attempts before this one may have cost something.
 
-    Temporal counts attempts anew where somebody resets the activity (`temporal activity reset`). A reset shows by more
+    Temporal counts attempts anew if somebody resets the activity (`temporal activity reset`). A reset shows by more
     recorded failures than attempts, by a first attempt that was scheduled again, and by what the heartbeats of an
     attempt have left that recorded no failure. How many attempts it hides does not show: no more than one can have cost
     something, because the next one ends the call.
@@ -52,7 +58,7 @@ def _lost(failures: Failures | None) -> int:
 
 @dataclass
 class Attempt:
-    """What an attempt has done."""
+    """The progress of an attempt."""
 
     lost: int = 0
     """Attempts before this one that may have cost something: for a run with a budget, this one ends the call."""
@@ -63,7 +69,7 @@ class Attempt:
     usage: Usage | None = None
     """Of the reply that it has received."""
     cost: int | None = None
-    """Nano-dollars of that reply; None where no price is asked for, or known."""
+    """Nano-dollars of that reply; None if no price is asked for, or known."""
 
 
 @contextmanager
@@ -79,7 +85,7 @@ def recording_failure(request: LLMRequest, before: Failures | None, secrets: Sec
         The attempt, in which the block notes whether it may have cost something.
 
     Raises:
-        ApplicationError: The block's own, with the failures as its details where it is not retryable.
+        ApplicationError: The block's own, with the failures as its details if it is not retryable.
     """
     started, attempt = datetime.now(UTC), Attempt(_lost(before) if request.budgeted else 0)
     try:
@@ -108,13 +114,13 @@ def _delay(request: LLMRequest) -> timedelta:
 
 
 def _details(request: LLMRequest, before: Failures | None, attempt: Attempt, cause: str) -> tuple[Any, ...]:
-    """The details of the error that ends the call: where the run has a budget, proof of why."""
+    """The details of the error that ends the call: proof of its cause, if the run has a budget."""
     outage = before.outage if before else None
     if request.budgeted:
         lost = attempt.lost + attempt.costly
         tokens = tokens_of_request(attempt.body) if lost else 0
         reply = _received(before, attempt) if lost else {}
-        return to_hand_on(
+        return sealed_details(
             LLMFailed(answers=request.order, cause=cause, outage=outage, lost=lost, request_tokens=tokens, **reply)
         )
     return () if outage is None else (outage.model_dump(mode="json"),)
@@ -139,4 +145,30 @@ def _leave(
     left = Failures(answers=request.order, outage=outage)
     if request.budgeted:
         left = left.model_copy(update={"untraced": attempt.lost > 0, **_received(before, attempt)})
-    activity.heartbeat(*to_hand_on(left))
+    activity.heartbeat(*sealed_details(left))
+
+
+def provider_error(error: openai.APIStatusError) -> ApplicationError:
+    """Convert a provider's error into one that Temporal retries, or one that the run compacts for or is blocked by."""
+    response, status = error.response, error.status_code
+    message = f"{status}: {_said(response)}"
+    if is_too_long(status, response.content):
+        return ApplicationError(message, type=CONTEXT_TOO_LONG, non_retryable=True)
+    if status in (408, 409, 425, 429) or status >= 500:
+        delay = retry_after(response.headers, response.text[:WORDS_CHARS])
+        return ApplicationError(message, type=type(error).__name__, next_retry_delay=delay)
+    return ApplicationError(message, type=LLM_REJECTED, non_retryable=True)
+
+
+def _said(response: httpx2.Response) -> str:
+    """The endpoint's message, or the host that it redirects to: no redirect is followed, a login page is no LLM."""
+    if response.has_redirect_location:
+        try:
+            host = response.url.join(response.headers["location"]).host
+        except (httpx2.InvalidURL, ValueError):
+            host = "an invalid address"
+        return (
+            f"the endpoint redirects to {one_line(visible(host), 200)}, which is not followed: it may be a login page. "
+            "Set OPENAI_BASE_URL to the address of the API itself"
+        )
+    return words_of(response.content) or f"{response.reason_phrase or 'an error'}, without a message"

@@ -8,11 +8,10 @@ from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from holdfast.activities.forked_lines import chains, forked_lines, share_artifacts
+from holdfast.activities.calling_run import Chains
 from holdfast.activities.moved_threads import MovedThreads
-from holdfast.activities.orders import Chains
-from holdfast.activities.run_histories import events_of_run, events_since
 from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.thread_past import chains, events_of_run, events_since, forked_lines, share_artifacts
 from holdfast.base.digests import GENESIS
 from holdfast.errors import HistoryUnreadable, RecordConflict, RecordGap, RecordUnreadable
 from holdfast.log.event_log import digest_after, event_json, event_line
@@ -22,7 +21,7 @@ from holdfast.log.loop_events import LoopStarted
 from holdfast.log.node_seals import SealRecord, unsealed
 from holdfast.log.stored_lines import read_lines
 from holdfast.log.upcasters import decode_stored
-from holdfast.run.contracts import RECORD_CONFLICT, RECORD_UNREADABLE
+from holdfast.run.contracts.error_types import RECORD_CONFLICT, RECORD_UNREADABLE
 from holdfast.stores import ArtifactStore, SetsAside, ThreadStore, origin_of
 
 log = SafeLogger(__name__)

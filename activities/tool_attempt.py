@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.activities.blocked_loop import loop_watch
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_functions import TimedOut, call_function, raise_if_stopped
-from holdfast.activities.tool_outcomes import Ended, returned
+from holdfast.activities.tool_outcomes import RawResult, returned
 from holdfast.activities.tool_threads import NoThread
 from holdfast.run.ledger import ClaimedEffect
 from holdfast.tools.cannot import Cannot
@@ -20,7 +20,7 @@ from holdfast.tools.decorator import Absent, Found, Labelled, Tool, ToolContext,
 from holdfast.tools.effects import Effect
 from holdfast.tools.failures import kind_of
 from holdfast.tools.not_done import says_not_done
-from holdfast.tools.results import error_text
+from holdfast.tools.results import error_text, recordable_text
 
 log = SafeLogger(__name__)
 
@@ -36,8 +36,8 @@ class Attempt:
     resources: Mapping[Any, Any]
     """By type."""
 
-    async def run(self, entry: ClaimedEffect | None = None) -> Ended:
-        """Run the tool. What it raises becomes a result for the LLM, or a doubt whether its effect has happened.
+    async def run(self, entry: ClaimedEffect | None = None) -> RawResult:
+        """Run the tool. An exception becomes a result for the LLM, or a doubt whether the effect has happened.
 
         Args:
             entry: The claim on the effect; None for a read, and for a call that undoes an effect.
@@ -48,22 +48,22 @@ class Attempt:
         tool, context = self.tool, self.context
         blocked = loop_watch().blocked if tool.spec.effect is Effect.READ else {}
         if context.key in blocked:  # an earlier attempt did
-            return Ended("failed", blocked[context.key])
+            return RawResult(status="failed", content=blocked[context.key])
         try:
             given = self._bound(tool.function)
         except Exception as error:  # nothing of the tool has run
-            return Ended("failed", error_text(error), cause=kind_of(error))
+            return RawResult(status="failed", content=error_text(error), cause=kind_of(error))
         started, ended = time.monotonic(), None
         while ended is None:
             if entry:
                 await entry.confirm()
             ended = await self._made(given, entry)
         if context.key in blocked:
-            # Its result would hide what stopped every run on this worker. An effect has happened: it has its result.
-            ended = Ended("failed", blocked[context.key])
-        return replace(ended, duration_ms=round((time.monotonic() - started) * 1000))
+            # Its result would hide that it stopped every run on this worker. A call with an effect keeps its result.
+            ended = RawResult(status="failed", content=blocked[context.key])
+        return ended.model_copy(update={"duration_ms": round((time.monotonic() - started) * 1000)})
 
-    async def _made(self, given: dict[str, Any], entry: ClaimedEffect | None) -> Ended | None:
+    async def _made(self, given: dict[str, Any], entry: ClaimedEffect | None) -> RawResult | None:
         """Call the function; return how that ended, or None if it has to wait until the claim is confirmed again."""
         tool, spec = self.tool, self.tool.spec
         reads, stopped = spec.effect is Effect.READ, inspect.iscoroutinefunction(tool.function)
@@ -77,55 +77,60 @@ class Attempt:
             still = "" if stopped else "; it may still be running"
             content = f"{spec.name} took longer than {spec.timeout:g} s and was abandoned{still}"
             if reads:
-                return Ended("failed", content, cause="timeout")
-            return Ended("unknown", content, cause="timeout", doubt="stopped" if stopped else "running")
+                return RawResult(status="failed", content=content, cause="timeout")
+            return RawResult(
+                status="unknown", content=content, cause="timeout", doubt="stopped" if stopped else "running"
+            )
         except NoThread as error:  # the function was not called
-            return Ended("failed", str(error))
+            return RawResult(status="failed", content=str(error))
         except BaseException as error:  # also sys.exit: it would end the worker, and each one that retries the call
             raise_if_stopped(error)
             # Not exc_info: the log's own traceback asks the error for its message, which may raise anything.
             trace = "".join(traceback.format_exception(error))
             log.info("tool_failed", key=self.context.key, tool=spec.name, exception=trace)
             if reads or says_not_done(error, tool.not_done_on):
-                return Ended("failed", error_text(error), cause=kind_of(error))
-            return Ended("unknown", error_text(error), cause=kind_of(error), doubt="raised")
+                return RawResult(status="failed", content=error_text(error), cause=kind_of(error))
+            return RawResult(status="unknown", content=error_text(error), cause=kind_of(error), doubt="raised")
         return await self._returned(value)
 
-    async def _returned(self, value: Any) -> Ended:
+    async def _returned(self, value: Any) -> RawResult:
         spec, reads = self.tool.spec, self.tool.spec.effect is Effect.READ
         if isinstance(value, Cannot):
             until = value.ends_at(datetime.now(UTC))
-            return Ended("cannot", value.reason, scope=value.scope, until=until)
+            return RawResult(status="cannot", content=recordable_text(value.reason), scope=value.scope, until=until)
         match value.result if isinstance(value, Labelled) else value:
             case Unknown() as unknown:
                 reason = _reason(unknown) or f"{spec.name} could not find out what its outcome is"
-                return Ended("failed", reason) if reads else Ended("unknown", reason, doubt="returned")
+                if reads:
+                    return RawResult(status="failed", content=reason)
+                return RawResult(status="unknown", content=reason, doubt="returned")
             case Absent() if not reads:
-                return Ended("failed", f"{spec.name} reports that it did not happen")
+                return RawResult(status="failed", content=f"{spec.name} reports that it did not happen")
             case Found(result=result) if not reads:
-                return replace(await returned(spec, result), adopted=True)
+                return (await returned(spec, result)).model_copy(update={"adopted": True})
         return await returned(spec, value)
 
-    async def undo(self) -> Ended:
+    async def undo(self) -> RawResult:
         """Undo the effect. An earlier attempt may have done so already: an undo is safe to run again."""
         if self.tool.undo is None:
-            return Ended("failed", f"this worker's {self.tool.spec.name} cannot undo its effect")
+            return RawResult(status="failed", content=f"this worker's {self.tool.spec.name} cannot undo its effect")
         return await replace(self, tool=replace(self.tool, function=self.tool.undo)).run()
 
-    async def checked(self) -> Ended | None:
-        """Return what the tool's check has found out; None for `Absent`."""
+    async def checked(self) -> RawResult | None:
+        """Return the result of the tool's check; None for `Absent`."""
         spec, answer = self.tool.spec, await self._check()
         log.info("effect_checked", key=self.context.key, tool=spec.name, answer=type(answer).__name__)
         match answer:
             case Found(result=result):
-                return replace(await returned(spec, result), adopted=True)
+                return (await returned(spec, result)).model_copy(update={"adopted": True})
             case Absent():
                 return None
             case _:
-                return Ended("unknown", _reason(answer) or f"check of {spec.name} could not determine the outcome")
+                reason = _reason(answer) or f"check of {spec.name} could not determine the outcome"
+                return RawResult(status="unknown", content=reason)
 
     async def _check(self) -> Any:
-        """Return the answer of the tool's check. What it raises is retried: the system that it asks may be down."""
+        """Return the answer of the tool's check. An exception is retried: the system that it asks may be down."""
         spec, check = self.tool.spec, self.tool.check
         assert check is not None
         try:
@@ -164,4 +169,4 @@ def _while_fresh(function: Callable[..., Any], entry: ClaimedEffect) -> Callable
 
 def _reason(answer: Any) -> str:
     reason = getattr(answer, "reason", "")
-    return reason if isinstance(reason, str) else ""
+    return recordable_text(reason) if isinstance(reason, str) else ""

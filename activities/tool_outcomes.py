@@ -1,27 +1,27 @@
-"""Outcomes of tool calls that are safe to record: without secrets, and no larger than the log's limits."""
+"""Outcomes of tool calls that are safe to record: without secrets, and no larger than the log's limits.
+
+If a text is too long, the log has its head, its tail and the address of an artifact that holds all of it.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 
-from holdfast.activities.clipping import Clipped, clip_to
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_functions import in_thread, raise_if_stopped
 from holdfast.llm.blocks import Content, HeardBlocks, TextBlock
-from holdfast.log.events import ToolStatus
+from holdfast.log.events import CallResult, ToolStatus
 from holdfast.log.references import left_out
-from holdfast.run.contracts import ToolOutcome
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.stores import ArtifactStore
-from holdfast.tools.cannot import Scope
 from holdfast.tools.decorator import Labelled
 from holdfast.tools.effects import Effect
-from holdfast.tools.failures import FailureKind
 from holdfast.tools.results import NotAwaited, error_text, recordable_text, result_content
 from holdfast.tools.secrets import Secrets
 from holdfast.tools.spec import ToolSpec
+from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust
 
 MEDIA_BYTES = 500_000
@@ -38,31 +38,37 @@ T = TypeVar("T")
 log = SafeLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Clipped:
+    """A text as it enters the log."""
+
+    content: str
+    artifact: str = ""
+    """Address of the complete text; empty if `content` is complete."""
+    size: int = 0
+    """Bytes of the complete text; 0 if `content` is complete."""
+
+
+async def clip_to(store: ArtifactStore, text: str, limit: int, *, thread: str) -> Clipped:
+    """Clip `text` if it is longer than `limit` characters, and store all of it as an artifact."""
+    if len(text) <= limit:
+        return Clipped(text)
+    content = await asyncio.to_thread(text.encode, "utf-8", "replace")
+    address = await store.put(content, thread=thread)
+    return Clipped(clip(text, limit, address=address), address, len(content))
+
+
 async def in_thread_if_long(function: Callable[[Any], T], value: Any, *, size: int | None = None) -> T:
     """Return `function(value)`, computed in a thread if `value` is long; `size` None for a size that is unknown."""
     return await in_thread(function, value) if size is None or size > _LONG else function(value)
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a call ended, before its result is made to fit the log."""
+class RawResult(CallResult):
+    """The result of a call before it is safe to record: it may hold secrets, and be longer than the log takes."""
 
-    status: ToolStatus
-    content: Content
-    trust: Trust | None = None
-    """None for the trust level of all results of the tool."""
-    adopted: bool = False
-    """An earlier attempt had the effect."""
-    duration_ms: int = 0
-    scope: Scope | None = None
-    """With the status `cannot`: which calls cannot be made."""
-    until: datetime | None = None
-    """With the status `cannot`: until when."""
-    cause: FailureKind | None = None
-    """Why it failed, or its outcome is unknown, in a word; None where that is not known."""
     doubt: Literal["raised", "returned", "stopped", "running"] | None = None
     """Why the function's end does not say whether its effect happened: it raised · it returned `Unknown` · it took too
-    long and was stopped · it took too long and may still be at work."""
+    long and was stopped · it took too long and may still be running."""
     settles_in: float | None = None
     """With the status `unknown`: seconds in which a request may still arrive."""
 
@@ -73,26 +79,26 @@ class Outcomes:
 
     artifacts: ArtifactStore
     thread: str
-    limit: int
-    """How many characters of each text are kept."""
+    request: ToolRequest
+    """Says which fields the run takes, and how many characters of each text."""
     secrets: Secrets
-    cannot: bool = False
-    """The run takes the status `cannot`; else such a call has failed."""
-    names_artifacts: bool = False
-    """The run takes the addresses of what was left out; else only the text has them."""
-    causes: bool = False
-    """The run takes the cause of a failure."""
-    settles: bool = False
-    """The run takes how long a request may still arrive."""
 
-    async def record(self, ended: Ended) -> ToolOutcome:
-        """Make an outcome that is safe to record of how a call ended."""
-        more: dict[str, Any] = {"trust": ended.trust, "adopted": ended.adopted, "duration_ms": ended.duration_ms}
-        more["cause"] = ended.cause if self.causes and ended.status in ("failed", "unknown") else None
-        more["settles_in"] = ended.settles_in if self.settles and ended.status == "unknown" else None
-        if ended.status == "cannot" and not self.cannot:
-            return await self.build("failed", ended.content, **more)
-        return await self.build(ended.status, ended.content, scope=ended.scope, until=ended.until, **more)
+    async def record(self, raw: RawResult) -> ToolOutcome:
+        """Return the outcome of a call: its result, made safe to record."""
+        status, failed = raw.status, raw.status in ("failed", "unknown")
+        if status == "cannot" and not self.request.cannot:
+            status, raw = "failed", raw.model_copy(update={"scope": None, "until": None})
+        return await self.build(
+            status,
+            raw.content,
+            trust=raw.trust,
+            adopted=raw.adopted,
+            duration_ms=raw.duration_ms,
+            scope=raw.scope,
+            until=raw.until,
+            cause=raw.cause if self.request.failures and failed else None,
+            settles_in=raw.settles_in if self.request.settles and raw.status == "unknown" else None,
+        )
 
     async def redacted(self, content: Content) -> Content:
         """Return the content without secrets, for the middleware to see."""
@@ -106,11 +112,11 @@ class Outcomes:
         )
 
     async def build(self, status: ToolStatus, content: Content, **more: Any) -> ToolOutcome:
-        """Build an outcome. What is left out is stored as an artifact.
+        """Build an outcome. Content that is left out is stored as an artifact.
 
         Args:
             status: How the call ended.
-            content: What the tool returned.
+            content: The result of the tool.
             more: Further fields of the outcome.
         """
         if isinstance(content, str):
@@ -140,13 +146,13 @@ class Outcomes:
                 address = await self._stored(partial(self.artifacts.put, media, thread=self.thread))
                 addresses += (address,)
                 blocks += (TextBlock(text=left_out(block.type, len(media), address)),)
-        named = addresses if self.names_artifacts else ()
+        named = addresses if self.request.names_artifacts else ()
         return ToolOutcome(status=status, content=blocks, artifact=artifact, size=size, artifacts=named, **more)
 
     async def _text(self, text: str) -> Clipped:
         # Redact before clipping: half a secret would not be found.
         redacted = recordable_text(await self._redact(text))
-        return await self._stored(lambda: clip_to(self.artifacts, redacted, self.limit, thread=self.thread))
+        return await self._stored(lambda: clip_to(self.artifacts, redacted, self.request.clip, thread=self.thread))
 
     async def _redact(self, text: str) -> str:
         # Not in the threads of tools: an effect has happened, and must not wait for those that hang.
@@ -162,7 +168,7 @@ class Outcomes:
                 await asyncio.sleep(1)
 
 
-async def returned(spec: ToolSpec, value: Any) -> Ended:
+async def returned(spec: ToolSpec, value: Any) -> RawResult:
     """Return how a function has ended that has returned.
 
     If the value cannot be shown, a read has failed. An effect has happened all the same, so its call is `ok`: as
@@ -170,7 +176,7 @@ async def returned(spec: ToolSpec, value: Any) -> Ended:
 
     Args:
         spec: The tool.
-        value: What its function, or its check, returned.
+        value: The return value of its function, or of its check.
     """
     try:
         trust = _trust(value)
@@ -185,11 +191,13 @@ async def returned(spec: ToolSpec, value: Any) -> Ended:
         why = f"its result cannot be shown: {error_text(error)}"
         quoting: Trust | None = "web" if isinstance(value, Labelled) else None  # the error may quote the result
         if spec.effect is Effect.READ:
-            return Ended("failed", f"{spec.name} returned, but {why}", quoting)
+            return RawResult(status="failed", content=f"{spec.name} returned, but {why}", trust=quoting)
         if isinstance(error, NotAwaited):
-            return Ended("unknown", f"{spec.name} returned, but may not have begun: {why}", quoting)
-        return Ended("ok", f"{spec.name} returned, so it took effect; {why}", quoting)
-    return Ended("ok", content, trust)
+            return RawResult(
+                status="unknown", content=f"{spec.name} returned, but may not have begun: {why}", trust=quoting
+            )
+        return RawResult(status="ok", content=f"{spec.name} returned, so it took effect; {why}", trust=quoting)
+    return RawResult(status="ok", content=content, trust=trust)
 
 
 def _trust(value: Any) -> Trust | None:

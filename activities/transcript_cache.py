@@ -15,14 +15,14 @@ from functools import partial
 from typing import Any
 
 from holdfast.activities.calling_run import CallingRun, calling_thread
-from holdfast.activities.recorded_threads import read_thread
+from holdfast.activities.thread_past import read_thread
 from holdfast.agents.agent import AgentSpec, shared
 from holdfast.base.digests import GENESIS, chain
 from holdfast.errors import TranscriptMismatch
 from holdfast.llm.adapters import Adapter
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, decode, encode
 from holdfast.log.events import UserMessageReceived
-from holdfast.run.contracts import LLMRequest
+from holdfast.run.contracts.llm_calls import LLMRequest
 from holdfast.runtime.worker.handover import HandOver
 from holdfast.stores import ThreadStore
 from holdfast.transcript.prompt import request_prefix

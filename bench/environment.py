@@ -27,7 +27,7 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE, migrate, open_pool
 from holdfast.runtime.takeover.takeover import taking_over
-from holdfast.runtime.worker.graceful import running
+from holdfast.runtime.worker.construction import running
 from holdfast.worker import build_worker
 
 OBSERVATION_BYTES = 2048

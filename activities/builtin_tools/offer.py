@@ -1,22 +1,26 @@
-"""Which built-in tools an agent gets."""
+"""Which built-in tools an agent gets, and the tools whose calls the run itself carries out.
+
+No activity carries out `run_agent` and `agent_result` (`holdfast.run.subagents`): these functions never run. People
+approve each call of `refine_task`, which the run carries out then (`holdfast.run.refining`): its function only says
+whether a call could be carried out.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from holdfast.activities.builtin_tools.dormancy import dormancy_tools
+from holdfast.activities.builtin_tools.dormancy import dormancy_tools, run_status_tool
 from holdfast.activities.builtin_tools.read_artifact import read_artifact_tool
 from holdfast.activities.builtin_tools.read_skill import read_skill_tool
-from holdfast.activities.builtin_tools.refine_task import refine_task_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
-from holdfast.activities.builtin_tools.run_agent import subagent_tools
-from holdfast.activities.builtin_tools.run_status import run_status_tool
 from holdfast.agents.agent import Agent
 from holdfast.agents.catalog import Catalog
+from holdfast.authority.refinements import RefinementKind, read_refinement
 from holdfast.errors import CatalogError
 from holdfast.memory.semantic import MemoryStore
 from holdfast.runtime.memory.progress_tool import update_progress
 from holdfast.runtime.memory.tools import note_learning
 from holdfast.stores import ArtifactStore, ThreadStore
-from holdfast.tools.decorator import Tool
+from holdfast.tools.decorator import Tool, tool
 from holdfast.tools.secrets import Secrets
 from holdfast.tools.triggers import RUN_STATUS
 
@@ -51,3 +55,60 @@ def with_builtin_tools(
             for each in tools():
                 offering = offering.offering(each, to=has)
     return offering.offering(read_artifact_tool(artifacts, threads))  # last: for every agent that has a tool by now
+
+
+def refine_task_tool() -> Tool:
+    """Build the tool of an agent with `Agent(refines=True)`."""
+
+    @tool(effect="idempotent", trust="agent")
+    def refine_task(kind: RefinementKind, text: str) -> str:
+        """Ask people to change your task. Nothing changes unless they approve.
+
+        Use it where the task as given cannot or should not be done as it stands: part of it turned out to be done or
+        impossible (narrow), something else is needed instead (rescope), or it states something that is not so
+        (correct). Do not use it to report progress, or to ask a question. Once approved, the refinement is part of the
+        task from then on.
+
+        Args:
+            kind: narrow: less than before; rescope: something else instead; correct: a fact in the task was wrong.
+            text: The task as it is from now on, or what is different: complete, in a few sentences.
+        """
+        read = read_refinement({"kind": kind, "text": text, "by": "agent"})
+        return read[1] if isinstance(read, tuple) else "it can be carried out, once people approve"
+
+    return _by_the_run(refine_task)
+
+
+def subagent_tools() -> list[Tool]:
+    """Build the tools of an agent with `Agent(subagents=(…))`."""
+
+    @tool(effect="read", trust="web")
+    def run_agent(agent: str, task: str, background: bool = False) -> str:
+        """Give a task to another agent, and read its final answer.
+
+        It works in a thread of its own, in the same workspace, and sees nothing of this conversation: write everything
+        that it needs into the task. To run several at the same time, call this several times in one reply. People
+        decide on what it asks approval for; you cannot.
+
+        Args:
+            agent: The name of the agent.
+            task: The complete task.
+            background: Return as soon as it has started; `agent_result` reads its answer later. Agents that still run
+                when you give your own final answer are cancelled.
+        """
+        raise NotImplementedError("the run carries this out")
+
+    @tool(effect="read", trust="web")
+    def agent_result(thread: str) -> str:
+        """Wait until an agent that you run in the background has ended, and read its final answer.
+
+        Args:
+            thread: The id of its thread, as `run_agent` returned it.
+        """
+        raise NotImplementedError("the run carries this out")
+
+    return [_by_the_run(each) for each in (run_agent, agent_result)]
+
+
+def _by_the_run(made: Tool) -> Tool:
+    return replace(made, spec=made.spec.model_copy(update={"kind": "runtime"}))

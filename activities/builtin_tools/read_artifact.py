@@ -1,14 +1,58 @@
-"""`read_artifact`: the tool that reads a part of a result that was clipped in the transcript."""
+"""`read_artifact`: the tool that reads a part of a result that was clipped in the transcript.
 
-from holdfast.activities.own_artifacts import OwnArtifacts
+An artifact is addressed by its digest, in one store for all threads. So an address is no right to read: anybody who
+learns one could have the LLM of another thread read it. A run may read an artifact if
+
+1. an event of its thread refers to it (`holdfast.log.references`), also one from before a fork or an import; or
+2. an event of a sub-agent that it has started does, or of one below that, whose words may name the address; or
+3. the task that the run above has given it names the address, and an event of that run refers to it.
+
+Few lines of a log are decoded: for the others, it costs a search for bytes.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from temporalio import activity
+
+from holdfast.activities.calling_run import CallingRun
+from holdfast.activities.thread_past import events_since, forked_lines
+from holdfast.base.digests import digest_of
+from holdfast.errors import ArtifactNotFound, ThreadForgotten
+from holdfast.llm.blocks import text_of
+from holdfast.log.events import (
+    AgentEvent,
+    AgentLoaded,
+    RunContinued,
+    RunForked,
+    RunStarted,
+    SubagentStarted,
+    UserMessageReceived,
+)
+from holdfast.log.references import artifacts_of
+from holdfast.log.upcasters import decode_event
+from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.stores import ArtifactStore, ThreadStore
 from holdfast.tools.decorator import Labelled, Tool, tool
+from holdfast.tools.subagents import child_thread
 
 PART_BYTES = 4_000
 """The default length of a part."""
 
 MAX_PART_BYTES = 100_000
 """The most bytes of a part; a larger limit from the LLM is cut to this."""
+
+
+MAX_LEVELS: Final = 20
+"""How far down a tree is searched."""
+
+_DECODED: Final = tuple(
+    f'"type":"{kind}"'.encode()
+    for kind in ("run_started", "agent_loaded", "run_continued", "run_forked", "subagent_started")
+)
+"""Lines that are decoded although they do not name the address."""
 
 
 def read_artifact_tool(store: ArtifactStore, threads: ThreadStore) -> Tool:
@@ -37,3 +81,113 @@ def read_artifact_tool(store: ArtifactStore, threads: ThreadStore) -> Tool:
         return text if mine else Labelled(text, "web")  # what another run of its tree has read
 
     return read_artifact
+
+
+@dataclass
+class _Seen:
+    """What a log shows about an artifact."""
+
+    address: str
+    refers: bool = False
+    named: bool = False
+    """The task names the address."""
+    above: str = ""
+    """The thread that has started this one as its sub-agent."""
+    children: list[str] = field(default_factory=list)
+    """The sub-agents that it has started."""
+    _thread: str = ""
+    _level: int = 0
+
+    def take(self, event: AgentEvent) -> None:
+        """Take the next event."""
+        if isinstance(event, AgentLoaded | RunContinued):
+            self._level = max(self._level, event.features)
+        self.refers |= self.address in artifacts_of(event, named=self._level >= RESULT_NAMES_ARTIFACTS)
+        match event:
+            case RunForked():
+                self._thread, self.above = event.thread, ""
+                self.children.clear()  # they stay the original's
+            case RunStarted():
+                self._thread, self.above = event.thread, event.lineage.parent if event.lineage else self.above
+            case SubagentStarted() if event.thread == child_thread(self._thread, event.number):
+                self.children.append(event.thread)
+            case UserMessageReceived(task=True):
+                self.named |= self.address in text_of(event.content)
+            case _:
+                pass
+
+
+class OwnArtifacts:
+    """Finds out whether the calling run may read an artifact.
+
+    Args:
+        store: The permanent record.
+    """
+
+    def __init__(self, store: ThreadStore) -> None:
+        self._store = store
+
+    async def require(self, address: str) -> bool:
+        """Require that the calling run may read an artifact; return whether an event of its own thread refers to it.
+
+        Raises:
+            ArtifactNotFound: It may not, whether there is such an artifact or not; or the address is malformed.
+        """
+        digest_of(address)
+        run = CallingRun.of()
+        own = await self._seen(run.thread, await _kept_by(run), address)
+        if own.refers:
+            return True
+        if await self._refers_below(own.children, address, MAX_LEVELS):
+            return False
+        if own.named and own.above:
+            above = CallingRun(own.above, activity.client().get_workflow_handle(own.above))
+            if (await self._seen(above.thread, await _kept_by(above), address)).refers:
+                return False
+        raise ArtifactNotFound(f"no event of this thread refers to the artifact {address}")
+
+    async def _refers_below(self, children: Sequence[str], address: str, levels: int) -> bool:
+        """Whether the record of a sub-agent that has ended refers to an artifact, or of one below it."""
+        for child in children if levels else ():
+            seen = await self._seen(child, [], address)
+            if seen.refers or await self._refers_below(seen.children, address, levels - 1):
+                return True
+        return False
+
+    async def _seen(self, thread: str, kept: Sequence[bytes], address: str) -> _Seen:
+        """Return what a log shows: the record up to what the run itself keeps, and that."""
+        seen = _Seen(address)
+        first = json.loads(kept[0]) if kept else {}
+        if first.get("type") == "run_forked" and not await self._store.length(thread):
+            begun = decode_event(kept[0])
+            assert isinstance(begun, RunForked)
+            _take(seen, await forked_lines(self._store, begun.point, events_since))
+        position, stop = 0, first.get("position")
+        try:
+            while (stop is None or position < stop) and (lines := await self._store.read(thread, position)):
+                _take(seen, lines[: None if stop is None else stop - position])
+                position += len(lines)
+        except ThreadForgotten:
+            pass
+        _take(seen, kept)
+        return seen
+
+
+def _take(seen: _Seen, lines: Sequence[bytes]) -> None:
+    for event in _decoded(lines, seen.address):
+        seen.take(event)
+
+
+def _decoded(lines: Sequence[bytes], address: str) -> Iterator[AgentEvent]:
+    marks = (address.encode(), *_DECODED)
+    return (decode_event(line) for line in lines if any(mark in line for mark in marks))
+
+
+async def _kept_by(run: CallingRun) -> list[bytes]:
+    """Return the lines that a Temporal run keeps itself: those that the record lacked when it began."""
+    lines: list[bytes] = []
+    position = 0
+    while page := await run.query("log", position):
+        lines += page.split(b"\n")
+        position = int(json.loads(lines[-1])["position"]) + 1
+    return lines

@@ -13,6 +13,7 @@ from holdfast.log.event_log import event_json
 from holdfast.log.events import (
     AgentEvent,
     ApprovalRequested,
+    CallResult,
     DecisionReceived,
     LLMReplied,
     ReconcileRequested,
@@ -43,8 +44,6 @@ _PROSE = {
 """Fields that say in prose what other fields say for programs; `repeats` is compared when the event is folded."""
 
 _OF_REPLIES = tuple(name for name in LLMReply.model_fields if name in LLMReplied.model_fields)
-_OF_OUTCOMES = tuple(name for name in ToolOutcome.model_fields if name in ToolCallFinished.model_fields)
-"""What a worker returned, of the fields that its event has."""
 
 Expected = AgentEvent | type[RunStarted]
 """An event that has to come, apart from its stamps; or a fact of that type."""
@@ -76,7 +75,7 @@ def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
 def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> ToolOutcome:
     """Return what a tool returned, read back from the event that recorded it."""
     if isinstance(event, ToolCallFinished):
-        given = {name: getattr(event, name) for name in _OF_OUTCOMES}
+        given = {name: getattr(event, name) for name in CallResult.model_fields}
         return ToolOutcome(**{**given, "status": "ok" if event.status == "undone" else event.status})
     if isinstance(event, ReconcileRequested):
         asked = event.request

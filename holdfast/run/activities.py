@@ -30,22 +30,17 @@ from holdfast.run.children import (
     StartedChildren,
 )
 from holdfast.run.commands import Request
-from holdfast.run.contracts import (
+from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.run.contracts.loading import (
     AgentRequest,
-    Archived,
-    ArchiveRequest,
     EffectsRequest,
-    LLMReply,
-    LLMRequest,
     LoadedAgent,
     LoadedThread,
-    Notice,
-    Notified,
     PastEffects,
     ThreadRequest,
-    ToolOutcome,
-    ToolRequest,
 )
+from holdfast.run.contracts.record import Archived, ArchiveRequest, Notice, Notified
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.state import RunState
 from holdfast.seals.orders import Answer, Order
 from holdfast.tools.effects import Effect

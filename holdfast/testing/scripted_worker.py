@@ -38,7 +38,7 @@ async def scripted_worker(
         secrets: Those that tools and resources declare; None to read them from the environment.
         options: More arguments of `holdfast.worker.build_worker`: its stores, for one.
     """
-    from holdfast.runtime.worker.graceful import running
+    from holdfast.runtime.worker.construction import running
     from holdfast.runtime.worker.resources import open_resources
 
     worker: Any = import_module("holdfast.worker")  # a test tool is below it, so it does not import it

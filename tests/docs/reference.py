@@ -188,7 +188,7 @@ def _linked(text: str) -> str:
 
 def _fields(kind: type[events.Event]) -> Iterator[tuple[str, str, str]]:
     """The fields that an event adds, with the source of their types and their docstrings."""
-    parts: list[type] = [kind, *(base for base in kind.__bases__ if base is events.Proven)]
+    parts: list[type] = [kind, *(base for base in kind.__bases__ if base is not events.Event)]
     for part in parts:
         body = ast.parse(inspect.getsource(part)).body[0]
         assert isinstance(body, ast.ClassDef)

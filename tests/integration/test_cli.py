@@ -49,7 +49,7 @@ from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.reading.recent import running_calls
 from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.worker.graceful import running
+from holdfast.runtime.worker.construction import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
 from holdfast.testing.scripted_worker import LEAVE
 from holdfast.worker import build_worker

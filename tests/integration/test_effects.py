@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 
 from holdfast import Absent, Agent, Catalog, Effect, Found, NotDone, Tool, ToolContext, Unknown, tool
 from holdfast.activities.call_tool import Tools
-from holdfast.activities.orders import Chains
+from holdfast.activities.calling_run import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.chat_completions import ChatCompletions

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.forked_lines import forked_lines
+from holdfast.activities.thread_past import forked_lines
 from holdfast.errors import ThreadForgotten
 from holdfast.log.events import AgentEvent
 from holdfast.log.fork_point import ForkPoint

@@ -17,9 +17,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from holdfast import Absent, Found, NotDone, Tool, ToolContext, Unknown, tool
-from holdfast.activities.attempt_failures import AttemptNotes
+from holdfast.activities.earlier_attempts import AttemptNotes
 from holdfast.activities.guarded_call import Guarded
-from holdfast.activities.middleware import NO_MIDDLEWARE, RunReader
 from holdfast.activities.tool_attempt import Attempt
 from holdfast.activities.tool_outcomes import Outcomes
 from holdfast.activities.transcript_cache import TranscriptCache
@@ -95,11 +94,9 @@ class Call:
         )
         notes = AttemptNotes(request, self._notes)
         context = ToolContext(thread="t", workspace=self._folder, key=self.key, attempt=self._number)
-        outcomes = Outcomes(PostgresArtifacts(self._pool), "t", 8_000, NO_SECRETS, settles=True)
+        outcomes = Outcomes(PostgresArtifacts(self._pool), "t", request, NO_SECRETS)
         transcripts = TranscriptCache(PostgresThreads(self._pool), ChatCompletions())
-        guarded = Guarded(
-            Attempt(used, {}, context, {}), outcomes, NO_MIDDLEWARE, RunReader(transcripts), request, notes
-        )
+        guarded = Guarded(Attempt(used, {}, context, {}), outcomes, None, transcripts, request, notes)
         named = CallAttempt("activity", self._number)
         start = not epoch and not more
         ledger = Ledger(self._pool, self._url)

@@ -38,8 +38,8 @@ from holdfast import (
 )
 from holdfast.activities import middleware as running
 from holdfast.activities.call_tool import Tools
+from holdfast.activities.calling_run import Chains
 from holdfast.activities.middleware import Around
-from holdfast.activities.orders import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.llm import blocks
 from holdfast.llm.chat_completions import ChatCompletions
@@ -274,7 +274,7 @@ def attempt(tmp_path: Path) -> Attempts:
             InMemoryArtifacts(),
             Secrets({"KEY": "top-secret"}),
             NO_RESOURCES,
-            Around([layer] if layer else []),
+            Around([layer]) if layer else None,
         )
         made = blocks.ToolCall(id="c", name=tool.spec.name, arguments="{}")
         given = {"key": key, "first_run_id": "run", "workspace": str(tmp_path), "clip": 1000, **more}

@@ -17,7 +17,7 @@ from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.audit.replay import RecordedRun, ReplayResult, latest_runs, recorded_in, replay, runs_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.worker.graceful import running
+from holdfast.runtime.worker.construction import running
 from holdfast.seals.scheduled import launched
 from holdfast.testing import call, say, steps
 from holdfast.testing.scripted_worker import LEAVE

@@ -51,7 +51,7 @@ from holdfast.runtime.stores.blocks import Block, pack, unpack
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.prune import prunable, prune
 from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.runtime.worker.graceful import running
+from holdfast.runtime.worker.construction import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, slow, steps
 from holdfast.testing import say as reply
 from holdfast.testing.scripted_worker import LEAVE

@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.ports import any_free
-from holdfast.runtime.worker.graceful import running
+from holdfast.runtime.worker.construction import running
 from holdfast.workflows import WORKFLOWS
 from tests.integration.forked import run
 from tests.rig import environ_of

@@ -12,6 +12,7 @@ from temporalio import workflow
 from holdfast.authority.follow_ups import Message
 from holdfast.authority.refinements import Refinement
 from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation
+from holdfast.base.digests import GENESIS
 from holdfast.base.models import Frozen
 from holdfast.log.upcasters import CURRENT, EVENT_CLASSES
 from holdfast.loop.activities import LOOP_ACTIVITIES
@@ -63,7 +64,8 @@ def formats() -> Formats:
         "workflows": {kind.__name__: _workflow(kind) for kind in WORKFLOWS},
         "signals": {name: f"from level {level}" for name, level in SIGNALS.items()},
         "updates": {name: f"from level {level}" for name, level in UPDATES.items()},
-        "names": {name: value for name, value in vars(contracts).items() if name.isupper() and isinstance(value, str)},
+        "names": {name: value for name, value in vars(contracts).items() if name.isupper() and isinstance(value, str)}
+        | {"GENESIS": GENESIS},
         "search attributes": dict(SEARCH_ATTRIBUTES),
         "migrations": {
             file.stem: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(MIGRATIONS.glob("*.sql"))

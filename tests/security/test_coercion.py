@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 
 from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, ask, deny, tool
 from holdfast.activities.call_tool import Tools
-from holdfast.activities.orders import Chains
+from holdfast.activities.calling_run import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.agent import Limits
 from holdfast.llm.blocks import ToolCall

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.activities.builtin_tools.run_agent import subagent_tools
+from holdfast.activities.builtin_tools.offer import subagent_tools
 from holdfast.authority.policy import Policy, allow, deny
 from holdfast.lineage import Lineage
 from holdfast.llm.blocks import ToolCall

@@ -13,7 +13,7 @@ from typing import Any, cast, get_args
 from hypothesis import strategies as st
 
 from holdfast.activities.builtin_tools.dormancy import dormancy_tools
-from holdfast.activities.builtin_tools.run_agent import subagent_tools
+from holdfast.activities.builtin_tools.offer import subagent_tools
 from holdfast.agents.agent import Limits, Memory
 from holdfast.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
 from holdfast.authority.refinements import RefinementKind

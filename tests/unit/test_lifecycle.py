@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 
-from holdfast.activities.builtin_tools.run_agent import subagent_tools
+from holdfast.activities.builtin_tools.offer import subagent_tools
 from holdfast.agents.agent import Limits
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import CatalogError, tool
-from holdfast.activities.builtin_tools.refine_task import refine_task_tool
+from holdfast.activities.builtin_tools.offer import refine_task_tool
 from holdfast.agents.agent import Agent, AgentSpec, Limits
 from holdfast.agents.catalog import Catalog
 from holdfast.authority.policy import Policy, Terms, allow, ask, deny

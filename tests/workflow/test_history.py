@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
-from holdfast.activities.orders import Chains, CheckedOrders
+from holdfast.activities.calling_run import Chains, CheckedOrders
 from holdfast.agents.agent import AgentSpec
 from holdfast.authority.policy import ask
 from holdfast.log.event_log import first_altered
@@ -38,8 +38,8 @@ from holdfast.run.contracts import (
     ToolRequest,
 )
 from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.worker.construction import running
 from holdfast.runtime.worker.early_events import EarlyEventsGuard
-from holdfast.runtime.worker.graceful import running
 from holdfast.seals.seals import Seals
 from holdfast.temporal.history_reader import read_events
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together

@@ -64,6 +64,7 @@ from holdfast.log.events.runs import (
 )
 from holdfast.log.events.subagents import SubagentEnded, SubagentStarted, SubagentStatus
 from holdfast.log.events.tool_calls import (
+    CallResult,
     ConstraintLifted,
     ToolCallFinished,
     ToolCallRequested,
@@ -86,6 +87,7 @@ __all__ = [
     "BudgetLow",
     "BudgetReserved",
     "BudgetSpent",
+    "CallResult",
     "CompactionRequested",
     "ConstraintLifted",
     "ContextCompacted",

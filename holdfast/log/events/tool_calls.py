@@ -5,6 +5,7 @@ from typing import Literal
 
 from holdfast.authority.policy import Requirement, Terms, VerdictKind
 from holdfast.authority.statements import Lift
+from holdfast.base.models import Frozen
 from holdfast.llm.blocks import Content, ToolCall, text_of
 from holdfast.log.events.base import Event, Proven
 from holdfast.tools.cannot import Scope
@@ -15,6 +16,33 @@ ToolStatus = Literal["ok", "failed", "invalid", "denied", "answered", "unknown",
 """How a call ended: returned · raised or timed out · could not be called so · was denied · a person answered in its
 place · its outcome is unknown · happened and was undone · was stopped · cannot be made: its tool, or a constraint, said
 so."""
+
+
+class CallResult(Frozen):
+    """The result of a tool call, in its event and as the activity returns it (`holdfast.run.contracts.ToolOutcome`)."""
+
+    status: ToolStatus
+    content: Content
+    adopted: bool = False
+    """An earlier attempt had the effect; this one found it done and did not repeat it."""
+    duration_ms: int = 0
+    artifact: str = ""
+    """Address of the full result, where `content` has only its head and tail."""
+    size: int = 0
+    """Bytes of the full result; 0 where `content` is complete."""
+    artifacts: tuple[str, ...] = ()
+    """Addresses of the images and files that were left out of `content`, in its order. Recorded from feature level 1
+    on."""
+    trust: Trust | None = None
+    """How far the result can be trusted, where that differs from the tool's other results."""
+    scope: Scope | None = None
+    """With the status `cannot`: which calls are refused from here on. None where a constraint refused this call."""
+    until: datetime | None = None
+    """When they are no longer refused; None for when a person lifts the constraint."""
+    cause: FailureKind | None = None
+    """Why the call failed, in a word; None where it did not fail, or where that is not known."""
+    failures: FailedAttempts | None = None
+    """The attempts at the call that failed before; each left no event of its own."""
 
 
 class ToolCallRequested(Event):
@@ -76,7 +104,7 @@ class ToolCallStarted(Event):
     """The call undoes the effect instead of having it."""
 
 
-class ToolCallFinished(Event):
+class ToolCallFinished(CallResult, Event):
     """A call has its result, which the LLM reads. With the status `cannot` and a `scope`, a constraint stands from here
     on: such calls are refused without being made.
 
@@ -87,30 +115,8 @@ class ToolCallFinished(Event):
 
     type: Literal["tool_call_finished"] = "tool_call_finished"
     number: int
-    status: ToolStatus
-    content: Content
-    adopted: bool = False
-    """An earlier attempt had the effect; this one found it done and did not repeat it."""
-    duration_ms: int = 0
-    artifact: str = ""
-    """Address of the full result, where `content` has only its head and tail."""
-    size: int = 0
-    """Bytes of the full result; 0 where `content` is complete."""
-    artifacts: tuple[str, ...] = ()
-    """Addresses of the images and files that were left out of `content`, in its order. Recorded from feature level 1
-    on."""
-    trust: Trust | None = None
-    """How far the result can be trusted, where that differs from the tool's other results."""
-    scope: Scope | None = None
-    """With the status `cannot`: which calls are refused from here on. None where a constraint refused this call."""
-    until: datetime | None = None
-    """When they are no longer refused; None for when a person lifts the constraint."""
     repeats: int = 0
     """How often the call has ended like this with nothing new in between, where the LLM reads that with the result."""
-    cause: FailureKind | None = None
-    """Why the call failed, in a word; None where it did not fail, or where that is not known."""
-    failures: FailedAttempts | None = None
-    """The attempts at the call that failed before; each left no event of its own."""
 
     @property
     def text(self) -> str:

@@ -221,7 +221,7 @@ async def _was_brought(threads: Threads, point: ForkPoint) -> bool:
     async for event in _events(threads, point.thread, point.position + 1):
         if event["type"] == "run_imported":
             return True
-    return await threads.may_be_brought(point.thread)
+    return await threads.may_be_imported(point.thread)
 
 
 async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | None]:

@@ -50,6 +50,7 @@ from holdfast.runtime.client.start_options import (
 )
 from holdfast.runtime.config.settings import ANSWER_SECONDS
 from holdfast.runtime.programs import CLI
+from holdfast.runtime.reading.imported import may_be_imported
 from holdfast.runtime.reading.loops import loop_lines
 from holdfast.runtime.reading.reader import Note, Reader
 from holdfast.runtime.reading.runs import ENDED, MOVED, NeverRan, Runs, status_of
@@ -251,7 +252,7 @@ class Threads:
             found = await self.reader.find(thread)
         if found is None:
             await self._refuse_forgotten(thread)
-            await self._refuse_brought(thread)
+            await self._refuse_imported(thread)
             return None
         if status_of(found) in CLOSED:
             found = await self.runs.until_closed(found)
@@ -273,7 +274,7 @@ class Threads:
         except HoldfastError:
             pass
 
-    async def _refuse_brought(self, thread: str) -> None:
+    async def _refuse_imported(self, thread: str) -> None:
         """Refuse to continue the log of a sub-agent that a file may have brought: what people decided there does not
         count here.
 
@@ -286,32 +287,21 @@ class Threads:
         """
         if not (record := self.reader.record) or not parent_thread(thread) or not await record.length(thread):
             return
-        if await self.may_be_brought(thread):
+        if await self.may_be_imported(thread):
             raise Refused(
                 f"nothing here shows that sub-agent {thread!r} ran here; if its log came with a file, its run ended "
                 f"elsewhere: `{CLI.command('fork', thread)}` continues it as a fork"
             )
 
-    async def may_be_brought(self, thread: str) -> bool:
+    async def may_be_imported(self, thread: str) -> bool:
         """Whether the log is a sub-agent's whose tree is not here, or has come with a file."""
         if not parent_thread(thread):
             return False
-        first = json.loads(await anext(aiter(self.reader.lines(thread, 0, found=None, note=None, use_worker=False))))
-        lineage = first.get("lineage")
-        return lineage is not None and not await self._began_here(lineage["path"][0])
-
-    async def _began_here(self, thread: str) -> bool:
-        """Whether a thread is here, and no file has brought any of its log."""
+        first = await anext(aiter(self.reader.lines(thread, 0, found=None, note=None, use_worker=False)))
         try:
-            found = await self.reader.find(thread)
-            if found and (await self.reader.history(found)).given.imported:
-                return False  # no worker has picked it up yet
-            async for line in self.reader.lines(thread, 0, found=found, note=None, use_worker=False):
-                if json.loads(line)["type"] == "run_imported":
-                    return False
-        except (ThreadNotFound, ThreadForgotten, HistoryUnreadable):
-            return False
-        return True
+            return await may_be_imported(self.reader, thread, first)
+        except HistoryUnreadable:
+            return True
 
     async def wait_until_loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
         """Wait until a worker has loaded the agent or the run has ended, and return the state.

@@ -59,7 +59,7 @@ async def open_player(catalog: Catalog, endpoint: Endpoint, *, patience: float =
     Raises:
         StackError: The server cannot be started.
     """
-    from holdfast.runtime.worker.graceful import running
+    from holdfast.runtime.worker.construction import running
 
     # The SDK warns for every local activity that ends just as its time is over.
     warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)

@@ -9,7 +9,8 @@ from datetime import timedelta
 from temporalio.exceptions import ApplicationError
 
 from holdfast.llm.blocks import text_of
-from holdfast.run.contracts import PastEffects, ToolOutcome
+from holdfast.run.contracts.loading import PastEffects
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.run.ledger import FIRST_ATTEMPT, CallAttempt, stands
 from holdfast.tools.effects import PastEffect
 

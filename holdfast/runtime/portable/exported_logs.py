@@ -122,7 +122,7 @@ class LogWriter:
             return Vouched()
         found = await vouch(self._threads, thread, self._evidence, self._anchors)
         # The signer of an imported file has vouched for the events that came with it.
-        if found.lacks and not self.lacks and not await self._threads.may_be_brought(thread):
+        if found.lacks and not self.lacks and not await self._threads.may_be_imported(thread):
             self.lacks = f"{thread}: {found.lacks}"
         return found
 

@@ -13,7 +13,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import HistoryUnreadable
 from holdfast.log.events import AgentEvent
-from holdfast.run.contracts import Archived, LoadedThread, RunInput
+from holdfast.run.contracts.loading import LoadedThread
+from holdfast.run.contracts.record import Archived
+from holdfast.run.contracts.runs import RunInput
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.runtime.reading.runs import Runs
 from holdfast.temporal.converter import LeanPayloadConverter

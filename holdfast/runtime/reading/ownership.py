@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import FeaturesUnknown, HistoryUnreadable, HoldfastError
 from holdfast.loop.state import LoopInput
-from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW, RunInput
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
 from holdfast.runtime.reading import executions
 from holdfast.runtime.reading.histories import converter_for, decrypt_events, fetch
 from holdfast.runtime.reading.record import Record, call_store

@@ -39,7 +39,7 @@ from holdfast.errors import (
     ServerUnreachable,
     ThreadNotFound,
 )
-from holdfast.run.contracts import LOOP_WORKFLOW, QUERIES, WORKFLOW, View
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW, View
 from holdfast.runtime.programs import CLI, WORKER
 from holdfast.runtime.reading import executions
 from holdfast.seals.seals import SealKeyUnknown, is_unsealed

@@ -18,8 +18,8 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast.base.digests import address_of, digest_of
 from holdfast.errors import ArtifactAltered, ArtifactNotFound
+from holdfast.runtime.stores.pool import retried_by_temporal
 from holdfast.runtime.stores.thread_rows import lock_thread
-from holdfast.runtime.stores.unavailable import retried_by_temporal
 
 PART_BYTES = 1_000_000
 """Bytes in one row, and so the granularity in which a part of an artifact is read."""

@@ -27,10 +27,10 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
 from holdfast.llm.blocks import text_of
-from holdfast.run.contracts import PastEffects, ToolOutcome
+from holdfast.run.contracts.loading import PastEffects
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.run.ledger import FIRST_ATTEMPT, CallAttempt, stands
-from holdfast.runtime.stores.pool import unlock_all
-from holdfast.runtime.stores.unavailable import retried_by_temporal
+from holdfast.runtime.stores.pool import retried_by_temporal, unlock_all
 from holdfast.seals.outcomes import NO_SEALS, MACVerdict, OutcomeMACs, Recorded
 from holdfast.seals.seals import Seals
 from holdfast.stores import EffectRow

@@ -31,7 +31,7 @@ from holdfast.memory.semantic import (
 from holdfast.runtime.llm.embeddings import Embeddings
 from holdfast.runtime.stores.memory_search import by_words, lexeme_of
 from holdfast.runtime.stores.memory_vectors import Vectors, has_vectors
-from holdfast.runtime.stores.unavailable import retried_by_temporal
+from holdfast.runtime.stores.pool import retried_by_temporal
 from holdfast.trust import Trust
 
 EXPIRED_AT_ONCE = 20

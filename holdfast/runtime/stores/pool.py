@@ -1,14 +1,15 @@
 """Connections to PostgreSQL, and its schema: numbered migrations, each applied once."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
+from temporalio.exceptions import ApplicationError
 
 from holdfast.errors import StackError
 from holdfast.runtime.programs import CLI
@@ -181,3 +182,20 @@ async def open_database(url: str, *, size: int, migrating: bool) -> AsyncIterato
         raise StackError(f"the database cannot be used: {str(error).strip()}. Check DATABASE_URL.") from None
     async with open_pool(url, size=size) as pool:
         yield pool
+
+
+@contextmanager
+def retried_by_temporal(what: str) -> Iterator[None]:
+    """Convert connection errors within the block into an error that Temporal retries.
+
+    Args:
+        what: What needs the database, for the message.
+
+    Raises:
+        ApplicationError: `DatabaseUnavailable`.
+    """
+    try:
+        yield
+    except psycopg.OperationalError as error:  # the pool's timeout is one, too
+        reason = f"no connection to the database; {what} waits for one ({str(error).strip()})"
+        raise ApplicationError(reason, type="DatabaseUnavailable") from None

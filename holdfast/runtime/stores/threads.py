@@ -17,8 +17,8 @@ from holdfast.runtime.stores.blocks import Block, pack, pack_like, unpack
 from holdfast.runtime.stores.forked import original_of
 from holdfast.runtime.stores.log_rows import NOT_YET, Carried, carried_from, log_rows_of, with_bodies
 from holdfast.runtime.stores.missing_rows import add_missing_rows, carried_before
+from holdfast.runtime.stores.pool import retried_by_temporal
 from holdfast.runtime.stores.thread_rows import forgotten, list_asides, lock_thread, new_aside, refuse_forgotten
-from holdfast.runtime.stores.unavailable import retried_by_temporal
 
 _PAGE_BLOCKS = 2000
 """The most blocks read to fill a page."""

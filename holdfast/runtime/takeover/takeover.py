@@ -32,7 +32,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.run.activities import HEARTBEAT_TIMEOUT
-from holdfast.run.contracts import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.runtime.takeover.liveness import is_gone, this_process
 from holdfast.runtime.takeover.registry import Offer, WorkerRegistry
 from holdfast.runtime.takeover.sticky_queues import RPC_TIMEOUT, last_task, release_task

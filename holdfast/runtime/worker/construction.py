@@ -1,9 +1,13 @@
-"""Makes Temporal's worker with the options that Holdfast relies on. Its workflows and activities are the caller's."""
+"""Makes and runs Temporal's worker, with the options that Holdfast relies on: workflows and activities are given."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import structlog
 from temporalio.client import Client
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
@@ -21,6 +25,11 @@ run; on the same machine it is shorter (`holdfast/runtime/takeover/takeover.py`)
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
 """How often a long call sends a heartbeat. The SDK's default, four fifths of the time-out, leaves a busy worker one
 second of grace; this leaves three."""
+
+SHUTDOWN_SECONDS = 30.0
+"""How long a worker's shutdown may take: its calls are stopped after their grace, and then nothing is left to do."""
+
+log = structlog.get_logger("worker")
 
 
 def new_worker(
@@ -66,3 +75,25 @@ def new_worker(
     )
     guard.guard(worker)
     return worker
+
+
+@asynccontextmanager
+async def running(worker: Worker, *, within: float = SHUTDOWN_SECONDS) -> AsyncIterator[Worker]:
+    """Run a worker for the length of the block.
+
+    The last stage of the SDK's shutdown (`finalize_shutdown`) sometimes hangs, about once in two hundred times on a
+    busy machine, with nothing left to do. Such a worker is abandoned; another one finishes what it has not finished.
+
+    Args:
+        worker: The worker, not started yet.
+        within: Seconds that its shutdown may take.
+    """
+    await worker.__aenter__()
+    try:
+        yield worker
+    finally:
+        try:
+            async with asyncio.timeout(within):
+                await worker.__aexit__(*sys.exc_info())
+        except TimeoutError:
+            log.warning("worker_abandoned", seconds=within)

@@ -13,6 +13,10 @@ have seen events early:
 2. It was replayed, and has since got events that were not part of the replay.
 
 Then Temporal's history says whether a workflow task brought them; if one did, the run stays in the cache.
+
+The guard also withholds updates that are too large to be answered. The server takes an update of up to 4 MB, but the
+answer to it repeats all of it, and may have 2 MB (`limit.blobSize.error`): the SDK fails the workflow task instead, and
+each of its retries. Without an answer, the server itself refuses such an update when the workflow task is completed.
 """
 
 import asyncio
@@ -25,13 +29,13 @@ from typing import Any
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
-from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Client
 from temporalio.converter import SerializationContext
 from temporalio.worker import Worker, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
-from holdfast.runtime.worker.large_updates import without_large_updates
+from holdfast.authority.claim_limits import CLAIM_BYTES
 
 _ALONE = "legacy_query"
 """The SDK's id of a query that comes without a workflow task."""
@@ -152,3 +156,15 @@ async def _brought(client: Client, run: WorkflowExecution, length: int) -> bool:
         EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
         EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
     )
+
+
+def without_large_updates(activation: WorkflowActivation) -> WorkflowActivation:
+    """Remove the updates that are too large from what is passed to a workflow. In a replay there are none."""
+    large = [at for at, job in enumerate(activation.jobs) if _is_large(job)]
+    for at in reversed(large):
+        del activation.jobs[at]
+    return activation
+
+
+def _is_large(job: WorkflowActivationJob) -> bool:
+    return job.HasField("do_update") and job.do_update.run_validator and job.do_update.ByteSize() > CLAIM_BYTES

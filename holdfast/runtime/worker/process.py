@@ -38,7 +38,7 @@ from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE
 from holdfast.runtime.takeover.registry import Offer
 from holdfast.runtime.takeover.takeover import taking_over
 from holdfast.runtime.telemetry.logs import configure_logging
-from holdfast.runtime.worker.graceful import running
+from holdfast.runtime.worker.construction import running
 from holdfast.runtime.worker.resources import open_resources
 from holdfast.tools.secrets import Secrets
 

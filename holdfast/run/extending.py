@@ -1,10 +1,10 @@
 """A person extends the budget of a run. Pure functions over the run's state.
 
-1. The policy says who may (`Policy.extensions`); without a word of it, the person who gave the task and every approver,
-   or anybody where the policy names no approvers. Where requesters may not approve, they may not extend either. No
-   agent may: an agent has no way to say it, and its name does not count.
-2. Where the policy requires signatures, only a signed extension counts, signed by an approver or by a gateway that
-   vouches for its sender; else a name is taken on trust.
+1. The policy says who may extend it (`Policy.extensions`). If it does not, the person who gave the task and every
+   approver may, and anybody if the policy names no approvers. Requesters who may not approve may not extend either. No
+   agent may: its name does not count.
+2. If the policy requires signatures, only an extension counts that an approver has signed, or a gateway that vouches
+   for its sender; else a name is taken on trust.
 3. One extension gives at most what the policy allows, and raises only limits that the budget has.
 4. The policies above have to allow it as well, each by its own keys. What is added to a sub-agent with an allowance is
    added to the whole tree.

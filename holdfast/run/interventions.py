@@ -217,7 +217,7 @@ def raw_texts(payloads: Iterable[Payload]) -> list[str]:
 
 
 def read_payload(payloads: Sequence[Payload], by: PayloadConverter) -> Any:
-    """Return the payload of a signal of a later level: its first one, decoded; `Unread` where it does not decode."""
+    """Return the payload of a signal of a later level: its first one, decoded; `Unread` if it does not decode."""
     try:
         return by.from_payloads(payloads[:1], [Any])[0] if payloads else None
     except Exception:  # anybody can send anything, and each converter raises its own exceptions

@@ -1,10 +1,10 @@
-"""A run is moved to another place: it ends here as `moved`, with all that is open, and is imported there. Pure
+"""People move a run to another place: it ends here as `moved`, with all that is open, and is imported there. Pure
 functions.
 
 1. From the request on, nothing starts. An LLM call under way is given up, and made there; tools under way end first.
-2. What is open stays in the log as it is: requests, waits, messages, a pause, a block. It is open there, and not here.
-3. Who may move it is in `holdfast.run.steering`.
-4. Whoever moves it may name the one place that can import it, so that it does not run in two.
+2. Requests, waits, messages, a pause and a block stay open in the log. They are open there, and no longer here.
+3. `holdfast.run.steering` says who may move it.
+4. The sender may name the one place that can import it, so that it does not run in two.
 """
 
 import re

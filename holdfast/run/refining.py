@@ -2,11 +2,12 @@
 
 1. It changes what the LLM reads, and nothing else: the agent, its policy and its digest stay, and so do open requests,
    approvals and constraints. The policy judges calls, never words.
-2. The person who gave the thread its task and every approver of the policy, and of those above, may refine it; where
-   no policy names approvers, anybody may. Reaching the run is no right to it.
-3. Where the policy requires signatures, only a signed refinement counts, signed by an approver or by a gateway that
-   vouches for its sender; else a name is taken on trust.
-4. Who refines the task asks for what follows from it: a requester, who may not approve where requesters may not.
+2. The person who gave the thread its task and every approver of the policy, and of those above, may refine it; if no
+   policy names approvers, anybody may. Reaching the run is no right to it.
+3. If the policy requires signatures, only a refinement counts that an approver has signed, or a gateway that vouches
+   for its sender; else a name is taken on trust.
+4. A person who refines the task is a requester of all that follows from it, and may not approve it if requesters may
+   not.
 5. The LLM is shown a refinement as it is shown a message, so the prompt keeps its beginning. The task itself stays as
    it was given, and survives context compaction together with every refinement, word for word.
 6. An agent that has the tool `refine_task` may ask for a refinement. Whatever the policy allows and people remember,

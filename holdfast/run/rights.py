@@ -1,12 +1,12 @@
-"""Who says something, how that is proven, and what they may say. Pure functions over the run's state.
+"""Who intervenes in a run, how that is proven, and what they may do. Pure functions over the run's state.
 
 1. A signature proves who speaks: their own, or that of a gateway which vouches for them. A name without a signature is
    taken on trust, where the policy allows that.
 2. A signed statement has its effect once, however often it is sent, until it expires.
-3. What lets more run (a lift, a resumption, more budget) comes from somebody whom every policy lets that judges the
-   run. What takes authority away may come from anybody whom one of them names.
-4. Before the agent is loaded, no policy is in force that says who may: nobody delegates, revokes or lifts anything. A
-   run that was reopened has rules, delegations and constraints by then.
+3. A statement that lets more run (a lift, a resumption, more budget) needs a sender whom every policy that judges the
+   run allows it. One that takes authority away may come from anybody whom one of them names.
+4. Before the agent is loaded, no policy is in force: nobody delegates, revokes or lifts anything. A run that was
+   reopened has rules, delegations and constraints by then.
 """
 
 from collections.abc import Sequence

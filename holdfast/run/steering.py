@@ -1,12 +1,12 @@
-"""Who steers a run: pauses, resumes, retries or moves it. Pure functions over the run's state.
+"""Who may steer a run: pause, resume, retry or move it. Pure functions over the run's state.
 
-1. Where a policy that judges the run requires signatures, only a signed statement counts, by an approver or by a
-   gateway that vouches for its sender. A pause, which only stops, has to be known to one of the policies; what lets the
-   run continue, or gives it away, to all of them.
-2. Elsewhere anybody steers it, by their own claim; so does a signature that fits no key.
-3. A pause is ended, or changed, by nobody who has less than its sender had: a signed pause takes a signature, that of
-   an approver takes an approver.
-4. A signed statement is bound to what its sender saw (`holdfast.authority.steering`).
+1. If a policy that judges the run requires signatures, only a signed statement counts, by an approver or by a gateway
+   that vouches for its sender. One of the policies has to list the key that signed a pause, which only stops the run.
+   All of them have to list the key of a statement that lets the run continue, or gives it away.
+2. Otherwise anybody steers it, by their own claim; a signature that fits no key counts as such a claim.
+3. Nobody with less proof than its sender ends or changes a pause: a signed pause takes a signature, and that of an
+   approver takes an approver.
+4. A signed statement is bound to the state that its sender saw (`holdfast.authority.steering`).
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from holdfast.run.state import RunState
 
 
 class Steerer(NamedTuple):
-    """Who steers a run, why, and how that is known."""
+    """The person who steers a run, their reason, and the proof of who they are."""
 
     by: str
     reason: str = ""
@@ -31,7 +31,7 @@ class Steerer(NamedTuple):
 
     @property
     def proven(self) -> dict[str, str]:
-        """How it is known who it is, as an event has it."""
+        """The proof, as fields of an event."""
         return {"proof": self.speaker.proof, "key": self.speaker.key, "signature": self.signature}
 
 

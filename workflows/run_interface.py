@@ -1,4 +1,4 @@
-"""The signals, updates and queries of `AgentRunWorkflow`."""
+"""The signals, updates and queries of `AgentRunWorkflow`. The table of interventions has the signals and updates."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from holdfast.agents.agent import AgentSpec
 from holdfast.base.unread import argument_of
 from holdfast.run.contracts import Page, View, Views
 from holdfast.run.handover import session_of
-from holdfast.run.inputs import leaves_no_trace, raw_texts, read_payload
+from holdfast.run.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.outlook import run_view
 from holdfast.run.state import RunState
@@ -22,7 +22,7 @@ Input = Callable[[AgentRun], None]
 
 
 class RunInterface:
-    """What reaches a run from outside, and what it shows. `AgentRunWorkflow` passes inputs on."""
+    """The inputs that reach a run from outside, and the views that it offers. `AgentRunWorkflow` passes inputs on."""
 
     _run: AgentRun
     _settled: tuple[int, RunState] | None
@@ -34,49 +34,9 @@ class RunInterface:
 
     # Signals. A payload of any shape is accepted and recorded: a typing error in the Web UI loses nothing.
 
-    @workflow.signal
-    def approve(self, payload: Any = None, *more: Any) -> None:
-        """Approve a pending call: {"request": "1", "by": "alice", "reason": "ok"}."""
-        self._signal("approve", payload, *more)
-
-    @workflow.signal
-    def deny(self, payload: Any = None, *more: Any) -> None:
-        """Deny a pending call: {"request": "1", "by": "alice", "reason": "not on a Friday"}."""
-        self._signal("deny", payload, *more)
-
-    @workflow.signal
-    def respond(self, payload: Any = None, *more: Any) -> None:
-        """Give a result in place of the tool: {"request": "1", "by": "alice", "result": "what the LLM is to read"}."""
-        self._signal("respond", payload, *more)
-
-    @workflow.signal
-    def delegate_authority(self, payload: Any = None, *more: Any) -> None:
-        """Delegate approval authority to another approver: {"by": "alice", "to": "bob", "seconds": 86400}."""
-        self._signal("delegate_authority", payload, *more)
-
-    @workflow.signal
-    def revoke(self, payload: Any = None, *more: Any) -> None:
-        """Revoke a rule or a delegation: {"by": "alice", "remembered": "1"} or {…, "delegated_to": "bob"}."""
-        self._signal("revoke", payload, *more)
-
-    @workflow.signal
-    def reconcile(self, payload: Any = None, *more: Any) -> None:
-        """Resolve an unknown outcome: {"request": "2", "decision": "happened" | "absent" | "abandon", …}."""
-        self._signal("reconcile", payload, *more)
-
-    @workflow.signal
-    def retry(self, payload: Any = None, *more: Any) -> None:
-        """Unblock the run after its cause is fixed: {"by": "alice"}."""
-        self._signal("retry", payload, *more)
-
-    @workflow.signal
-    def say(self, payload: Any = None, *more: Any) -> None:
-        """Send the agent a message: {"message": "…", "by": "alice", "when_busy": "queue"}."""
-        self._signal("say", payload, *more)
-
     @workflow.signal(dynamic=True)
     def unknown(self, name: str, payloads: Sequence[RawValue]) -> None:
-        """Take in a signal of any other name: it has an effect where the run's feature level has that name."""
+        """Take in a signal of any other name: it has an effect if the run's feature level has that name."""
         sent = [value.payload for value in payloads]
         payload, texts = read_payload(sent, workflow.payload_converter()), raw_texts(sent)
         self._pass_on(lambda run: run.signal(name, payload, texts=texts))
@@ -88,24 +48,6 @@ class RunInterface:
 
     # Updates. A validator refuses what can be refused, so that nothing of it is in history. The update itself refuses,
     # too, for what came before it in the same workflow task may have changed the run.
-
-    @workflow.update
-    async def decide(self, payload: Any = None, *more: Any) -> View:
-        """Decide a request, and return the outcome: {"decision": "approve", "request": "1", "by": "alice"}."""
-        return await self._answer("decide", payload, *more)
-
-    @decide.validator
-    def _may_decide(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("decide", payload, *more)
-
-    @workflow.update(name="say")
-    async def say_update(self, payload: Any = None, *more: Any) -> View:
-        """Send the agent a message, as the signal `say` does, and return the outcome."""
-        return await self._answer("say", payload, *more)
-
-    @say_update.validator
-    def _may_say(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("say", payload, *more)
 
     def _refuse(self, update: str, *arguments: Any) -> None:
         """Refuse an update before it is in history. Runs when it arrives, never in a replay, and changes nothing.
@@ -122,114 +64,6 @@ class RunInterface:
         if not answer:
             await workflow.wait_condition(lambda: bool(answer))
         return View(answer)
-
-    @workflow.update(name="delegate_authority")
-    async def delegate_authority_update(self, payload: Any = None, *more: Any) -> View:
-        """Delegate approval authority, as the signal `delegate_authority` does, and return the outcome."""
-        return await self._answer("delegate_authority", payload, *more)
-
-    @delegate_authority_update.validator
-    def _may_delegate_authority(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("delegate_authority", payload, *more)
-
-    @workflow.update(name="revoke")
-    async def revoke_update(self, payload: Any = None, *more: Any) -> View:
-        """Revoke a rule or a delegation, as the signal `revoke` does, and return the outcome."""
-        return await self._answer("revoke", payload, *more)
-
-    @revoke_update.validator
-    def _may_revoke(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("revoke", payload, *more)
-
-    @workflow.update(name="compact")
-    async def compact_update(self, payload: Any = None, *more: Any) -> View:
-        """Compact the context, as the signal `compact` does, and return the outcome: {"by": "alice"}."""
-        return await self._answer("compact", payload, *more)
-
-    @compact_update.validator
-    def _may_compact(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("compact", payload, *more)
-
-    @workflow.update(name="lift")
-    async def lift_update(self, payload: Any = None, *more: Any) -> View:
-        """Lift a constraint, as the signal `lift` does, and return the outcome: {"constraint": 3, "by": "alice"}."""
-        return await self._answer("lift", payload, *more)
-
-    @lift_update.validator
-    def _may_lift(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("lift", payload, *more)
-
-    @workflow.update(name="pause")
-    async def pause_update(self, payload: Any = None, *more: Any) -> View:
-        """Pause the run, as the signal `pause` does, and return the outcome: {"by": "alice", "seconds": 3600}."""
-        return await self._answer("pause", payload, *more)
-
-    @pause_update.validator
-    def _may_pause(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("pause", payload, *more)
-
-    @workflow.update(name="resume")
-    async def resume_update(self, payload: Any = None, *more: Any) -> View:
-        """Resume the run after a pause, as the signal `resume` does, and return the outcome: {"by": "alice"}."""
-        return await self._answer("resume", payload, *more)
-
-    @resume_update.validator
-    def _may_resume(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("resume", payload, *more)
-
-    @workflow.update(name="refine")
-    async def refine_update(self, payload: Any = None, *more: Any) -> View:
-        """Refine the task, as the signal `refine` does, and return the outcome: {"kind": "narrow", "text", "by"}."""
-        return await self._answer("refine", payload, *more)
-
-    @refine_update.validator
-    def _may_refine(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("refine", payload, *more)
-
-    @workflow.update(name="extend")
-    async def extend_update(self, payload: Any = None, *more: Any) -> View:
-        """Extend the budget, as the signal `extend` does, and return the outcome: {"usd": "1", "by": "alice"}."""
-        return await self._answer("extend", payload, *more)
-
-    @extend_update.validator
-    def _may_extend(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("extend", payload, *more)
-
-    @workflow.update(name="move")
-    async def move_update(self, payload: Any = None, *more: Any) -> View:
-        """End the run as moved, as the signal `move` does, and return the outcome: {"by": "alice"}."""
-        return await self._answer("move", payload, *more)
-
-    @move_update.validator
-    def _may_move(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("move", payload, *more)
-
-    @workflow.update(name="revoke_key")
-    async def revoke_key_update(self, payload: Any = None, *more: Any) -> View:
-        """Revoke a key, as the signal `revoke_key` does, and return the outcome: {"revoked": "ed25519:…", "by", …}."""
-        return await self._answer("revoke_key", payload, *more)
-
-    @revoke_key_update.validator
-    def _may_revoke_key(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("revoke_key", payload, *more)
-
-    @workflow.update(name="retry")
-    async def retry_update(self, payload: Any = None, *more: Any) -> View:
-        """Unblock the run, as the signal `retry` does, and return the outcome: {"by": "alice"}."""
-        return await self._answer("retry", payload, *more)
-
-    @retry_update.validator
-    def _may_retry(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("retry", payload, *more)
-
-    @workflow.update(name="wake")
-    async def wake_update(self, payload: Any = None, *more: Any) -> View:
-        """Deliver an event, as the signal `wake` does, and return the outcome: {"event": "deploy.done", "id": "7"}."""
-        return await self._answer("wake", payload, *more)
-
-    @wake_update.validator
-    def _may_wake(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("wake", payload, *more)
 
     # Queries leave no trace in history. Their answers are sealed: only our workers can answer for a run.
 
@@ -284,3 +118,35 @@ class RunInterface:
         """Return the page of events that `log` returns, for the `temporal` command."""
         page = self._run.log.page(start, self._settled[0] if self._settled else None)
         return [json.loads(line) for line in page.splitlines()]
+
+
+def _signal(name: str) -> Callable[..., None]:
+    """Return the handler of the signal of that name."""
+
+    @workflow.signal(name=name)
+    def take_in(self: RunInterface, payload: Any = None, *more: Any) -> None:
+        self._signal(name, payload, *more)
+
+    return take_in
+
+
+def _update(name: str) -> Callable[..., Any]:
+    """Return the handler of the update of that name, with its validator."""
+
+    @workflow.update(name=name)
+    async def answer(self: RunInterface, payload: Any = None, *more: Any) -> View:
+        return await self._answer(name, payload, *more)
+
+    @answer.validator
+    def refuse(self: RunInterface, payload: Any = None, *more: Any) -> None:
+        self._refuse(name, payload, *more)
+
+    return answer
+
+
+# The SDK finds handlers by the attributes of the class.
+for _name, _level in SIGNALS.items():
+    if _level == 0:
+        setattr(RunInterface, _name, _signal(_name))
+for _name in UPDATES:
+    setattr(RunInterface, f"{_name}_update", _update(_name))

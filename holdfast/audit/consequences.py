@@ -5,7 +5,7 @@ it was recorded.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from holdfast.audit.events import Expected, Wrong, as_outcome, as_poll, as_reply
 from holdfast.audit.subagents import beginnings, ends, is_subagent_call, raisings, refuse_words, results
@@ -70,19 +70,16 @@ from holdfast.log.events import (
 from holdfast.run.baseline import on_findings
 from holdfast.run.budgeting import on_call, on_report
 from holdfast.run.consequences import on_cancel, on_loaded, on_outcome, on_reopen, on_reply, on_start, on_time
-from holdfast.run.constraints import on_lift
 from holdfast.run.decide import next_action
-from holdfast.run.decisions import on_decision, on_due
-from holdfast.run.dormancy import on_wake, wake_payload
+from holdfast.run.decisions import on_due
+from holdfast.run.dormancy import wake_payload
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.evolve import evolve
 from holdfast.run.evolve_import import arrives
-from holdfast.run.extending import on_extension
 from holdfast.run.forking import forked_events
 from holdfast.run.importing import on_entered, refuse_import
-from holdfast.run.inputs import on_compact, on_message, on_retry
-from holdfast.run.key_revocations import on_key_revocation
-from holdfast.run.moving import on_move, on_moved
+from holdfast.run.interventions import react
+from holdfast.run.moving import on_moved
 from holdfast.run.next_actions import (
     AskForLearnings,
     CallLLM,
@@ -94,11 +91,8 @@ from holdfast.run.next_actions import (
     StartCalls,
     TakeMessages,
 )
-from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.polling import ends_unfulfilled, on_poll, poll_event, refuse_poll
-from holdfast.run.refining import on_refinement
 from holdfast.run.resets import on_reset
-from holdfast.run.rights import on_delegation, on_revocation
 from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.state import RunState
 from holdfast.run.steering import sent_payload
@@ -134,6 +128,10 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         Wrong: It cannot be recorded where it stands.
     """
     state, at = before.state, event.at
+
+    def sent(name: str, payload: dict[str, Any]) -> Sequence[AgentEvent]:
+        return react(state, name, payload, at=at).events
+
     if not state.events and not isinstance(event, RunStarted):
         raise Wrong("a log begins with run_started")
     match event:
@@ -145,7 +143,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
                 raise Wrong(refused)
             yield [event]
         case MoveRequested():
-            yield on_move(state, sent_payload(state, event))[2]
+            yield sent("move", sent_payload(state, event))
         case RunStarted():
             _check_start(before, event)
             if before.forked and not isinstance(next(iter(events[1:]), None), UserMessageReceived):
@@ -170,7 +168,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         case BudgetLow() | BudgetSpent() if isinstance(action := next_action(state, at=at), ReportBudget):
             yield on_report(state, action)
         case BudgetExtended():
-            yield on_extension(state, event.said.model_dump(), at=at)[2]
+            yield sent("extend", event.said.model_dump())
         case MemoryRecalled() if before.last in ("agent_loaded", "run_reset"):
             yield [event]
         case LLMReplied() if state.spec and not state.calls.open and not state.outcome:
@@ -179,20 +177,19 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             if event.outcome not in (*COUNTING, "judged_anew"):
                 yield [event]  # it changed nothing, and its body was not kept
             else:
-                received, follows = on_decision(state, event.said, at=at)
-                yield [received, *follows]
+                yield sent("decide", event.said.model_dump())
         case AuthorityDelegated():
-            yield on_delegation(state, event.said, at=at)[1]
+            yield sent("delegate_authority", event.said.model_dump())
         case RuleRevoked() | DelegationRevoked():
-            yield on_revocation(state, event.said)[1]
+            yield sent("revoke", event.said.model_dump())
         case KeyRevoked():
-            yield on_key_revocation(state, event.said, at=at)[1]
+            yield sent("revoke_key", event.said.model_dump())
         case ConstraintLifted():
-            yield on_lift(state, event.said, at=at)[1]
+            yield sent("lift", event.said.model_dump())
         case UserMessageReceived(task=False):
-            yield on_message(state, event.said.model_dump(), name="say", at=at)[2]
+            yield sent("say", event.said.model_dump())
         case TaskRefined(call=None):
-            yield on_refinement(state, event.said.model_dump(), at=at)[2]
+            yield sent("refine", event.said.model_dump())
         case MessageTaken() if isinstance(next_action(state, at=at), TakeMessages):
             yield [MessageTaken(message=waiting.message) for waiting in state.inbox.waiting]
         case ApprovalReminded() | ApprovalEscalated() | ApprovalExpired():
@@ -212,9 +209,9 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         case LearningSkipped() if state.ending.learning == "asked":
             yield [event]
         case RunUnblocked() if state.blocked:
-            yield on_retry(state, sent_payload(state, event))[2]
+            yield sent("retry", sent_payload(state, event))
         case CompactionRequested():
-            yield on_compact(state, {"by": event.by, "reason": event.reason})[2]
+            yield sent("compact", {"by": event.by, "reason": event.reason})
         case WaitPolled():
             yield from _polls(before, event, events)
         case SubagentStarted():
@@ -222,11 +219,11 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         case SubagentEnded():
             yield from ends(state, event, events)
         case WakeReceived():
-            yield on_wake(state, wake_payload(event), at=at)[2]
+            yield sent("wake", wake_payload(event))
         case RunPaused():
-            yield on_pause(state, sent_payload(state, event), at=at)[2]
+            yield sent("pause", sent_payload(state, event))
         case RunResumed():
-            yield on_resume(state, sent_payload(state, event))[2] if event.by else on_due(state, at=at)
+            yield sent("resume", sent_payload(state, event)) if event.by else on_due(state, at=at)
         case (
             SignalRejected()
             | RefusalsCounted()

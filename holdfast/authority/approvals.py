@@ -38,9 +38,6 @@ DecisionOutcome = Literal[
 ]
 """The outcome of a submitted decision. Only the first three change anything; the third opens another request."""
 
-MandateOutcome = DecisionOutcome | Literal["busy"]
-"""The outcome of a delegation, a revocation or a lift; `busy` before the agent is loaded, whose policy says who may."""
-
 COUNTING: tuple[DecisionOutcome, ...] = ("accepted", "waiting_for_quorum")
 """The outcomes of decisions that count as votes."""
 

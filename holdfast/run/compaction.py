@@ -9,8 +9,12 @@
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+from typing import Any
 
 from holdfast.llm.messages import UserMessage
+from holdfast.log.events import CompactionRequested
+from holdfast.run.rights import Reaction, Refusal, claimed
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import Context
 from holdfast.run.substates.refinements import TaskRefinement
@@ -29,6 +33,26 @@ NO_SUMMARY = "(There is no summary: the conversation did not fit the context win
 
 SUMMARY_REQUEST = UserMessage(content=INSTRUCTION)
 """What a request for a summary has after the transcript."""
+
+
+def on_compact(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+    """Take in a request for a compaction, by anybody who reaches the run."""
+    if state.outcome:
+        return Refusal("too_late", f"the run is {state.outcome}")
+    if state.context.requested:
+        return Refusal("duplicate", "somebody has asked for a compaction already, and it has not been made yet")
+    if state.spec is None or state.steps.count <= state.context.compacted_at:
+        why = "the LLM has said nothing since the run began or its context was compacted"
+        return Refusal("nothing_to_compact", why)
+    when = "now"
+    if state.pause:
+        when = "when the run resumes, at the end of the step"
+    elif state.blocked:
+        when = "once the run is not blocked any more (`retry`)"
+    elif not state.awaits_message:
+        when = "at the end of the step"
+    by, reason = claimed(payload)
+    return Reaction([CompactionRequested(by=by, reason=reason)], explanation=f"the context is compacted {when}")
 
 
 def summary_message(state: RunState, summary: str, *, originals: Collection[int] = ()) -> str:

@@ -14,9 +14,9 @@ from datetime import datetime
 from holdfast.authority.statements import Lift
 from holdfast.base.constraint_names import constraint_name
 from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import AgentEvent, ConstraintLifted, SignalRejected, ToolCallFinished, VerdictGiven
+from holdfast.log.events import AgentEvent, ConstraintLifted, ToolCallFinished, VerdictGiven
 from holdfast.run.policies import policies_of
-from holdfast.run.rights import Refusal, refuse_stranger, verify_for_all
+from holdfast.run.rights import Reaction, Refusal, refuse_stranger, verify_for_all
 from holdfast.run.state import RunState
 from holdfast.run.substates.constraints import Constraint
 from holdfast.run.substates.fork import FORK
@@ -64,13 +64,13 @@ def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal
     return Refusal("against_policy", f"{why}; lift constraint {constraint.name} first")
 
 
-def on_lift(state: RunState, lift: Lift, *, at: datetime) -> tuple[Refusal | None, list[AgentEvent]]:
-    """Return the events that follow when a person lifts a constraint; and why that is refused, or None."""
+def on_lift(state: RunState, lift: Lift, *, at: datetime) -> Reaction | Refusal:
+    """Lift a constraint."""
     speaker = verify_for_all(state, lift)
-    refusal = speaker if isinstance(speaker, Refusal) else _refuse_lift(state, lift, at=at)
-    if isinstance(speaker, Refusal) or refusal:
-        assert refusal
-        return refusal, [SignalRejected(signal="lift", explanation=refusal.explanation, outcome=refusal.outcome)]
+    if isinstance(speaker, Refusal):
+        return speaker
+    if refusal := _refuse_lift(state, lift, at=at):
+        return refusal
     lifted = ConstraintLifted(
         constraint=lift.constraint,
         by=lift.by,
@@ -79,7 +79,7 @@ def on_lift(state: RunState, lift: Lift, *, at: datetime) -> tuple[Refusal | Non
         key=speaker.key,
         signature=lift.signature,
     )
-    return None, [lifted]
+    return Reaction([lifted])
 
 
 def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None:

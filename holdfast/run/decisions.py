@@ -16,7 +16,7 @@ from typing import cast as cast_type
 from temporalio import workflow
 
 from holdfast.agents.agent import AgentSpec
-from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome, MandateOutcome
+from holdfast.authority.approvals import ApprovalRequest, DecisionOutcome
 from holdfast.authority.statements import Decision, parsed
 from holdfast.authority.votes import Vote, agreeing, cast, one_login, votes_for
 from holdfast.base.canonical import exact_json
@@ -39,7 +39,7 @@ from holdfast.run.judge import judge_call
 from holdfast.run.pausing import on_pause_due
 from holdfast.run.polling import call_problem
 from holdfast.run.remembered_rules import rule_made_by
-from holdfast.run.rights import Refusal, Speaker
+from holdfast.run.rights import Outcome, Refusal, Speaker
 from holdfast.run.standings import standing_of
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import ASKED_ANEW, with_votes
@@ -106,7 +106,7 @@ def _no_room(state: RunState, decision: Decision) -> Refusal | None:
 
 
 def _received(
-    decision: Decision, outcome: MandateOutcome, explanation: str, speaker: Speaker, *, rule: str = ""
+    decision: Decision, outcome: Outcome, explanation: str, speaker: Speaker, *, rule: str = ""
 ) -> DecisionReceived:
     if outcome == "duplicate":
         speaker = Speaker()  # a decision that does not count proves nothing

@@ -236,7 +236,7 @@ def _refinements(state: RunState) -> list[str]:
 
 
 def _named(signal: str) -> str:
-    """Where to send a signal that the Web UI does not list: it has no handler of its own (`holdfast.run.inputs`)."""
+    """Say where to send a signal that the Web UI does not list: it has no handler (`holdfast.run.interventions`)."""
     return f"{WHERE}. Choose **Custom**, enter the name `{signal}`, and send"
 
 

@@ -27,19 +27,12 @@ from holdfast.llm.messages import too_deep
 from holdfast.log.events import AgentEvent, DormancyBegan, SignalRejected, ToolCallFinished, WakeReceived
 from holdfast.run.polling import poll_problem
 from holdfast.run.refusals import bounded
-from holdfast.run.rights import claimed
+from holdfast.run.rights import Reaction, Refusal, claimed
 from holdfast.run.state import RunState
 from holdfast.run.substates.dormancy import BUFFERED, BUFFERED_BYTES, WAITS, BufferedEvent, Wait
 from holdfast.tools.triggers import EVENT_NAME, NAME_RULE, TimeTrigger, clock, deadline, read_trigger
 from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust
-
-WakeOutcome = Literal[
-    "delivered", "buffered", "duplicate", "not_waiting", "wrong_event", "too_many", "too_late", "malformed"
-]
-"""The outcome of an event, or of a request to wake the run: it ended a wait · it is kept until a call waits for it · an
-event of this id was accepted before · nothing sleeps, or the agent cannot · the call it is sent to waits for something
-else · too many are kept · the run is over · it cannot be read."""
 
 DATA_BYTES = 16_384
 """Bytes of an event's data, as JSON."""
@@ -116,8 +109,8 @@ def on_arrival_while_asleep(state: RunState, what: str, *, at: datetime) -> list
     ]
 
 
-def on_wake(state: RunState, payload: Any, *, at: datetime) -> tuple[WakeOutcome, str, list[AgentEvent]]:
-    """Return the outcome of an event or of a request to wake the run, why, and the events that follow.
+def on_wake(state: RunState, payload: Any, *, at: datetime) -> Reaction:
+    """Deliver an event to the waits that it fits, or keep it; without an event, wake the run.
 
     Args:
         state: The state before.
@@ -150,13 +143,15 @@ def on_wake(state: RunState, payload: Any, *, at: datetime) -> tuple[WakeOutcome
     )
     if waits:
         ended = [_finished(state, each.number, _words(state, each, received, at), trust="web") for each in waits]
-        return "delivered", f"{_calls(waits)} woken", [received, *ended]
+        return Reaction([received, *ended], "delivered", f"{_calls(waits)} woken")
     if not given.keep:
-        return _rejected(("wrong_event", f"nothing waits for {given.event} with this data"), payload)
+        return _rejected(Refusal("wrong_event", f"nothing waits for {given.event} with this data"), payload)
     if not state.dormancy.has_room(BufferedEvent.of(received)):
         full = f"{len(state.dormancy.buffered)} events are kept, and nothing waits for this one"
-        return _rejected(("too_many", f"{full}; {BUFFERED} events with {BUFFERED_BYTES:,} bytes are the most"), payload)
-    return "buffered", f"nothing waits for {given.event} yet: it is kept for the first call that will", [received]
+        most = f"{BUFFERED} events with {BUFFERED_BYTES:,} bytes are the most"
+        return _rejected(Refusal("too_many", f"{full}; {most}"), payload)
+    kept = f"nothing waits for {given.event} yet: it is kept for the first call that will"
+    return Reaction([received], "buffered", kept)
 
 
 def wake_payload(event: WakeReceived) -> dict[str, Any]:
@@ -165,48 +160,51 @@ def wake_payload(event: WakeReceived) -> dict[str, Any]:
     return {**own, "data": parsed(event.data)} if event.data else own
 
 
-def read_wake(payload: Any) -> Wake | tuple[WakeOutcome, str]:
-    """Return what was sent, or what is wrong with it."""
+def read_wake(payload: Any) -> Wake | Refusal:
+    """Read an event or a request to wake the run, or explain what is wrong with it."""
     if not isinstance(payload, dict | None):
         kind = type(payload).__name__
-        return "malformed", f'expected an object such as {{"event": "deploy.finished", "data": {{}}}}, got {kind}'
+        expected = 'expected an object such as {"event": "deploy.finished", "data": {}}'
+        return Refusal("malformed", f"{expected}, got {kind}")
     if too_deep(payload):
-        return "malformed", "it is nested too deeply"
+        return Refusal("malformed", "it is nested too deeply")
     try:
         given = Wake.model_validate(payload or {})
         size = len(exact_json(given.data).encode())
     except ValidationError as error:
-        return "malformed", validation_message(error)[:2_000]
+        return Refusal("malformed", validation_message(error)[:2_000])
     except NotPortable as error:
-        return "malformed", f"it cannot be recorded: it holds {error}"
+        return Refusal("malformed", f"it cannot be recorded: it holds {error}")
     if size > DATA_BYTES:
-        return "malformed", f"data: it has {size:,} bytes as JSON; {DATA_BYTES:,} are the most"
+        return Refusal("malformed", f"data: it has {size:,} bytes as JSON; {DATA_BYTES:,} are the most")
     if not given.event and (given.data or given.id):
-        return "malformed", "`data` and `id` belong to an event: name it as `event`"
+        return Refusal("malformed", "`data` and `id` belong to an event: name it as `event`")
     return given
 
 
-def _refuse(state: RunState, given: Wake) -> tuple[WakeOutcome, str] | None:
+def _refuse(state: RunState, given: Wake) -> Refusal | None:
     """Why it has no effect; None if it has."""
     if state.outcome:
-        return "too_late", f"the run is {state.outcome}"
+        return Refusal("too_late", f"the run is {state.outcome}")
     if state.spec and not state.spec.can_sleep:
-        return "not_waiting", f"agent {state.spec.name} never sleeps: it has no dormancy"
+        return Refusal("not_waiting", f"agent {state.spec.name} never sleeps: it has no dormancy")
     if given.id and given.id in state.dormancy.seen:
-        return "duplicate", f"an event with the id {given.id} was accepted before"
+        return Refusal("duplicate", f"an event with the id {given.id} was accepted before")
     called = next((wait for wait in state.dormancy.waits if wait.number == given.call), None)
     if given.call is not None and called is None:
-        return "not_waiting", f"call {given.call} does not sleep; those that do: {_numbers(state.dormancy.waits)}"
+        others = _numbers(state.dormancy.waits)
+        return Refusal("not_waiting", f"call {given.call} does not sleep; those that do: {others}")
     if not given.event and not state.dormancy.waits:
-        return "not_waiting", f"the run is {state.status}, and nothing sleeps"
+        return Refusal("not_waiting", f"the run is {state.status}, and nothing sleeps")
     if called and given.event and not called.fits(given.event, exact_json(given.data)):
-        return "wrong_event", f"call {called.number} waits for something else: {called.trigger.words}"
+        return Refusal("wrong_event", f"call {called.number} waits for something else: {called.trigger.words}")
     return None
 
 
-def _rejected(refused: tuple[WakeOutcome, str], payload: Any) -> tuple[WakeOutcome, str, list[AgentEvent]]:
-    outcome, why = refused
-    return outcome, why, bounded([SignalRejected(signal="wake", explanation=why, outcome=outcome)], payload)
+def _rejected(refusal: Refusal, payload: Any) -> Reaction:
+    """Refuse an event. The log has the digest of the payload as it was read, without the list or text around it."""
+    rejected = SignalRejected(signal="wake", explanation=refusal.explanation, outcome=refusal.outcome)
+    return Reaction(bounded([rejected], payload), refusal.outcome, refusal.explanation)
 
 
 # What the LLM reads: first Holdfast's own words, then what somebody sent, as one line of JSON that forms no other line.

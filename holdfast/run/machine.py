@@ -11,7 +11,7 @@ Temporal; `holdfast.temporal.history_reader` finds them again in a recorded hist
 4. When Temporal's history has grown enough, the run continues as new (`rollover`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -48,7 +48,7 @@ from holdfast.run.evolve import evolve
 from holdfast.run.features import RESULT_NAMES_LLM, RESULT_NAMES_RUN, require_features
 from holdfast.run.held_inputs import HeldInputs
 from holdfast.run.importing import import_event, on_entered, refuse_import
-from holdfast.run.inputs import MESSAGES, SIGNALS, in_level, on_message, on_signal
+from holdfast.run.interventions import SIGNALS, UPDATES, in_level, on_signal, react, refuse_update
 from holdfast.run.lookback import Lookback
 from holdfast.run.moving import on_moved
 from holdfast.run.open_calls import OpenCalls
@@ -56,11 +56,11 @@ from holdfast.run.opening import canonical_name, opening_events, refuse_forked_s
 from holdfast.run.recorder import Recorder
 from holdfast.run.refusals import Refusals
 from holdfast.run.requests import agent_request
+from holdfast.run.rights import Reaction
 from holdfast.run.rollover import HistorySize, Rollover, next_input, unloaded_input
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.run.state import RunState
 from holdfast.run.subagent_watch import SubagentWatch
-from holdfast.run.updates import UPDATES, on_update, refuse_update
 from holdfast.run.verification import Verification
 from holdfast.seals.seals import Unsealed
 from holdfast.seals.starts import refusal
@@ -171,7 +171,7 @@ class AgentRun:
         Args:
             name: Its name.
             payload: What was sent.
-            texts: What was sent, as texts: given for a name that the first release lacks (`holdfast.run.inputs`). A run
+            texts: The payloads as texts, for a name that the first release lacks (`holdfast.run.interventions`). A run
                 of a level without that name takes in these, as the first release does.
         """
         if texts is not None and not in_level(SIGNALS, name, self.state):
@@ -192,12 +192,11 @@ class AgentRun:
             return {"outcome": "too_late", "explanation": "the thread was moved to another place, and continues there"}
         self._rollover.leaving = False
         if self._recorder.loaded:
-            return self._receive_update(name, payload)
+            return self._intervene(react, name, payload)
         if refused := self.refused(name, payload, at=self._recorder.at):
             return refused
         self._held.hold(name, payload)
-        expected, why, _ = on_message(self.state, payload, name=name, at=self._recorder.at)
-        return {"outcome": expected, "explanation": why}
+        return react(self.state, name, payload, at=self._recorder.at).answer
 
     def refused(self, name: str, payload: Any, *, at: datetime) -> dict[str, str] | None:
         """Return what `update` would answer if it refused this update at that time, else None. Changes nothing."""
@@ -310,24 +309,19 @@ class AgentRun:
         self._record(*opening_events(begin, past, agent=agent, **ids))
 
     def _receive(self, name: str, payload: Any) -> None:
-        if name in MESSAGES and in_level(SIGNALS, name, self.state):
-            self._receive_update(name, payload)
-            return
         if name == ENDED_SIGNAL and self._subagents.hint(payload):
             self._proceed()
             return
-        self._record(*on_due(self.state, at=self._recorder.at))
-        self._record(*on_signal(self.state, name, payload, at=self._recorder.at))
-        self._proceed()
+        self._intervene(on_signal, name, payload)
 
-    def _receive_update(self, name: str, payload: Any) -> dict[str, str]:
+    def _intervene(self, reacts: Callable[..., Reaction], name: str, payload: Any) -> dict[str, str]:
         self._record(*on_due(self.state, at=self._recorder.at))
-        update = on_update(self.state, name, payload, at=self._recorder.at)
-        self._record(*update.events)
-        if update.interrupts:
+        reaction = reacts(self.state, name, payload, at=self._recorder.at)
+        self._record(*reaction.events)
+        if reaction.interrupts:
             self._calls.give_up_replies()
         self._proceed()
-        return update.answer
+        return reaction.answer
 
     def _on_thread(self, loaded: LoadedThread) -> None:
         if loaded.moved:

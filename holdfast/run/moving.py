@@ -1,52 +1,49 @@
-"""A run is moved to another place: it ends here as `moved`, with all that is open, and is imported there. Pure
+"""People move a run to another place: it ends here as `moved`, with all that is open, and is imported there. Pure
 functions.
 
 1. From the request on, nothing starts. An LLM call under way is given up, and made there; tools under way end first.
-2. What is open stays in the log as it is: requests, waits, messages, a pause, a block. It is open there, and not here.
-3. Who may move it is in `holdfast.run.steering`.
-4. Whoever moves it may name the one place that can import it, so that it does not run in two.
+2. Requests, waits, messages, a pause and a block stay open in the log. They are open there, and no longer here.
+3. `holdfast.run.steering` says who may move it.
+4. The sender may name the one place that can import it, so that it does not run in two.
 """
 
 import re
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any
 
-from holdfast.log.events import AgentEvent, MoveRequested, RunFinished, SignalRejected
-from holdfast.run.refusals import bounded
+from holdfast.authority.steering import Move
+from holdfast.log.events import MoveRequested, RunFinished
+from holdfast.run.rights import Reaction, Refusal
 from holdfast.run.state import RunState
-from holdfast.run.steering import Steerer, SteeringOutcome, steerer
+from holdfast.run.steering import steerer
 from holdfast.tools.subagents import SUBAGENT_TOOLS
-
-MoveOutcome = Literal["accepted", "duplicate", "busy", "not_movable", "too_late"] | SteeringOutcome
-"""The outcome of a request to move a run."""
 
 _PLACE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 """The id of a place: that of a Temporal namespace."""
 
 
-def on_move(state: RunState, payload: Any) -> tuple[MoveOutcome, str, list[AgentEvent]]:
-    """Return the outcome of a request to move the run, why, and the events that follow.
+def on_move(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+    """End the run as moved, once the tools under way have ended.
 
     Args:
         state: The state before.
         payload: `{"by": "alice", "reason": "…", "to": "<id of a place>"}`.
+        at: Now.
     """
     if state.outcome:
-        refused: tuple[MoveOutcome, str] = "too_late", f"the run is {state.outcome}"
-    elif state.moving:
-        refused = "duplicate", f"the run is being moved, as {state.moving.by} asked"
-    elif state.spec is None:
-        refused = "busy", "the agent is being loaded: move the run in a moment"
-    elif (to := _destination(payload)) is None:
-        refused = "not_movable", "`to` is not the id of a place: `holdfast import --place` prints it there"
-    elif why := immovable(state):
-        refused = "not_movable", why
-    elif not isinstance(who := steerer(state, "move", payload), Steerer):
-        refused = who
-    else:
-        event = MoveRequested.model_validate({"by": who.by, "reason": who.reason, "to": to, **who.proven})
-        return "accepted", _consequence(state), [event]
-    outcome, why = refused
-    return outcome, why, bounded([SignalRejected(signal="move", explanation=why, outcome=outcome)], payload)
+        return Refusal("too_late", f"the run is {state.outcome}")
+    if state.moving:
+        return Refusal("duplicate", f"the run is being moved, as {state.moving.by} asked")
+    if state.spec is None:
+        return Refusal("busy", "the agent is being loaded: move the run in a moment")
+    if (to := _destination(payload)) is None:
+        return Refusal("not_movable", "`to` is not the id of a place: `holdfast import --place` prints it there")
+    if why := immovable(state):
+        return Refusal("not_movable", why)
+    if isinstance(who := steerer(state, Move, payload), Refusal):
+        return who
+    event = MoveRequested.model_validate({"by": who.by, "reason": who.reason, "to": to, **who.proven})
+    return Reaction([event], explanation=_consequence(state))
 
 
 def _destination(payload: Any) -> str | None:

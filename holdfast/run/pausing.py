@@ -1,28 +1,28 @@
-"""A person pauses a run, and resumes it. Pure functions.
+"""A person pauses a run, resumes it, and unblocks it. Pure functions.
 
-1. What is under way when the run is paused ends, and is recorded. Nothing else starts, and the run does not end by
+1. Work under way when the run is paused ends, and is recorded. Nothing else starts, and the run does not end by
    itself: no LLM call, tool call, context compaction or `verify` tool, and no end of the wait for a message.
 2. People still act. Decisions and messages are recorded, and take effect when the run resumes; `retry` unblocks it;
    a cancellation ends it at once.
 3. The time limits of people keep running: requests are reminded of, escalated, and expire while the run is paused.
-4. Who may pause and resume is in `holdfast.run.steering`.
+4. `holdfast.run.steering` says who may do this.
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import AwareDatetime, Field, ValidationError
 
 from holdfast.authority.statements import validation_message
+from holdfast.authority.steering import Pause as PauseStatement
+from holdfast.authority.steering import Resume, Retry
 from holdfast.base.models import Frozen
-from holdfast.log.events import AgentEvent, RunPaused, RunResumed, SignalRejected
-from holdfast.run.refusals import bounded
+from holdfast.log.events import AgentEvent, RunPaused, RunResumed, RunUnblocked
+from holdfast.run.budgeting import BUDGET_SPENT
+from holdfast.run.rights import Reaction, Refusal
 from holdfast.run.state import RunState
-from holdfast.run.steering import Steerer, SteeringOutcome, refuse_to_end_pause, steerer
+from holdfast.run.steering import Steerer, refuse_to_end_pause, steerer
 from holdfast.run.substates.pause import Pause
-
-PauseOutcome = Literal["accepted", "duplicate", "not_paused", "too_late", "too_many"] | SteeringOutcome
-"""The outcome of a request to pause or to resume."""
 
 PAUSES = 20
 """Unsigned pauses, and changes of a pause, between two replies of the LLM; more are refused, so that a flood of them
@@ -44,56 +44,66 @@ class _End(Frozen):
         return self.until
 
 
-def on_pause(state: RunState, payload: Any, *, at: datetime) -> tuple[PauseOutcome, str, list[AgentEvent]]:
-    """Return the outcome of a request to pause the run, why, and the events that follow.
+def on_pause(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+    """Pause the run; change the reason and the end of a pause.
 
     Args:
         state: The state before.
-        payload: `{"by": "alice", "reason": "…"}`, with `until` (a time) or `seconds` where the pause ends by itself.
+        payload: `{"by": "alice", "reason": "…"}`, with `until` (a time) or `seconds` for a pause that ends by itself.
         at: Now.
     """
-    who, end = steerer(state, "pause", payload), read_end(payload, at=at)
+    who, end = steerer(state, PauseStatement, payload), read_end(payload, at=at)
     if state.outcome:
-        refused: tuple[PauseOutcome, str] = "too_late", f"the run is {state.outcome}"
-    elif not isinstance(who, Steerer):
-        refused = who
-    elif isinstance(end, str):
-        refused = "malformed", end
-    elif end and end <= at:
-        refused = "too_late", f"until {end.isoformat()} is over"
-    elif end and end - at > timedelta(seconds=LONGEST_PAUSE):
-        refused = "malformed", f"until {end.isoformat()} is too far: leave it out for a pause without an end"
-    elif who.signature and "seconds" in payload:
-        refused = "malformed", "a signed pause that gives `seconds` could be sent again: give `until`"
-    elif state.pause and _is_same(state.pause, who, end):
-        refused = "duplicate", f"the run is paused already, by {state.pause.by}"
-    elif weaker := refuse_to_end_pause(state, who):
-        refused = weaker
-    elif state.pauses >= PAUSES and not who.speaker.proof:
-        refused = "too_many", f"the run was paused {PAUSES} times since the LLM's last reply"
-    else:
-        until = end.astimezone(UTC) if end and not who.signature else end
-        event = RunPaused.model_validate({"by": who.by, "reason": who.reason, "until": until, **who.proven})
-        return "accepted", _consequence(state, event), [event]
-    return _refused("pause", refused, payload)
+        return Refusal("too_late", f"the run is {state.outcome}")
+    if isinstance(who, Refusal):
+        return who
+    if isinstance(end, str):
+        return Refusal("malformed", end)
+    if end and end <= at:
+        return Refusal("too_late", f"until {end.isoformat()} is over")
+    if end and end - at > timedelta(seconds=LONGEST_PAUSE):
+        return Refusal("malformed", f"until {end.isoformat()} is too far: leave it out for a pause without an end")
+    if who.signature and "seconds" in payload:
+        return Refusal("malformed", "a signed pause that gives `seconds` could be sent again: give `until`")
+    if state.pause and _is_same(state.pause, who, end):
+        return Refusal("duplicate", f"the run is paused already, by {state.pause.by}")
+    if weaker := refuse_to_end_pause(state, who):
+        return weaker
+    if state.pauses >= PAUSES and not who.speaker.proof:
+        return Refusal("too_many", f"the run was paused {PAUSES} times since the LLM's last reply")
+    until = end.astimezone(UTC) if end and not who.signature else end
+    event = RunPaused.model_validate({"by": who.by, "reason": who.reason, "until": until, **who.proven})
+    return Reaction([event], explanation=_consequence(state, event))
 
 
-def on_resume(state: RunState, payload: Any) -> tuple[PauseOutcome, str, list[AgentEvent]]:
-    """Return the outcome of a request to resume the run, why, and the events that follow."""
+def on_resume(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+    """Resume the run after a pause."""
     if state.outcome:
-        return _refused("resume", ("too_late", f"the run is {state.outcome}"), payload)
+        return Refusal("too_late", f"the run is {state.outcome}")
     if not state.pause:
-        why = f"the run is {state.status}, not paused by a person"
-        return _refused("resume", ("not_paused", why), payload)
-    who = steerer(state, "resume", payload)
-    refused = refuse_to_end_pause(state, who) if isinstance(who, Steerer) else who
-    if refused or not isinstance(who, Steerer):
-        assert refused
-        return _refused("resume", refused, payload)
+        return Refusal("not_paused", f"the run is {state.status}, not paused by a person")
+    if isinstance(who := steerer(state, Resume, payload), Refusal):
+        return who
+    if refused := refuse_to_end_pause(state, who):
+        return refused
     then = "the run resumes"
     if state.blocked:
         then = "the pause is over; the run is blocked until its cause is fixed (`retry`)"
-    return "accepted", then, [RunResumed.model_validate({"by": who.by, "reason": who.reason, **who.proven})]
+    resumed = RunResumed.model_validate({"by": who.by, "reason": who.reason, **who.proven})
+    return Reaction([resumed], explanation=then)
+
+
+def on_retry(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+    """Unblock the run, once its cause is fixed."""
+    if state.blocked is None:
+        return Refusal("not_blocked", f"the run is {state.status}, not blocked")
+    if state.blocked.cause == BUDGET_SPENT and state.account.limits:
+        return Refusal("budget_spent", "the budget of the run has ended: extend it (`extend`)")
+    if isinstance(who := steerer(state, Retry, payload), Refusal):
+        return who
+    then = "the run is not blocked any more, and stays paused" if state.pause else "the run resumes"
+    unblocked = RunUnblocked.model_validate({"by": who.by, "reason": who.reason, **who.proven})
+    return Reaction([unblocked], explanation=then)
 
 
 def on_pause_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
@@ -123,10 +133,3 @@ def _consequence(state: RunState, event: RunPaused) -> str:
     first = f"; {', '.join(started)} ends first" if started else "; an LLM call under way ends first"
     waits = state.idle.awaiting or state.blocked or (state.dormancy.waits and not started)
     return f"the run is paused {ends}{'' if waits else first}"
-
-
-def _refused(
-    signal: str, refused: tuple[PauseOutcome, str], payload: Any
-) -> tuple[PauseOutcome, str, list[AgentEvent]]:
-    outcome, why = refused
-    return outcome, why, bounded([SignalRejected(signal=signal, explanation=why, outcome=outcome)], payload)

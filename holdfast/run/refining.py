@@ -2,11 +2,12 @@
 
 1. It changes what the LLM reads, and nothing else: the agent, its policy and its digest stay, and so do open requests,
    approvals and constraints. The policy judges calls, never words.
-2. The person who gave the thread its task and every approver of the policy, and of those above, may refine it; where
-   no policy names approvers, anybody may. Reaching the run is no right to it.
-3. Where the policy requires signatures, only a signed refinement counts, signed by an approver or by a gateway that
-   vouches for its sender; else a name is taken on trust.
-4. Who refines the task asks for what follows from it: a requester, who may not approve where requesters may not.
+2. The person who gave the thread its task and every approver of the policy, and of those above, may refine it; if no
+   policy names approvers, anybody may. Reaching the run is no right to it.
+3. If the policy requires signatures, only a refinement counts that an approver has signed, or a gateway that vouches
+   for its sender; else a name is taken on trust.
+4. A person who refines the task is a requester of all that follows from it, and may not approve it if requesters may
+   not.
 5. The LLM is shown a refinement as it is shown a message, so the prompt keeps its beginning. The task itself stays as
    it was given, and survives context compaction together with every refinement, word for word.
 6. An agent that has the tool `refine_task` may ask for a refinement. Whatever the policy allows and people remember,
@@ -14,63 +15,46 @@
 """
 
 from datetime import datetime
-from typing import Any, cast
 
-from holdfast.authority.refinements import Refinement, RefinementOutcome, read_refinement
+from holdfast.authority.refinements import Refinement, read_refinement
 from holdfast.authority.statements import parsed
 from holdfast.llm.content import size_of
-from holdfast.log.events import AgentEvent, SignalRejected, TaskRefined, ToolCallFinished
-from holdfast.run.arrivals import verify_sender, when_shown
-from holdfast.run.dormancy import on_arrival_while_asleep
+from holdfast.log.events import AgentEvent, TaskRefined, ToolCallFinished
+from holdfast.run.messages import shown, verify_sender
 from holdfast.run.policies import policies_of, signatures_required
-from holdfast.run.refusals import bounded
-from holdfast.run.rights import Refusal, Speaker
+from holdfast.run.rights import Reaction, Refusal, Speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.refinements import REFINEMENTS, REFINEMENTS_BYTES
 
-Refined = tuple[RefinementOutcome, str, list[AgentEvent]]
-"""The outcome of a refinement, why, and the events that follow."""
+
+def on_refinement(state: RunState, given: Refinement, *, at: datetime) -> Reaction | Refusal:
+    """Refine the task, as a person asked."""
+    refined = _judge(state, given, at=at)
+    return refined if isinstance(refined, Refusal) else shown(state, refined, "a refinement of the task", at=at)
 
 
-def on_refinement(state: RunState, payload: Any, *, at: datetime) -> Refined:
-    """Return the outcome of a refinement as a person sent it, why, and the events that follow.
-
-    Args:
-        state: The state before.
-        payload: `{"kind": "narrow", "text": "…", "by": "alice"}`.
-        at: Now.
-    """
-    given = read_refinement(payload)
-    judged = given if isinstance(given, tuple) else _judge(state, given, at=at)
-    if isinstance(judged, TaskRefined):
-        return (
-            *when_shown(state, judged.when_busy),
-            [judged, *on_arrival_while_asleep(state, "a refinement of the task", at=at)],
-        )
-    outcome, why = judged
-    return outcome, why, bounded([SignalRejected(signal="refine", explanation=why, outcome=outcome)], payload)
-
-
-def _judge(state: RunState, given: Refinement, *, at: datetime) -> TaskRefined | tuple[RefinementOutcome, str]:
-    """The event that accepts a person's refinement, or the outcome and the reason why it is refused."""
+def _judge(state: RunState, given: Refinement, *, at: datetime) -> TaskRefined | Refusal:
+    """The event that accepts a person's refinement, or why it is refused."""
     if state.outcome:
-        return "too_late", f"the run is {state.outcome}"
+        return Refusal("too_late", f"the run is {state.outcome}")
     if state.spec is None:  # whose policy says who may
-        return "busy", "the agent is being loaded: send it again in a moment"
+        return Refusal("busy", "the agent is being loaded: send it again in a moment")
     required = signatures_required(state)
     if required and not given.signature:
-        return "unsigned", "the policy requires signatures: sign the refinement (--key), or send it through a gateway"
+        why = "the policy requires signatures: sign the refinement (--key), or send it through a gateway"
+        return Refusal("unsigned", why)
     speaker = verify_sender(state, given, required=required, at=at)
     if isinstance(speaker, Refusal):
-        return cast(RefinementOutcome, speaker.outcome), speaker.explanation
+        return speaker
     for policy in policies_of(state):
         if policy.approvers and not policy.approver(given.by) and given.by != state.origin.user:
-            return "not_entitled", f"{given.by} has not given the task, and the policy names no approver {given.by!r}"
+            why = f"{given.by} has not given the task, and the policy names no approver {given.by!r}"
+            return Refusal("not_entitled", why)
     return on_refine(state, given, speaker)
 
 
-def on_refine(state: RunState, given: Refinement, speaker: Speaker) -> TaskRefined | tuple[RefinementOutcome, str]:
-    """Return the event that refines the task, or the outcome and the reason why there is no room for it.
+def on_refine(state: RunState, given: Refinement, speaker: Speaker) -> TaskRefined | Refusal:
+    """Return the event that refines the task, or why there is no room for it.
 
     Args:
         state: The state before.
@@ -79,15 +63,16 @@ def on_refine(state: RunState, given: Refinement, speaker: Speaker) -> TaskRefin
     """
     before = state.refinements
     if given.id and (same := next((each for each in before if each.id == given.id), None)):
-        return "duplicate", f"it was received before, as refinement {same.number}, and counts once"
+        return Refusal("duplicate", f"it was received before, as refinement {same.number}, and counts once")
     size, held = size_of(given.text), sum(size_of(each.text) for each in before)
     if len(before) >= REFINEMENTS or held + size > REFINEMENTS_BYTES:
         limit = (
             f"the thread has {len(before)} refinements with {held:,} bytes, of {REFINEMENTS} and {REFINEMENTS_BYTES:,}"
         )
-        return "too_many", f"{limit}: give the whole task, as it is now, to a new thread, or say the rest in a message"
+        why = f"{limit}: give the whole task, as it is now, to a new thread, or say the rest in a message"
+        return Refusal("too_many", why)
     if full := state.inbox.full(size):
-        return "too_many", full
+        return Refusal("too_many", full)
     proven = bool(speaker.proof)  # without a proof, what would expire counts for nothing
     return TaskRefined(
         refinement=len(before) + 1,

@@ -76,7 +76,7 @@ def _bounded(event: AgentEvent, payload: Any) -> AgentEvent:
     if not is_refused(event):
         return event
     if isinstance(event, SignalRejected):
-        return bounded_rejection(event, payload)
+        return event if event.sent_digest else bounded_rejection(event, payload)
     assert isinstance(event, DecisionReceived)
     sent = encoded(payload)
     digest, size = hashlib.sha256(sent).hexdigest(), len(sent)

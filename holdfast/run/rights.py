@@ -1,24 +1,27 @@
-"""Who says something, how that is proven, and what they may say. Pure functions over the run's state.
+"""Who intervenes in a run, how that is proven, and what they may do. Pure functions over the run's state.
 
 1. A signature proves who speaks: their own, or that of a gateway which vouches for them. A name without a signature is
    taken on trust, where the policy allows that.
 2. A signed statement has its effect once, however often it is sent, until it expires.
-3. What lets more run (a lift, a resumption, more budget) comes from somebody whom every policy lets that judges the
-   run. What takes authority away may come from anybody whom one of them names.
-4. Before the agent is loaded, no policy is in force that says who may: nobody delegates, revokes or lifts anything. A
-   run that was reopened has rules, delegations and constraints by then.
+3. A statement that lets more run (a lift, a resumption, more budget) needs a sender whom every policy that judges the
+   run allows it. One that takes authority away may come from anybody whom one of them names.
+4. Before the agent is loaded, no policy is in force: nobody delegates, revokes or lifts anything. A run that was
+   reopened has rules, delegations and constraints by then.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
 
-from holdfast.authority.approvals import MandateOutcome
+from holdfast.authority.approvals import DecisionOutcome
+from holdfast.authority.extensions import ExtensionOutcome
+from holdfast.authority.follow_ups import MessageOutcome
 from holdfast.authority.policy import Policy
+from holdfast.authority.refinements import RefinementOutcome
 from holdfast.authority.signatures import is_signed
-from holdfast.authority.statements import LONGEST_DELEGATION, AuthorityDelegation, Proof, Revocation, Signed
+from holdfast.authority.statements import Proof, Signed
 from holdfast.authority.votes import Standing
-from holdfast.log.events import AgentEvent, AuthorityDelegated, DelegationRevoked, RuleRevoked, SignalRejected
+from holdfast.log.events import AgentEvent
 from holdfast.run.features import MANDATES_NEED_AGENT
 from holdfast.run.policies import policies_of, policy_of
 from holdfast.run.state import RunState
@@ -26,11 +29,17 @@ from holdfast.run.state import RunState
 STATEMENTS = 1_000
 """Unexpired signed delegations and messages of a thread; more are refused, and none is forgotten."""
 
-DELEGATIONS = 200
-"""Delegations of a thread at the same time; more are refused."""
+SteeringOutcome = Literal[
+    "not_paused", "not_blocked", "budget_spent", "not_movable", "nothing_to_compact", "outdated", "unknown_signal"
+]
+"""Why a pause, a resumption, a retry, a move or a compaction has no effect; of the last, no signal has that name."""
 
-DELEGATIONS_BYTES = 100_000
-"""Bytes of them, as JSON."""
+WakeOutcome = Literal["delivered", "buffered", "not_waiting", "wrong_event"]
+"""The outcome of an event: it ended a wait · it is kept until a call waits for it · nothing sleeps, or the agent cannot
+· the call it is sent to waits for something else."""
+
+Outcome = DecisionOutcome | MessageOutcome | RefinementOutcome | ExtensionOutcome | SteeringOutcome | WakeOutcome
+"""The outcome of an intervention. `busy`: before the agent is loaded, whose policy says who may intervene."""
 
 
 class Speaker(NamedTuple):
@@ -48,8 +57,23 @@ class Speaker(NamedTuple):
 class Refusal(NamedTuple):
     """Why something does not count."""
 
-    outcome: MandateOutcome
+    outcome: Outcome
     explanation: str
+
+
+class Reaction(NamedTuple):
+    """How a run reacts to an intervention: the events that follow, and the answer to the sender."""
+
+    events: list[AgentEvent]
+    outcome: Outcome = "accepted"
+    explanation: str = ""
+    interrupts: bool = False
+    """The LLM call under way is given up."""
+
+    @property
+    def answer(self) -> dict[str, str]:
+        """The answer to the sender."""
+        return {"outcome": self.outcome, "explanation": self.explanation}
 
 
 def claimed(payload: Any) -> tuple[str, str]:
@@ -145,83 +169,3 @@ def refuse_extender(state: RunState, policy: Policy, by: str) -> str:
     if policy.approvers and not policy.terms.requester_may_decide and state.authority.asked_by(by):
         return f"{by} asked for this with the task or a message; another person extends its budget"
     return ""
-
-
-def on_delegation(
-    state: RunState, delegation: AuthorityDelegation, *, at: datetime
-) -> tuple[Refusal | None, list[AgentEvent]]:
-    """Return the events that follow when an approver delegates; and why the delegation is refused, or None."""
-    policies = policies_of(state)
-    among = [each for each in policies if each.approver(delegation.by) and each.approver(delegation.to)] or policies[:1]
-    judged = [verify_speaker(state, delegation, policy) for policy in among]
-    speaker = next((each for each in judged if isinstance(each, Refusal)), judged[0])
-    if isinstance(speaker, Refusal):
-        return speaker, [_rejected("delegate_authority", speaker)]
-    until = delegation.until or at + timedelta(seconds=delegation.seconds or 0)
-    if refusal := _refuse_delegation(state, among[0], delegation, speaker, until=until, at=at):
-        return refusal, [_rejected("delegate_authority", refusal)]
-    delegated = AuthorityDelegated(
-        by=delegation.by,
-        to=delegation.to,
-        until=until,
-        reason=delegation.reason,
-        proof=speaker.proof,
-        key=speaker.key,
-        signature=delegation.signature,
-    )
-    return None, [delegated]
-
-
-def _refuse_delegation(
-    state: RunState,
-    policy: Policy,
-    delegation: AuthorityDelegation,
-    speaker: Speaker,
-    *,
-    until: datetime,
-    at: datetime,
-) -> Refusal | None:
-    """Why approval authority cannot be delegated so; None if it can."""
-    by, to = delegation.by, delegation.to
-    if not policy.approver(by):
-        return Refusal("not_entitled", f"{by} has no approval authority to delegate: the policy names no such approver")
-    if not policy.approver(to):
-        return Refusal("not_entitled", f"{to} is no approver, so no key could verify their decisions")
-    if to == by:
-        return Refusal("malformed", f"{by} has that approval authority already")
-    if speaker.proof and not delegation.until:
-        return Refusal("malformed", "a signed delegation that gives `seconds` could be sent again: give `until`")
-    if until <= at:
-        return Refusal("too_late", f"until {until.isoformat()} is over")
-    if until - at > timedelta(seconds=LONGEST_DELEGATION):
-        return Refusal("malformed", f"until {until.isoformat()} is too far")
-    others = [each for each in state.authority.delegations if each.until > at and (each.by, each.to) != (by, to)]
-    size = sum(len(each.model_dump_json().encode()) for each in others) + len(delegation.model_dump_json().encode())
-    if len(others) >= DELEGATIONS or size > DELEGATIONS_BYTES:
-        limit = f"this thread has {DELEGATIONS} delegations, or as many as fit"
-        return Refusal("too_many", f"{limit}; revoke one")
-    return refuse_reuse(state, delegation, at=at) if speaker.proof else None
-
-
-def on_revocation(state: RunState, revocation: Revocation) -> tuple[Refusal | None, list[AgentEvent]]:
-    """Return the events that follow when a rule or a delegation is revoked; and why that is refused, or None."""
-    speaker = verify_by_any(state, revocation)
-    if isinstance(speaker, Refusal):
-        return speaker, [_rejected("revoke", speaker)]
-    by, reason = revocation.by, revocation.reason
-    proof, key, signature = speaker.proof, speaker.key, revocation.signature
-    rule, to = revocation.remembered, revocation.delegated_to
-    events: list[AgentEvent] = []
-    if rule is not None and any(each.rule == rule for each in state.authority.rules):
-        events.append(RuleRevoked(rule=rule, by=by, reason=reason, proof=proof, key=key, signature=signature))
-    if to is not None and any((each.by, each.to) == (by, to) for each in state.authority.delegations):
-        events.append(DelegationRevoked(to=to, by=by, reason=reason, proof=proof, key=key, signature=signature))
-    if not events:
-        rules = ", ".join(each.rule for each in state.authority.rules) or "none"
-        refusal = Refusal("unknown_request", f"{by} has nothing of that name to revoke; remembered rules: {rules}")
-        return refusal, [_rejected("revoke", refusal)]
-    return None, events
-
-
-def _rejected(signal: str, refusal: Refusal) -> SignalRejected:
-    return SignalRejected(signal=signal, explanation=refusal.explanation, outcome=refusal.outcome)

@@ -1,36 +1,28 @@
-"""Who steers a run: pauses, resumes, retries or moves it. Pure functions over the run's state.
+"""Who may steer a run: pause, resume, retry or move it. Pure functions over the run's state.
 
-1. Where a policy that judges the run requires signatures, only a signed statement counts, by an approver or by a
-   gateway that vouches for its sender. A pause, which only stops, has to be known to one of the policies; what lets the
-   run continue, or gives it away, to all of them.
-2. Elsewhere anybody steers it, by their own claim; so does a signature that fits no key.
-3. A pause is ended, or changed, by nobody who has less than its sender had: a signed pause takes a signature, that of
-   an approver takes an approver.
-4. A signed statement is bound to what its sender saw (`holdfast.authority.steering`).
+1. If a policy that judges the run requires signatures, only a signed statement counts, by an approver or by a gateway
+   that vouches for its sender. One of the policies has to list the key that signed a pause, which only stops the run.
+   All of them have to list the key of a statement that lets the run continue, or gives it away.
+2. Otherwise anybody steers it, by their own claim; a signature that fits no key counts as such a claim.
+3. Nobody with less proof than its sender ends or changes a pause: a signed pause takes a signature, and that of an
+   approver takes an approver.
+4. A signed statement is bound to the state that its sender saw (`holdfast.authority.steering`).
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.authority.statements import read_given
-from holdfast.authority.steering import Move, Pause, Resume, Retry, Steering
+from holdfast.authority.steering import Pause, Steering
 from holdfast.base.names import person_name
 from holdfast.log.events import MoveRequested, RunPaused, RunResumed, RunUnblocked
 from holdfast.run.features import SIGNED_STEERING
 from holdfast.run.policies import policies_of
-from holdfast.run.rights import Speaker, claimed, verify_each
+from holdfast.run.rights import Refusal, Speaker, claimed, verify_each
 from holdfast.run.state import RunState
-
-STEERING: dict[str, type[Steering]] = {"pause": Pause, "resume": Resume, "retry": Retry, "move": Move}
-"""The statements, by the name of their signal and update."""
-
-SteeringOutcome = Literal["unsigned", "bad_signature", "not_entitled", "malformed", "busy", "outdated"]
-"""Why a statement does not count, apart from the state that the run is in."""
-
-RefusedSteering = tuple[SteeringOutcome, str]
 
 
 class Steerer(NamedTuple):
-    """Who steers a run, why, and how that is known."""
+    """The person who steers a run, their reason, and the proof of who they are."""
 
     by: str
     reason: str = ""
@@ -39,51 +31,54 @@ class Steerer(NamedTuple):
 
     @property
     def proven(self) -> dict[str, str]:
-        """How it is known who it is, as an event has it."""
+        """The proof, as fields of an event."""
         return {"proof": self.speaker.proof, "key": self.speaker.key, "signature": self.signature}
 
 
-def steerer(state: RunState, name: str, payload: Any) -> Steerer | RefusedSteering:
+def steerer(state: RunState, kind: type[Steering], payload: Any) -> Steerer | Refusal:
     """Return who sends this, or why it does not count.
 
     Args:
         state: The state before.
-        name: One of `STEERING`.
-        payload: What was sent.
+        kind: The statement that this is if it is signed.
+        payload: The payload, unvalidated.
     """
+    name = kind.__name__.lower()
     policies = policies_of(state) if state.features >= SIGNED_STEERING else ()
     required = any(policy.signatures == "required" for policy in policies)
     if not (policies and isinstance(payload, dict) and payload.get("signature")):
         if required:
-            return "unsigned", f"the policy requires signatures: sign it (`holdfast {name} … --key`), or use a gateway"
+            why = f"the policy requires signatures: sign it (`holdfast {name} … --key`), or use a gateway"
+            return Refusal("unsigned", why)
         return Steerer(*claimed(payload))
     example = f'{{"by": "alice", "run": "{state.origin.first_run_id}", "seen": {state.holds}, "signature": "…"}}'
-    given = read_given(payload, STEERING[name], name=name, example=example)
+    given = read_given(payload, kind, name=name, example=example)
     if isinstance(given, str):
-        return "malformed", given
+        return Refusal("malformed", given)
     if (given.run, given.seen) != (state.origin.first_run_id, state.holds):
         why = f"the run was paused, resumed, blocked or moved since this was signed (`seen` is {state.holds} now)"
-        return "outdated", f"{why}: look at it again"
+        return Refusal("outdated", f"{why}: look at it again")
     judged = verify_each(state, given, policies)
     proven = next((each for each in judged if isinstance(each, Speaker) and each.proof), None)
     refused = [each for each in judged if not isinstance(each, Speaker)]
     if not required and all(each.outcome == "bad_signature" for each in refused):
         refused = []
-    if refused and not (name == "pause" and proven):
-        return _refusal(refused[0].outcome), refused[0].explanation
+    if refused and not (kind is Pause and proven):
+        return refused[0]
     return Steerer(given.by, given.reason, proven or Speaker(), given.signature if proven else "")
 
 
-def refuse_to_end_pause(state: RunState, who: Steerer) -> RefusedSteering | None:
+def refuse_to_end_pause(state: RunState, who: Steerer) -> Refusal | None:
     """Return why this person cannot end, or change, the pause of the run; None if they can."""
     if state.pause is None or state.features < SIGNED_STEERING:
         return None
     first, again = state.pause.by, "resume it (`holdfast resume … --key`), or use a gateway"
     if state.pause.proof and not who.speaker.proof:
-        return "unsigned", f"{first} has signed the pause, and only a signed statement ends it: {again}"
+        return Refusal("unsigned", f"{first} has signed the pause, and only a signed statement ends it: {again}")
     naming = [policy for policy in policies_of(state) if policy.approver(_name(first))]
     if naming and not who.speaker.proof and not any(policy.approver(_name(who.by)) for policy in naming):
-        return "not_entitled", f"{first}, an approver, has paused the run, and the policy names no approver {who.by!r}"
+        why = f"{first}, an approver, has paused the run, and the policy names no approver {who.by!r}"
+        return Refusal("not_entitled", why)
     return None
 
 
@@ -92,14 +87,6 @@ def _name(by: str) -> str:
         return person_name(by)
     except ValueError:
         return by
-
-
-def _refusal(outcome: str) -> SteeringOutcome:
-    match outcome:
-        case "unsigned" | "bad_signature" | "busy":
-            return outcome
-        case _:
-            return "not_entitled"
 
 
 def sent_payload(state: RunState, event: RunPaused | RunResumed | RunUnblocked | MoveRequested) -> dict[str, Any]:

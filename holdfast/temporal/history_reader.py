@@ -30,10 +30,9 @@ from holdfast.log.events import AgentEvent
 from holdfast.run.activities import activity_of
 from holdfast.run.commands import Call, Failure, Sleep, Stop
 from holdfast.run.contracts import RunInput
-from holdfast.run.inputs import SIGNALS, leaves_no_trace, raw_texts, read_payload
+from holdfast.run.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
-from holdfast.run.updates import UPDATES
 from holdfast.seals.seals import SealKeyUnknown, is_unsealed
 from holdfast.temporal.history import (
     ENDS,

@@ -14,8 +14,8 @@ from holdfast.errors import PositionInvalid, TaskInvalid, ThreadExists
 from holdfast.log.events import VerdictGiven
 from holdfast.run.comparing import compare
 from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.decisions import lift
 from holdfast.runtime.client.forks import Forked, fork
+from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.client.messages import say as send
 from holdfast.runtime.client.restarts import restart
 from holdfast.runtime.client.threads import Threads
@@ -109,8 +109,9 @@ async def test_a_fork_begins_with_the_same_bytes_and_has_no_effect(rig: StartRig
         assert (state["fork"]["thread"], state["fork"]["effects_ask"]) == (thread, True)
         assert "forked" in state["pending"][0]["why"]
 
-        assert (await lift(threads, done.thread, {"constraint": 0, "by": "dana"})).outcome == "accepted"
-        assert (await lift(threads, done.thread, {"constraint": 0, "by": "dana"})).outcome == "unknown_request"
+        lifted = {"constraint": 0, "by": "dana"}
+        assert (await intervene(threads, done.thread, "lift", lifted)).outcome == "accepted"
+        assert (await intervene(threads, done.thread, "lift", lifted)).outcome == "unknown_request"
         await run.signal("approve", {"request": state["pending"][0]["request"], "by": "dana"})
         await run.result()
         assert len(MADE) == len(effects) + 1

@@ -13,8 +13,8 @@ from holdfast.log.events import AgentEvent
 from holdfast.log.fork_point import ForkPoint
 from holdfast.run.contracts import RECORD_UNREADABLE
 from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.decisions import lift
 from holdfast.runtime.client.forks import fork
+from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.composition.stores import Stores, collect_evidence
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.in_memory.threads import InMemoryThreads
@@ -43,7 +43,7 @@ async def test_a_fork_is_kept_under_its_own_id_and_outlives_its_original(
         thread = await original(started)
         done, run = await forked(started, thread, at=await position_of(started, thread, "tool_call_finished"))
         state = await status_of(run, "waiting_approval")
-        await lift(threads, done.thread, {"constraint": 0, "by": "dana"})
+        await intervene(threads, done.thread, "lift", {"constraint": 0, "by": "dana"})
         await run.signal("approve", {"request": state["pending"][0]["request"], "by": "dana"})
         await run.result()
         lines = await lines_of(started, done.thread)

@@ -15,9 +15,9 @@ from holdfast import Agent, Catalog, Policy, allow
 from holdfast.errors import Refused, ServerUnreachable
 from holdfast.log.events import SignalRejected, WakeReceived
 from holdfast.runtime.client import publishing
-from holdfast.runtime.client.decisions import send_signal
 from holdfast.runtime.client.publishing import Publication, are_taken, publish
 from holdfast.runtime.client.searching import search
+from holdfast.runtime.client.sending import send_signal
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway import publishing as of_gateway
 from holdfast.runtime.gateway.app import build_app

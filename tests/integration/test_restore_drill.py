@@ -15,7 +15,7 @@ from holdfast import Agent, Catalog, Policy, allow, ask, tool
 from holdfast.memory.semantic import NewMemory
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.decisions import decide
+from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.client.messages import say as send
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.stores import collect_evidence
@@ -144,9 +144,8 @@ async def test_every_thread_continues_after_the_database_is_destroyed_and_restor
         async with site(stack, tmp_path) as (_, threads, pool):
             await check(threads, pool)
             assert (await send(threads, "closed", "continue")).counts
-            assert (await decide(threads, "asks", {"decision": "approve", "request": "1", "by": "ann"})).outcome == (
-                "accepted"
-            )
+            approval = {"decision": "approve", "request": "1", "by": "ann"}
+            assert (await intervene(threads, "asks", "decide", approval)).outcome == "accepted"
             assert (await send(threads, "open", "continue")).counts
             for thread in THREADS:
                 state = await until(threads, thread, "waiting_message", "completed")

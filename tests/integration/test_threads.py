@@ -36,8 +36,8 @@ from holdfast.llm.messages import decode
 from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.decisions import decide
 from holdfast.runtime.client.follow import follow
+from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.messages import say
 from holdfast.runtime.client.prune import list_prunable
@@ -207,7 +207,7 @@ async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, poo
             assert (await all_of(threads.events(thread, after=4)))[0]["position"] == 5
         assert sum(event["type"] == "run_continued" for event in events) >= 2
 
-        await decide(alone, thread, {"decision": "approve", "request": "1", "by": "ann"})
+        await intervene(alone, thread, "decide", {"decision": "approve", "request": "1", "by": "ann"})
         done = await until(alone, thread, "completed")
         followed = await following
         assert [event["position"] for event in followed] == list(range(done["events"]))

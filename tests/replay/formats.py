@@ -21,8 +21,7 @@ from holdfast.run import contracts
 from holdfast.run.activities import ACTIVITIES, Activity
 from holdfast.run.contracts import Failures, LLMFailed, RunInput, RunResult
 from holdfast.run.features import LEVELS
-from holdfast.run.inputs import SIGNALS
-from holdfast.run.updates import UPDATES
+from holdfast.run.interventions import SIGNALS, UPDATES
 from holdfast.runtime.config.policy_forms import PolicyForm
 from holdfast.runtime.stores.pool import MIGRATIONS
 from holdfast.schedule.launching import ScheduledInput, ScheduledResult

@@ -10,7 +10,7 @@ from holdfast.authority.follow_ups import Message
 from holdfast.authority.refinements import Refinement
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
-from holdfast.run.steering import STEERING
+from holdfast.run.interventions import INTERVENTIONS
 from tests.rig import Rig, answer_of, eventually
 
 KEYS = {
@@ -114,4 +114,4 @@ async def request_of(run: WorkflowHandle[Any, Any], name: str = "") -> dict[str,
 
 def steering(thread: str, state: dict[str, Any], name: str, by: str, **said: Any) -> dict[str, Any]:
     """Return a signed `pause`, `resume`, `retry` or `move`; `state` is the view of the run that its sender saw."""
-    return signed(STEERING[name], thread, **{**state["steering"], "by": by, **said})
+    return signed(INTERVENTIONS[name].statement or Signed, thread, **{**state["steering"], "by": by, **said})

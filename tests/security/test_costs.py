@@ -21,9 +21,8 @@ from holdfast.loop.state import LoopInput, LoopState
 from holdfast.loop.steering import on_steering
 from holdfast.run.contracts import RunInput
 from holdfast.run.features import FEATURES
-from holdfast.run.inputs import SIGNALS, leaves_no_trace
+from holdfast.run.interventions import SIGNALS, UPDATES, leaves_no_trace
 from holdfast.run.machine import AgentRun
-from holdfast.run.updates import UPDATES
 from holdfast.runtime.gateway import forking, scheduling, starting  # noqa: F401  # they define bodies
 from holdfast.runtime.gateway.bodies import Body, read_body
 from holdfast.runtime.gateway.limits import BODY_BYTES

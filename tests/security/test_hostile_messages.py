@@ -11,8 +11,7 @@ from temporalio.service import RPCError
 
 from holdfast import Approver, Policy, ask
 from holdfast.log.events import SignalRejected
-from holdfast.run.inputs import SIGNALS
-from holdfast.run.updates import UPDATES
+from holdfast.run.interventions import SIGNALS, UPDATES
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import call, say, steps
 from tests.rig import PATIENCE, StartRig, events_of, status_of

@@ -21,7 +21,7 @@ from holdfast.log.event_log import event_line
 from holdfast.log.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
 from holdfast.run import held_inputs, refusals, rollover
 from holdfast.run.contracts import LLMRequest, ToolRequest
-from holdfast.run.inputs import on_signal
+from holdfast.run.interventions import on_signal
 from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
 from holdfast.runtime.reading.runs import refused_answer
 from holdfast.testing import call, say, steps
@@ -55,7 +55,7 @@ def waiting(policy: Policy | None = None) -> Thread:
 def test_a_refused_event_takes_at_most_a_kilobyte(name: str, payload: Any) -> None:
     """It has outcome, reason, sender, and digest and size of the payload, but never the payload."""
     thread = waiting()
-    for event in on_signal(thread.state, name, payload, at=thread.at):
+    for event in on_signal(thread.state, name, payload, at=thread.at).events:
         if refusals.is_refused(event):
             assert len(event_line(event)) <= 1_400
             assert isinstance(event, SignalRejected | DecisionReceived)

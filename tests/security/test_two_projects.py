@@ -21,7 +21,7 @@ import holdfast
 from holdfast import Policy
 from holdfast.errors import AnswerForged, ServerUnreachable, SettingsError
 from holdfast.runtime.client.connect import connect, connect_config, own_stack, stack_config
-from holdfast.runtime.client.decisions import decide
+from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.client.own_stack import OwnStack
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.components import Components
@@ -146,11 +146,11 @@ async def test_a_run_of_another_fleet_gets_no_decision(rig: StartRig, stack: Sta
         client = await connect(stack_config(stack), seals=Seals({key: os.urandom(32)}))
         payload = {"decision": "approve", "request": "1", "by": "ann"}
         with pytest.raises(AnswerForged, match=why):
-            await decide(Threads(client, answer_within=PATIENCE), run.id, payload)
+            await intervene(Threads(client, answer_within=PATIENCE), run.id, "decide", payload)
         assert (await status_of(run, "waiting_approval"))["pending"]
         kinds = {EventType.Name(event.event_type) async for event in run.fetch_history_events()}
         assert not [kind for kind in kinds if "SIGNAL" in kind or "UPDATE_" in kind]
-        assert (await decide(Threads(r.client), run.id, payload)).outcome == "accepted"
+        assert (await intervene(Threads(r.client), run.id, "decide", payload)).outcome == "accepted"
 
 
 @pytest.mark.parametrize("program", ["worker.py", "gateway.py"])

@@ -51,9 +51,8 @@ from holdfast.run.contracts import (
     ToolOutcome,
     ToolRequest,
 )
-from holdfast.run.inputs import SIGNALS
+from holdfast.run.interventions import SIGNALS, UPDATES
 from holdfast.run.refusals import RECORDED
-from holdfast.run.updates import UPDATES
 from holdfast.tools.cannot import HandedConstraint
 from holdfast.tools.effects import Effect, PastEffect, effect_key
 from holdfast.tools.spec import ToolSpec

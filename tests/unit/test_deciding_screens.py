@@ -23,7 +23,8 @@ from holdfast.runtime.cli.live_view import View
 from holdfast.runtime.cli.request_screens import deciding_screen, request_screen, request_terms, terms_words
 from holdfast.runtime.cli.text import clock
 from holdfast.runtime.cli.thread_screens import show_screen
-from holdfast.runtime.client.decisions import UpdateResult
+from holdfast.runtime.client import interventions
+from holdfast.runtime.client.sending import UpdateResult
 from holdfast.runtime.encryption.signing_keys import make_key, read_key
 from tests.unit.test_trees import Known
 
@@ -130,11 +131,11 @@ async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.Monke
     """Signed for that thread, too: a signature for the root would count for nothing there."""
     sent: list[tuple[str, Any]] = []
 
-    async def decide(threads: Any, thread: str, payload: Any) -> UpdateResult:
+    async def send_update(threads: Any, thread: str, update: str, payload: Any, *, signal: str) -> UpdateResult:
         sent.append((thread, payload))
         return UpdateResult("accepted", "")
 
-    monkeypatch.setattr(watch, "decide", decide)
+    monkeypatch.setattr(interventions, "send_update", send_update)
     answer = Answer(view() | {"thread": "t.3", "digest": shown_digest(view())}, "approve", "ok")
     public = make_key(tmp_path / "alice.key")
     private = read_key(tmp_path / "alice.key")

@@ -11,8 +11,8 @@ from holdfast.errors import FeaturesUnknown
 from holdfast.log.events import RunContinued
 from holdfast.run import features
 from holdfast.run.contracts import AgentRequest, LoadedAgent, RunInput
+from holdfast.run.interventions import UPDATES
 from holdfast.run.snapshot import snapshot_of
-from holdfast.run.updates import UPDATES
 from holdfast.seals.seals import Place, Seals
 from holdfast.seals.starts import refusal
 from holdfast.temporal.converter import SEAL, sealing

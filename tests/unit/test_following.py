@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.errors import EventsMissing, NoWorker, QueryRefused, Refused, ServerUnreachable, ThreadNotFound
 from holdfast.runtime.client import follow as follow_module
 from holdfast.runtime.client.follow import follow
-from holdfast.runtime.client.steering import retry
+from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.reading import runs
 from holdfast.runtime.reading.runs import QUERY_RETRIES, Runs
 
@@ -273,12 +273,12 @@ async def test_a_refused_query_is_retried() -> None:
 async def test_a_retry_is_sent_as_a_signal_if_the_worker_cannot_answer() -> None:
     """A person who has fixed the cause need not return: the run itself decides whether there is something to retry."""
     refused: Any = FakeThreads([REFUSED])
-    sent = await retry(refused, "t", by="ann")
+    sent = await intervene(refused, "t", "retry", {"by": "ann"})
     assert (sent.outcome, sent.counts, refused.signals) == ("sent", True, ["retry"])
     blocked: Any = FakeThreads(["blocked"])
-    assert (await retry(blocked, "t", by="ann")).outcome == "sent"
+    assert (await intervene(blocked, "t", "retry", {"by": "ann"})).outcome == "sent"
     assert blocked.signals == ["retry"]
     running: Any = FakeThreads(["running"])
     with pytest.raises(Refused):
-        await retry(running, "t", by="ann")
+        await intervene(running, "t", "retry", {"by": "ann"})
     assert running.signals == []

@@ -17,7 +17,9 @@ from holdfast.base.canonical import canonical
 from holdfast.errors import HistoryUnreadable
 from holdfast.log.event_log import digest_after
 from holdfast.log.events import AgentEvent, AgentLoaded, RunBlocked, RunContinued, RunUnblocked, SignalRejected
-from holdfast.run import features, inputs, machine
+from holdfast.run import features
+from holdfast.run.interventions import INTERVENTIONS, SIGNALS, Intervention
+from holdfast.run.rights import Reaction
 from holdfast.run.state import RunState
 from holdfast.temporal.history_reader import read_events
 from holdfast.testing import call, say, steps
@@ -30,14 +32,10 @@ Handle = WorkflowHandle[Any, Any]
 CURRENT, LATER = features.FEATURES, features.FEATURES + 1
 """The level of this release, and that of the later one."""
 
-_RELEASED = inputs.on_signal
 
-
-def _on_signal(state: RunState, signal: str, payload: Any, *, at: datetime) -> list[AgentEvent]:
-    if signal == "halt" and inputs.in_level(inputs.SIGNALS, signal, state):
-        assert payload in ({"by": "alice"}, None), "a run of this level gets the decoded payload"
-        return [RunBlocked(cause="Paused", message="by alice")]
-    return _RELEASED(state, signal, payload, at=at)
+def _halt(state: RunState, payload: Any, *, at: datetime) -> Reaction:
+    assert payload in ({"by": "alice"}, None), "a run of this level gets the decoded payload"
+    return Reaction([RunBlocked(cause="Paused", message="by alice")])
 
 
 @contextmanager
@@ -45,8 +43,8 @@ def later_release(*, since: int = LATER) -> Iterator[None]:
     """Be a release with one more level for a block: runs from level `since` on have the signal `halt`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(features, "FEATURES", LATER)
-        patch.setitem(inputs.SIGNALS, "halt", since)
-        patch.setattr(machine, "on_signal", _on_signal)
+        patch.setitem(INTERVENTIONS, "halt", Intervention(react=_halt, signal=since))
+        patch.setitem(SIGNALS, "halt", since)
         yield
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from holdfast.authority.follow_ups import WhenBusy
 from holdfast.authority.policy import Policy
 from holdfast.authority.refinements import RefinementKind
-from holdfast.authority.statements import Decision, DecisionKind, Lift
+from holdfast.authority.statements import DecisionKind
 from holdfast.base.names import person_name
 from holdfast.budget.budget import Amounts
 from holdfast.errors import NotAccepted, Refused, SettingsError
@@ -21,16 +21,17 @@ from holdfast.llm.messages import AnyMessage, from_json
 from holdfast.log.events import AgentEvent
 from holdfast.log.upcasters import decode_event
 from holdfast.portable.manifest import Exported
+from holdfast.run.interventions import INTERVENTIONS
 from holdfast.runtime.api.verifying import verify_thread
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
 from holdfast.runtime.audit.verdicts import Check, Verification
-from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, steering, waking
-from holdfast.runtime.client.decisions import UpdateResult
+from holdfast.runtime.client import forks, interventions, messages, restarts
 from holdfast.runtime.client.follow import follow as follow_events
 from holdfast.runtime.client.messages import MessageResult
+from holdfast.runtime.client.sending import UpdateResult
 from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.encryption.signing_keys import check_shown, read_key, signed
+from holdfast.runtime.encryption.signing_keys import check_shown, read_key
 from holdfast.runtime.programs import setup_command
 from holdfast.runtime.reading.record import Evidence
 from holdfast.runtime.reading.states import decode_lines
@@ -326,14 +327,12 @@ class Thread:
             "remember": remember or None,
         }
         payload = {name: value for name, value in given.items() if value is not None}
-        if path := Path(key) if key else self._key:
+        if key or self._key:
             if "digest" not in payload:
                 raise Refused("a signed decision is bound to what was seen: pass one of `pending`, or its digest")
             if shown:
                 check_shown(shown.model_dump(mode="json"))
-            payload = signed(payload, Decision, thread=self.id, private=read_key(path))
-        answer = await decisions.decide(self._threads, self.id, payload)
-        return self._counted(answer, f"request {given['request']} of thread {self.id!r}")
+        return await self._intervene("decide", payload, what=f"request {given['request']}", key=key)
 
     async def say(
         self,
@@ -360,9 +359,7 @@ class Thread:
             NotAccepted: The agent will not read it; `outcome` says why.
             ServerUnreachable: Besides: it is unknown whether it arrived; look at `messages` before you repeat it.
         """
-        path = Path(key) if key else self._key
-        name = named(self._by if by is None else by)
-        private = read_key(path) if path else None
+        name, private = named(self._by if by is None else by), self._private(key)
         answer = await messages.say(self._threads, self.id, message, by=name, when_busy=when_busy, private=private)
         return self._counted(answer, f"message to thread {self.id!r}")
 
@@ -397,11 +394,9 @@ class Thread:
                 has 50 refinements, or `unknown_update` for a run that a worker before 0.2.0 began.
             SettingsError: Nothing says who refines it, or the key cannot be read.
         """
-        path = Path(key) if key else self._key
-        payload = {"kind": kind, "text": text, "by": self._person(by), "when_busy": when_busy}
-        private = read_key(path) if path else None
-        answer = await refining.refine(self._threads, self.id, payload, private=private)
-        return self._counted(answer, f"refinement of thread {self.id!r}")
+        given = {"kind": kind, "text": text, "by": self._person(by), "when_busy": when_busy}
+        answer = await self._intervene("refine", given, what="refinement", key=key)
+        return MessageResult(answer.outcome, answer.explanation)
 
     async def extend(
         self, more: Amounts, *, by: str | None = None, reason: str = "", key: Path | str | None = None
@@ -423,11 +418,8 @@ class Thread:
                 for a closed run.
             SettingsError: Nothing says who extends it, or the key cannot be read.
         """
-        path = Path(key) if key else self._key
-        payload = {**more.model_dump(mode="json", exclude_none=True), "by": self._person(by), "reason": reason}
-        private = read_key(path) if path else None
-        answer = await extending.extend(self._threads, self.id, payload, private=private)
-        return self._counted(answer, f"extension of thread {self.id!r}")
+        given = {**more.model_dump(mode="json", exclude_none=True), "by": self._person(by), "reason": reason}
+        return await self._intervene("extend", given, what="extension", key=key)
 
     async def retry(self, *, by: str | None = None, reason: str = "", key: Path | str | None = None) -> UpdateResult:
         """Resume a blocked run, once its cause is fixed.
@@ -443,10 +435,7 @@ class Thread:
             Refused: The run is not blocked.
             SettingsError: Nothing says who retries it, or the key cannot be read.
         """
-        answer = await steering.retry(
-            self._threads, self.id, by=self._person(by), reason=reason, private=self._private(key)
-        )
-        return self._counted(answer, f"retry of thread {self.id!r}")
+        return await self._intervene("retry", {"by": self._person(by), "reason": reason}, what="retry", key=key)
 
     async def compact(self, *, by: str | None = None, reason: str = "") -> UpdateResult:
         """Compact the agent's context: at once while it waits for a message, else at the end of the step.
@@ -466,8 +455,7 @@ class Thread:
                 run, or `unknown_update` for a run that a worker before 0.2.0 began.
             SettingsError: Nothing says who asks for it.
         """
-        answer = await decisions.compact(self._threads, self.id, by=self._person(by), reason=reason)
-        return self._counted(answer, f"compaction of thread {self.id!r}")
+        return await self._intervene("compact", {"by": self._person(by), "reason": reason}, what="compaction")
 
     async def lift(
         self, constraint: int, *, by: str | None = None, reason: str = "", key: Path | str | None = None
@@ -491,11 +479,8 @@ class Thread:
                 `not_entitled`, `unsigned` or `bad_signature` for a person who may not lift it.
             SettingsError: Nothing says who lifts it.
         """
-        payload: dict[str, Any] = {"constraint": constraint, "by": self._person(by), "reason": reason}
-        if path := Path(key) if key else self._key:
-            payload = signed(payload, Lift, thread=self.id, private=read_key(path))
-        answer = await decisions.lift(self._threads, self.id, payload)
-        return self._counted(answer, f"constraint {constraint} of thread {self.id!r}")
+        given: dict[str, Any] = {"constraint": constraint, "by": self._person(by), "reason": reason}
+        return await self._intervene("lift", given, what=f"constraint {constraint}", key=key)
 
     async def pause(
         self,
@@ -529,10 +514,8 @@ class Thread:
         end = datetime.now(UTC) + until if isinstance(until, timedelta) else until
         if end and end.tzinfo is None:
             raise SettingsError("give `until` a time zone: datetime(…, tzinfo=UTC)")
-        answer = await pausing.pause(
-            self._threads, self.id, by=self._person(by), reason=reason, until=end, private=self._private(key)
-        )
-        return self._counted(answer, f"pause of thread {self.id!r}")
+        given = {"by": self._person(by), "reason": reason} | ({"until": end.isoformat()} if end else {})
+        return await self._intervene("pause", given, what="pause", key=key)
 
     async def resume(
         self,
@@ -559,7 +542,7 @@ class Thread:
                 that of the message.
             SettingsError: Nothing says who resumes it, or the key cannot be read.
         """
-        answer = await pausing.resume(
+        answer = await messages.resume(
             self._threads, self.id, by=self._person(by), reason=reason, message=say, private=self._private(key)
         )
         return self._counted(answer, f"resumption of thread {self.id!r}")
@@ -596,9 +579,9 @@ class Thread:
                 began.
             SettingsError: Nothing says who sends it.
         """
-        given: dict[str, Any] = {"event": event, "id": id, "data": data, "call": call, "reason": reason}
-        answer = await waking.wake(self._threads, self.id, by=self._person(by), **given)
-        return self._counted(answer, f"{f'event {event}' if event else 'wake'} of thread {self.id!r}")
+        given: dict[str, Any] = {"event": event, "id": id, "data": data, "call": call, "by": self._person(by)}
+        what = f"event {event}" if event else "wake"
+        return await self._intervene("wake", {**given, "reason": reason}, what=what)
 
     async def fork(
         self,
@@ -702,12 +685,24 @@ class Thread:
         Raises:
             Refused: The run is closed.
         """
-        return await decisions.cancel(self._threads, self.id, reason=reason)
+        return await interventions.cancel(self._threads, self.id, reason=reason)
 
     def _person(self, by: str | None) -> str:
         if name := named(self._by if by is None else by):
             return name
         raise SettingsError("say who decides: pass `by`, to this method or to `Client.connect`, or set HOLDFAST_BY")
+
+    async def _intervene(
+        self, name: str, payload: dict[str, Any], *, what: str, key: Path | str | None = None
+    ) -> UpdateResult:
+        """Send an intervention, signed if there is a key and a signature would count.
+
+        Raises:
+            NotAccepted: It does not count. The message begins with `what`.
+        """
+        private = self._private(key) if INTERVENTIONS[name].statement else None
+        answer = await interventions.intervene(self._threads, self.id, name, payload, private=private)
+        return self._counted(answer, f"{what} of thread {self.id!r}")
 
     def _private(self, key: Path | str | None) -> str | None:
         """The private key to sign with; None to sign nothing."""

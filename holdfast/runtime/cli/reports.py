@@ -9,7 +9,7 @@ from holdfast.runtime.cli.text import visible
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
 
-    from holdfast.runtime.client.decisions import UpdateResult
+    from holdfast.runtime.client.sending import UpdateResult
     from holdfast.runtime.client.threads import JSON, Threads
 
 

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.authority.statements import Decision
 from holdfast.errors import HoldfastError
 from holdfast.runtime.cli.edited_arguments import edit_arguments
 from holdfast.runtime.cli.event_lines import event_row
@@ -22,14 +21,12 @@ from holdfast.runtime.cli.keys import Answer, Edit, Message
 from holdfast.runtime.cli.live_view import View
 from holdfast.runtime.cli.text import brief
 from holdfast.runtime.cli.tree_screens import node_lines
-from holdfast.runtime.client.decisions import UpdateResult, decide
 from holdfast.runtime.client.follow import follow
+from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.client.messages import say
-from holdfast.runtime.client.pausing import pause, resume
-from holdfast.runtime.client.steering import retry
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.client.trees import Node, read_tree
-from holdfast.runtime.encryption.signing_keys import check_shown, signed
+from holdfast.runtime.encryption.signing_keys import check_shown
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.runs import retrying
 
@@ -174,17 +171,15 @@ async def send(
         sent = await say(threads, thread, order.text, by=by, private=private)
         return "" if sent.outcome == "accepted" else f"{sent.outcome}: {sent.explanation}"
     if isinstance(order, Answer):
-        decided = await _decide(threads, order.request["thread"], order, by=by, private=private)
-    elif order == "pause":
-        decided = await pause(threads, thread, by=by, private=private)
-    elif order == "resume":
-        decided = await resume(threads, thread, by=by, private=private)
+        given = _decision(order, by=by, private=private)
+        decided = await intervene(threads, order.request["thread"], "decide", given, private=private)
     else:
-        decided = await retry(threads, thread, by=by, private=private)
+        decided = await intervene(threads, thread, order, {"by": by}, private=private)
     return "" if decided.outcome == "accepted" else f"{decided.outcome}: {decided.explanation}"
 
 
-async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str, private: str | None) -> UpdateResult:
+def _decision(answer: Answer, *, by: str, private: str | None) -> dict[str, Any]:
+    """Return the payload of a decision. It is bound to the request as shown, which is checked before it is signed."""
     payload: dict[str, Any] = {
         "decision": answer.decision,
         "request": answer.request["request"],
@@ -200,5 +195,4 @@ async def _decide(threads: Threads, thread: str, answer: Answer, *, by: str, pri
         payload["remember"] = True
     if private:
         check_shown(answer.request)
-        payload = signed(payload, Decision, thread=thread, private=private)
-    return await decide(threads, thread, payload)
+    return payload

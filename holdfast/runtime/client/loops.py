@@ -32,7 +32,7 @@ from holdfast.run.contracts import AGENT_NOT_FOUND, LOOP_WORKFLOW, WORKSPACE_NOT
 from holdfast.run.features import LOOP_BUDGETS, LOOP_LOG
 from holdfast.run.task_summary import memo, summary
 from holdfast.runtime.client.connect import seals_of
-from holdfast.runtime.client.decisions import UpdateResult, send_update
+from holdfast.runtime.client.sending import UpdateResult, send_update
 from holdfast.runtime.client.start_options import check_own_id, issued, new_thread_id
 from holdfast.runtime.client.threads import JSON, Started, Threads
 from holdfast.runtime.programs import CLI
@@ -177,7 +177,7 @@ async def steer(
         until: When a pause ends by itself, with a time zone; None for never.
 
     Returns:
-        `accepted`, or `sent`. Refused: as a run refuses it (`holdfast.runtime.client.pausing`); `nothing_to_do` where a
+        `accepted`, or `sent`. Refused: as a run refuses it (`holdfast.run.pausing`); `nothing_to_do` where a
         loop has a feature level without a log.
 
     Raises:

@@ -18,31 +18,22 @@ from holdfast.authority.follow_ups import WhenBusy, read_message
 from holdfast.errors import HoldfastError, NoWorker, QueryRefused, RunStuck, ServerUnreachable, ThreadExists
 from holdfast.llm.blocks import Content
 from holdfast.run.contracts import View
-from holdfast.runtime.client.decisions import SENT, UPDATE_UNAVAILABLE, UpdateResult, send_signal
+from holdfast.runtime.client.interventions import intervene
+from holdfast.runtime.client.sending import REOPENED, UPDATE_UNAVAILABLE, UpdateResult, send_signal
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import signed_once
 from holdfast.runtime.reading.runs import ENDED, TIMED_OUT, NeverRan, refused_answer, sealed_answer
-
-REOPENED = "reopened"
-"""The thread was closed, and a new run continues it."""
 
 _ATTEMPTS = 5
 """How often to look for the latest run again, if the one that was found ends before it accepts the message."""
 
 
 @dataclass(frozen=True)
-class MessageResult:
+class MessageResult(UpdateResult):
     """The result of sending a message: an outcome of `holdfast.authority.follow_ups`, `sent`, or `reopened`."""
 
-    outcome: str
-    explanation: str = ""
     run_id: str | None = None
     """Temporal's id of the new run, if the message re-opened the thread."""
-
-    @property
-    def counts(self) -> bool:
-        """Whether the agent will read it."""
-        return self.outcome in ("accepted", "queued", "interrupting", SENT, REOPENED)
 
 
 async def say(
@@ -84,6 +75,43 @@ async def say(
         if result:
             return result
     return MessageResult("too_late", "the run is ending, and has not closed yet; say it again in a moment")
+
+
+async def resume(
+    threads: Threads,
+    thread: str,
+    *,
+    by: str,
+    reason: str = "",
+    message: Content | None = None,
+    private: str | None = None,
+) -> UpdateResult:
+    """Resume a paused run, after a message to the agent if there is one. A run that is not paused does not get it.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread id.
+        by: Who resumes it.
+        reason: Why; it is in the log.
+        message: The message; None for none.
+        private: The private key to sign both with; None to send them unsigned.
+
+    Returns:
+        The outcome of the resumption; that of the message if it was refused.
+
+    Raises:
+        NoWorker: With a message: no worker says whether the run is paused.
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: The server does not answer.
+    """
+    if message is not None:
+        state = await threads.state(thread)
+        if not state.get("paused"):
+            return UpdateResult("not_paused", f"the run is {state['status']}, not paused; the message was not sent")
+        said = await say(threads, thread, message, by=by, private=private)
+        if not said.counts:
+            return UpdateResult(said.outcome, f"{said.explanation}; the run stays paused")
+    return await intervene(threads, thread, "resume", {"by": by, "reason": reason}, private=private)
 
 
 async def _reopen_closed_thread(threads: Threads, thread: str, message: Content, *, by: str) -> MessageResult | None:

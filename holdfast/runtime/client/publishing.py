@@ -27,9 +27,9 @@ from temporalio.service import RPCError
 from holdfast.errors import HoldfastError, Refused, ThreadNotFound
 from holdfast.run import contracts
 from holdfast.run.dormancy import Wake, read_wake
-from holdfast.runtime.client.decisions import SENT, send_signal
 from holdfast.runtime.client.listing import of_prefixes
 from holdfast.runtime.client.searching import search
+from holdfast.runtime.client.sending import SENT, send_signal
 from holdfast.runtime.client.threads import Threads
 
 FIRST, NEXT = 10, 50
@@ -98,7 +98,8 @@ async def publish(
     payload = {"event": event, "id": id, "data": data or {}, "by": by, "keep": False}
     read = read_wake(payload)
     if not isinstance(read, Wake) or not event:
-        raise Refused(f"the event was not published: {'it has no name' if isinstance(read, Wake) else read[1]}")
+        why = "it has no name" if isinstance(read, Wake) else read.explanation
+        raise Refused(f"the event was not published: {why}")
     query = (
         f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus = 'Running' AND HoldfastWaitsFor = '{event}'"
         f"{of_prefixes(prefixes)}"

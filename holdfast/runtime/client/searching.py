@@ -9,6 +9,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.base.text import one_line
 from holdfast.errors import HoldfastError
+from holdfast.run.contracts import WORKFLOW
 from holdfast.runtime.client.cursors import cursor_invalid, cursor_of, token_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.executions import list_runs, page_of_runs
@@ -24,6 +25,17 @@ async def search(threads: Threads, query: str, *, limit: int | None = None) -> l
         ServerUnreachable: The server does not answer.
     """
     return [run async for run in _runs(threads, query, limit)]
+
+
+async def open_threads(threads: Threads) -> list[str]:
+    """Return the ids of the threads whose runs are open, as Temporal's index has them.
+
+    Raises:
+        ServerUnreachable: The server does not answer.
+    """
+    # Not by ExecutionStatus: paused runs have one of their own, which older servers reject in a query.
+    found = await search(threads, f"WorkflowType = '{WORKFLOW}' AND CloseTime IS NULL")
+    return list(dict.fromkeys(run.id for run in found))
 
 
 async def newest(threads: Threads, query: str, *, limit: int) -> list[WorkflowExecution]:

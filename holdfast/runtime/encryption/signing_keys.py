@@ -12,9 +12,6 @@ from typing import Any
 from uuid import uuid4
 
 from holdfast.authority.approvals import shown_digest
-from holdfast.authority.extensions import Extension
-from holdfast.authority.follow_ups import Message
-from holdfast.authority.refinements import Refinement
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import Signed, read_signed
 from holdfast.errors import Refused, SettingsError
@@ -69,7 +66,7 @@ def readable_by_others(path: Path) -> bool:
 
 def signed_once(
     payload: dict[str, Any],
-    read: Callable[[Any], Message | Refinement | Extension | tuple[Any, str]],
+    read: Callable[[Any], Any],
     *,
     thread: str,
     private: str,
@@ -78,15 +75,15 @@ def signed_once(
 
     Args:
         payload: What is to be signed; it may have an `id`.
-        read: Parses it.
+        read: Parses it as a statement, or says what is wrong with it.
         thread: The thread that receives it.
         private: The private key.
     """
     until = datetime.now(UTC) + timedelta(seconds=GOOD_SECONDS)
     payload = {"id": uuid4().hex, **payload, "until": until.isoformat()}
     given = read(payload)
-    if isinstance(given, tuple):
-        return payload  # the run reports what is wrong with it
+    if not isinstance(given, Signed):
+        return payload  # the receiver reports what is wrong with it
     return {**payload, "signature": sign(private, given.signed_bytes(thread))}
 
 

@@ -1,48 +1,23 @@
-"""What an authenticated caller does to a run, in the caller's name, and the HTTP status of each outcome.
+"""Interventions of authenticated callers, each in the caller's name, and the HTTP status of each outcome.
 
 A Slack button arrives here, too: `slack.py` reads who pressed it, and calls `Actions.decide`.
 """
 
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed, read_decision
+from holdfast.authority.statements import read_decision
+from holdfast.authority.steering import Steering
 from holdfast.errors import ServerUnreachable
-from holdfast.runtime.client.decisions import (
-    SENT,
-    UpdateResult,
-    cancel,
-    decide,
-    delegate_authority,
-    lift,
-    revoke,
-)
-from holdfast.runtime.client.extending import extend
-from holdfast.runtime.client.messages import REOPENED, say
-from holdfast.runtime.client.pausing import pause, resume
-from holdfast.runtime.client.refining import refine
-from holdfast.runtime.client.steering import retry
+from holdfast.run.interventions import INTERVENTIONS
+from holdfast.runtime.client.interventions import cancel, intervene
+from holdfast.runtime.client.messages import say
+from holdfast.runtime.client.sending import REOPENED, SENT, UpdateResult
 from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.client.waking import wake
-from holdfast.runtime.encryption.signing_keys import check_shown, signed
+from holdfast.runtime.encryption.signing_keys import check_shown
 from holdfast.runtime.gateway.answers import Outcome
-from holdfast.runtime.gateway.bodies import (
-    DecisionBody,
-    DelegationBody,
-    ExtensionBody,
-    LiftBody,
-    MessageBody,
-    PauseBody,
-    ReasonBody,
-    RefinementBody,
-    RevocationBody,
-    WakeBody,
-)
+from holdfast.runtime.gateway.bodies import Body, DecisionBody, MessageBody, ReasonBody
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.reading.runs import ENDED
-
-_Send = Callable[[Threads, str, dict[str, Any]], Awaitable[UpdateResult]]
 
 STATUS = {
     "accepted": 200,
@@ -72,8 +47,7 @@ STATUS = {
     "malformed": 422,
     "too_long": 413,
 }
-"""The status of every outcome of `holdfast.authority.approvals` and `holdfast.authority.follow_ups`, and of the
-client's own."""
+"""The status of the outcomes of `holdfast.run.rights`, and of the client's own; 409 for all others."""
 
 ADVICE = {
     "duplicate": "There is nothing left to do.",
@@ -87,38 +61,51 @@ ADVICE = {
 
 
 class Actions:
-    """Sends decisions, messages and other changes to runs.
+    """Sends decisions, messages and other interventions to runs.
 
     Args:
         threads: The threads.
-        key: The gateway's private key, with which it vouches for the approver; None to send decisions unsigned.
+        key: The gateway's private key, with which it vouches for the sender; None to send everything unsigned.
     """
 
     def __init__(self, threads: Threads, key: str | None) -> None:
         self._threads = threads
         self._key = key
 
+    async def intervene(self, name: str, thread: str, body: Body, *, by: str) -> tuple[int, Outcome]:
+        """Send the intervention of that name; return status and outcome.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: There is no such thread; no worker can judge a statement; or a run to retry is not blocked.
+        """
+        await self._check_open(thread, then="; a message continues it (POST …/messages)" if name == "refine" else "")
+        statement = INTERVENTIONS[name].statement
+        if statement and not issubclass(statement, Steering):
+            await self._threads.runs.query(thread, "pending_approvals")  # fails if no worker can judge it
+        return _response(await self._send(name, thread, {**body.payload(), "by": by}, self._key), by=by)
+
     async def decide(self, thread: str, body: DecisionBody, *, by: str) -> tuple[int, Outcome]:
-        """Decide a request in the name of `by`; returns status and outcome.
+        """Decide a request; return status and outcome.
 
         Raises:
             HTTPProblem: It was refused.
             HoldfastError: No worker can judge it; then nothing was done.
         """
-        decision = read_decision({**body.model_dump(exclude_unset=True), "by": by})
+        decision = read_decision({**body.payload(), "by": by})
         if isinstance(decision, str):
             raise HTTPProblem(422, decision, outcome="malformed")
         await self._check_open(thread)
-        pending = await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
+        pending = await self._threads.runs.query(thread, "pending_approvals")  # fails if no worker can judge it
         payload = decision.model_dump(mode="json", exclude_defaults=True) | {"via": f"gateway {by}"}
         # A request that is not open is not signed: the run says what is wrong.
-        if self._key and (request := next((each for each in pending if each["request"] == decision.request), None)):
+        request = next((each for each in pending if each["request"] == decision.request), None)
+        if self._key and request:
             check_shown(request)
-            return _response(await self._send(thread, payload, Decision, decide), by=by)
-        return _response(await decide(self._threads, thread, payload), by=by)
+        return _response(await self._send("decide", thread, payload, self._key if request else None), by=by)
 
     async def say(self, thread: str, body: MessageBody, *, by: str) -> tuple[int, Outcome]:
-        """Send a message in the name of `by`; returns status and outcome.
+        """Send a message; return status and outcome.
 
         Raises:
             HTTPProblem: It was refused, or it is unknown whether it arrived.
@@ -131,105 +118,7 @@ class Actions:
                 "no worker confirmed the message, and it may still arrive; check the events before you send it again"
             )
             raise HTTPProblem(503, words) from None
-        return _response(UpdateResult(said.outcome, said.explanation), by=by)
-
-    async def refine(self, thread: str, body: RefinementBody, *, by: str) -> tuple[int, Outcome]:
-        """Refine the task in the name of `by`; returns status and outcome.
-
-        Raises:
-            HTTPProblem: It was refused.
-            HoldfastError: No worker can judge it; then nothing was done.
-        """
-        await self._check_open(thread, then="; a message continues it (POST …/messages)")
-        await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
-        payload = {**body.model_dump(exclude_unset=True), "by": by}
-        sent = await refine(self._threads, thread, payload, private=self._key)
-        return _response(UpdateResult(sent.outcome, sent.explanation), by=by)
-
-    async def extend(self, thread: str, body: ExtensionBody, *, by: str) -> tuple[int, Outcome]:
-        """Extend the budget in the name of `by`; returns status and outcome.
-
-        Raises:
-            HTTPProblem: It was refused.
-            HoldfastError: No worker can judge it; then nothing was done.
-        """
-        await self._check_open(thread)
-        await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
-        payload = {**body.model_dump(exclude_unset=True, exclude_none=True), "by": by}
-        return _response(await extend(self._threads, thread, payload, private=self._key), by=by)
-
-    async def delegate(self, thread: str, body: DelegationBody, *, by: str) -> tuple[int, Outcome]:
-        """Delegate the approval authority of `by`.
-
-        Raises:
-            HTTPProblem: It was refused.
-            HoldfastError: No worker can judge it; then nothing was done.
-        """
-        until = (datetime.now(UTC) + timedelta(seconds=body.seconds)).isoformat()
-        payload = {"by": by, "to": body.to, "until": until, "reason": body.reason}
-        return await self._send_statement(thread, payload, AuthorityDelegation, delegate_authority, by=by)
-
-    async def revoke(self, thread: str, body: RevocationBody, *, by: str) -> tuple[int, Outcome]:
-        """Revoke a remembered rule, or a delegation by `by`.
-
-        Raises:
-            HTTPProblem: It was refused.
-            HoldfastError: No worker can judge it; then nothing was done.
-        """
-        payload = {**body.model_dump(exclude_unset=True), "by": by}
-        return await self._send_statement(thread, payload, Revocation, revoke, by=by)
-
-    async def lift(self, thread: str, body: LiftBody, *, by: str) -> tuple[int, Outcome]:
-        """Lift a constraint, in the name of `by`.
-
-        Raises:
-            HTTPProblem: It was refused.
-            HoldfastError: No worker can judge it; then nothing was done.
-        """
-        payload = {**body.model_dump(exclude_unset=True), "by": by}
-        return await self._send_statement(thread, payload, Lift, lift, by=by)
-
-    async def retry(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
-        """Resume a blocked run, in the name of `by`.
-
-        Raises:
-            HoldfastError: It is not blocked, or there is no such thread.
-        """
-        await self._check_open(thread)
-        return _response(await retry(self._threads, thread, by=by, reason=body.reason, private=self._key), by=by)
-
-    async def pause(self, thread: str, body: PauseBody, *, by: str) -> tuple[int, Outcome]:
-        """Pause a run, in the name of `by`.
-
-        Raises:
-            HTTPProblem: It was refused.
-            HoldfastError: There is no such thread.
-        """
-        await self._check_open(thread)
-        until = datetime.now(UTC) + timedelta(seconds=body.seconds) if body.seconds else None
-        sent = await pause(self._threads, thread, by=by, reason=body.reason, until=until, private=self._key)
-        return _response(sent, by=by)
-
-    async def resume(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
-        """Resume a paused run, in the name of `by`.
-
-        Raises:
-            HTTPProblem: It was refused.
-            HoldfastError: There is no such thread.
-        """
-        await self._check_open(thread)
-        sent = await resume(self._threads, thread, by=by, reason=body.reason, private=self._key)
-        return _response(sent, by=by)
-
-    async def wake(self, thread: str, body: WakeBody, *, by: str) -> tuple[int, Outcome]:
-        """Send an event to a run, or wake it, in the name of `by`.
-
-        Raises:
-            HTTPProblem: It was refused.
-            HoldfastError: There is no such thread.
-        """
-        await self._check_open(thread)
-        return _response(await wake(self._threads, thread, by=by, **body.model_dump()), by=by)
+        return _response(said, by=by)
 
     async def cancel(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
         """Ask a run to stop; Temporal's history says that `by` has asked.
@@ -242,28 +131,12 @@ class Actions:
         _, outcome = _response(await cancel(self._threads, thread, reason=reason), by=by)
         return 202, outcome
 
-    async def _send_statement(
-        self,
-        thread: str,
-        payload: dict[str, Any],
-        kind: type[Signed],
-        send: _Send,
-        *,
-        by: str,
-    ) -> tuple[int, Outcome]:
-        """Send a statement to an open run, signed where the gateway has a key."""
-        await self._check_open(thread)
-        await self._threads.runs.query(thread, "pending_approvals")  # fails where no worker can judge it
-        return _response(await self._send(thread, payload, kind, send), by=by)
-
-    async def _send(self, thread: str, payload: dict[str, Any], kind: type[Signed], send: _Send) -> UpdateResult:
-        """Send a statement: signed if the gateway has a key, and bare if no policy lists that key or asks for one."""
-        if not self._key:
-            return await send(self._threads, thread, payload)
-        sent = await send(self._threads, thread, signed(payload, kind, thread=thread, private=self._key))
-        if sent.outcome != "bad_signature":
+    async def _send(self, name: str, thread: str, payload: dict[str, Any], key: str | None) -> UpdateResult:
+        """Send an intervention: signed if there is a key, and bare if no policy lists that key or asks for one."""
+        sent = await intervene(self._threads, thread, name, payload, private=key)
+        if key is None or sent.outcome != "bad_signature":
             return sent
-        bare = await send(self._threads, thread, payload)
+        bare = await intervene(self._threads, thread, name, payload)
         return sent if bare.outcome == "unsigned" else bare
 
     async def _check_open(self, thread: str, *, then: str = "") -> None:

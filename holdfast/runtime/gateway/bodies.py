@@ -1,6 +1,7 @@
 """Bodies of requests, as JSON. No body names its sender: the caller's token or key does."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -39,6 +40,10 @@ class Body(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, hide_input_in_errors=True
     )
+
+    def payload(self) -> dict[str, Any]:
+        """Return the fields that were given, as the payload of an intervention has them."""
+        return {name: value for name, value in self.model_dump(exclude_unset=True).items() if value is not None}
 
 
 def not_blank(text: str) -> str:
@@ -180,6 +185,12 @@ class StartBody(Body):
     _of_task = field_validator("task")(not_blank)
 
 
+def _until(payload: dict[str, Any]) -> dict[str, Any]:
+    """Give a time in place of seconds: a signed duration could be sent again."""
+    seconds = payload.pop("seconds", None)
+    return payload | ({"until": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()} if seconds else {})
+
+
 class ReasonBody(Body):
     """Why, for the record."""
 
@@ -195,6 +206,9 @@ class PauseBody(ReasonBody):
 
     seconds: float | None = Field(default=None, ge=1, le=LONGEST_PAUSE, examples=[3_600])
     """For how long; null for until somebody resumes it."""
+
+    def payload(self) -> dict[str, Any]:
+        return _until(super().payload())
 
 
 class WakeBody(ReasonBody):
@@ -232,6 +246,9 @@ class DelegationBody(ReasonBody):
     """Another approver."""
     seconds: float = Field(ge=1, le=LONGEST_DELEGATION, examples=[3_600])
     """For how long."""
+
+    def payload(self) -> dict[str, Any]:
+        return _until(super().payload())
 
 
 class RevocationBody(ReasonBody):

@@ -14,8 +14,8 @@ from typing import BinaryIO
 from holdfast.errors import ExportFailed, NotAccepted, NoWorker
 from holdfast.log.events import MoveRequested
 from holdfast.portable.manifest import Exported, LeftOut
-from holdfast.runtime.client.decisions import SENT
-from holdfast.runtime.client.steering import steer_run
+from holdfast.runtime.client.interventions import intervene
+from holdfast.runtime.client.sending import SENT
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.export import PART_BYTES, export_thread
 from holdfast.runtime.portable.writer import new_file
@@ -146,7 +146,7 @@ async def _end(
         NoWorker: No worker answers: the next one will end it.
     """
     asked = {"by": by, "reason": reason} | ({"to": to} if to else {})
-    answer = await steer_run(threads, thread, "move", asked, private=private)
+    answer = await intervene(threads, thread, "move", asked, private=private)
     if answer.outcome == SENT:
         raise NoWorker(f"thread {thread!r} ends when a worker runs: repeat the move then ({answer.explanation})")
     if answer.outcome not in ("accepted", "duplicate", "too_late"):

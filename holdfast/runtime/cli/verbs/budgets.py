@@ -30,11 +30,11 @@ async def extend(
     more, name, private = read_budget(budget), session.person(by), session.private_key(key)
     threads = await session.connect(thread)
     from holdfast.runtime.client import loops
-    from holdfast.runtime.client.extending import extend as send
+    from holdfast.runtime.client.interventions import intervene
 
     if await loops.find_loop(threads, thread):
         raise typer.BadParameter("a loop has no budget of its own; extend that of its iteration's run")
-    sent = await send(threads, thread, {**more, "by": name, "reason": reason}, private=private)
+    sent = await intervene(threads, thread, "extend", {**more, "by": name, "reason": reason}, private=private)
     return report_outcome(session, thread, sent)
 
 

@@ -15,7 +15,7 @@ from holdfast.runtime.cli.text import visible
 from holdfast.runtime.programs import CLI
 
 if TYPE_CHECKING:
-    from holdfast.runtime.client.decisions import UpdateResult
+    from holdfast.runtime.client.sending import UpdateResult
     from holdfast.runtime.client.threads import JSON, Threads
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -144,13 +144,9 @@ async def delegate_authority(
     until = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
     private, payload = session.private_key(key), _complete(session, by=by, reason=reason, to=to, until=until)
     threads = await session.connect(thread)
-    from holdfast.authority.statements import AuthorityDelegation
-    from holdfast.runtime.client import decisions
-    from holdfast.runtime.encryption.signing_keys import signed
+    from holdfast.runtime.client.interventions import intervene
 
-    if private:
-        payload = signed(payload, AuthorityDelegation, thread=thread, private=private)
-    decided = await decisions.delegate_authority(threads, thread, payload)
+    decided = await intervene(threads, thread, "delegate_authority", payload, private=private)
     return _report(session, f"{payload['by']}'s approval authority in {thread}, delegated to {to}", decided)
 
 
@@ -172,14 +168,11 @@ async def revoke(
     private = session.private_key(key)
     payload = _complete(session, by=by, reason=reason, delegated_to=delegated_to, remembered=remembered)
     threads = await session.connect(thread)
-    from holdfast.authority.statements import Revocation
-    from holdfast.runtime.client import decisions
-    from holdfast.runtime.encryption.signing_keys import signed
+    from holdfast.runtime.client.interventions import intervene
 
-    if private:
-        payload = signed(payload, Revocation, thread=thread, private=private)
     what = f"remembered rule {remembered}" if remembered is not None else f"delegation to {delegated_to}"
-    return _report(session, f"{what} in {thread}", await decisions.revoke(threads, thread, payload))
+    decided = await intervene(threads, thread, "revoke", payload, private=private)
+    return _report(session, f"{what} in {thread}", decided)
 
 
 @verbs.verb(
@@ -206,30 +199,23 @@ async def lift(
         raise typer.BadParameter(f"{constraint!r} is no constraint: `show` names them, such as 3 or 4.1")
     private, payload = session.private_key(key), _complete(session, by=by, reason=reason, constraint=number)
     threads = await session.connect(thread)
-    from holdfast.authority.statements import Lift
-    from holdfast.runtime.client import decisions
-    from holdfast.runtime.encryption.signing_keys import signed
+    from holdfast.runtime.client.interventions import intervene
 
-    if private:
-        payload = signed(payload, Lift, thread=thread, private=private)
-    return _report(session, f"constraint {constraint} of {thread}", await decisions.lift(threads, thread, payload))
+    decided = await intervene(threads, thread, "lift", payload, private=private)
+    return _report(session, f"constraint {constraint} of {thread}", decided)
 
 
 async def _decide(session: Session, thread: str, payload: "JSON", *, key: Path | None, yes: bool = False) -> int:
     """Decide a request: approve, deny, respond, or reconcile."""
     private, payload = session.private_key(key), _complete(session, **payload)
     threads = await session.connect(thread)
-    from holdfast.authority.statements import Decision
-    from holdfast.runtime.client import decisions
-    from holdfast.runtime.encryption.signing_keys import signed
+    from holdfast.runtime.client.interventions import intervene
 
     seen = await _bound_to_request(session, threads, thread, payload, private, yes=yes)
     if seen is None:
         session.output.note("Nothing was sent.")
         return OK
-    if private:
-        seen = signed(seen, Decision, thread=thread, private=private)
-    decided = await decisions.decide(threads, thread, seen)
+    decided = await intervene(threads, thread, "decide", seen, private=private)
     return _report(session, f"request {payload['request']} of {thread}", decided)
 
 

@@ -39,10 +39,10 @@ async def wake(
     if (data or event_id) and not event:
         raise typer.BadParameter("--data and --id belong to an event: add --event NAME")
     threads = await session.connect(thread)
-    from holdfast.runtime.client.waking import wake
+    from holdfast.runtime.client.interventions import intervene
 
-    name = session.person(by)
-    sent = await wake(threads, thread, by=name, event=event, id=event_id, data=value, call=call, reason=reason)
+    given = {"event": event, "id": event_id, "data": value, "call": call, "by": session.person(by), "reason": reason}
+    sent = await intervene(threads, thread, "wake", given)
     return report_outcome(session, thread, sent)
 
 

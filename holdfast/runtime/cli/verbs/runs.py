@@ -17,7 +17,7 @@ from holdfast.runtime.cli.verbs.budgets import read_budget
 from holdfast.runtime.programs import CLI, WORKER
 
 if TYPE_CHECKING:
-    from holdfast.runtime.client.messages import MessageResult
+    from holdfast.runtime.client.sending import UpdateResult
     from holdfast.runtime.client.threads import JSON, Started, Threads
 
 verbs = Verbs()
@@ -153,12 +153,14 @@ async def say(
     return _report_message(session, thread, sent)
 
 
-def _report_message(session: Session, thread: str, sent: "MessageResult") -> int:
+def _report_message(session: Session, thread: str, sent: "UpdateResult") -> int:
     """Print what became of a message or a refinement."""
     from rich.text import Text
 
+    from holdfast.runtime.client.messages import MessageResult
+
     result: JSON = {"outcome": sent.outcome, "explanation": sent.explanation}
-    if sent.run_id:
+    if isinstance(sent, MessageResult) and sent.run_id:
         result |= {"run_id": sent.run_id}
     words = f"{visible(thread)}: {sent.outcome.replace('_', ' ')}: {visible(sent.explanation)}"
     session.output.result(result, Text(words) if sent.counts else None)
@@ -199,11 +201,12 @@ async def refine(
     (kind, typed), private, name = given[0], session.private_key(key), session.person(by)
     payload = {"kind": kind, "text": read_content(typed, None, what=f"--{kind}"), "by": name, "when_busy": when_busy}
     threads = await session.connect(thread)
-    from holdfast.runtime.client import loops, refining
+    from holdfast.runtime.client import interventions, loops
 
     if await loops.find_loop(threads, thread):
         raise typer.BadParameter("a loop has no task of its own to refine; edit the files of its workspace instead")
-    return _report_message(session, thread, await refining.refine(threads, thread, payload, private=private))
+    sent = await interventions.intervene(threads, thread, "refine", payload, private=private)
+    return _report_message(session, thread, sent)
 
 
 @verbs.verb('retry rel-1.2 --reason "new key"')
@@ -211,11 +214,12 @@ async def retry(session: Session, thread: Thread, by: By = None, reason: Reason 
     """Resume a blocked run or loop, once its cause is fixed."""
     name, private = session.person(by), session.private_key(key)
     threads = await session.connect(thread)
-    from holdfast.runtime.client import loops, steering
+    from holdfast.runtime.client import interventions, loops
 
     if await loops.find_loop(threads, thread):
         return report_outcome(session, thread, await loops.steer(threads, thread, "retry", by=name, reason=reason))
-    retried = await steering.retry(threads, thread, by=name, reason=reason, private=private)
+    given = {"by": name, "reason": reason}
+    retried = await interventions.intervene(threads, thread, "retry", given, private=private)
     return report_outcome(session, thread, retried)
 
 
@@ -248,10 +252,11 @@ async def pause(
         raise typer.BadParameter(f"--until: {error}") from None
     name, private = session.person(by), session.private_key(key)
     threads = await session.connect(thread)
-    from holdfast.runtime.client import loops, pausing
+    from holdfast.runtime.client import interventions, loops
 
     if not await loops.find_loop(threads, thread):
-        paused = await pausing.pause(threads, thread, by=name, reason=reason, until=end, private=private)
+        given = {"by": name, "reason": reason} | ({"until": end.isoformat()} if end else {})
+        paused = await interventions.intervene(threads, thread, "pause", given, private=private)
     else:
         paused = await loops.steer(threads, thread, "pause", by=name, reason=reason, until=end)
     return report_outcome(session, thread, paused)
@@ -272,10 +277,10 @@ async def resume(
     name, private = session.person(by), session.private_key(key)
     content = read_content(message, None, what="--say") if message is not None else None
     threads = await session.connect(thread)
-    from holdfast.runtime.client import loops, pausing
+    from holdfast.runtime.client import loops, messages
 
     if not await loops.find_loop(threads, thread):
-        resumed = await pausing.resume(threads, thread, by=name, reason=reason, message=content, private=private)
+        resumed = await messages.resume(threads, thread, by=name, reason=reason, message=content, private=private)
     elif content is not None:
         raise typer.BadParameter("--say: a loop takes no messages; edit the files of its workspace instead")
     else:
@@ -287,19 +292,19 @@ async def resume(
 async def compact(session: Session, thread: Thread, by: By = None, reason: Reason = "") -> int:
     """Compact a run's context: at once while it waits for a message, else at the end of the step."""
     threads = await session.connect(thread)
-    from holdfast.runtime.client import decisions
+    from holdfast.runtime.client.interventions import intervene
 
-    name = session.person(by)
-    return report_outcome(session, thread, await decisions.compact(threads, thread, by=name, reason=reason))
+    given = {"by": session.person(by), "reason": reason}
+    return report_outcome(session, thread, await intervene(threads, thread, "compact", given))
 
 
 @verbs.verb("cancel rel-1.2", 'cancel rel-1.2 --reason "the order was withdrawn"')
 async def cancel(session: Session, thread: Thread, reason: Reason = "") -> int:
     """Stop a run, after the tools under way have stopped."""
     threads = await session.connect(thread)
-    from holdfast.runtime.client import decisions
+    from holdfast.runtime.client import interventions
 
-    return report_outcome(session, thread, await decisions.cancel(threads, thread, reason=reason))
+    return report_outcome(session, thread, await interventions.cancel(threads, thread, reason=reason))
 
 
 async def _report(session: Session, threads: "Threads", started: "Started", state: "JSON | None") -> int:

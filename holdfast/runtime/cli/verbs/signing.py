@@ -63,11 +63,12 @@ async def revoke_key(
     threads = await session.connect(*(threads_named or ())[:1])
     from rich.text import Text
 
-    from holdfast.runtime.client.key_revocations import open_threads, revoke_key
+    from holdfast.runtime.client.interventions import intervene
+    from holdfast.runtime.client.searching import open_threads
 
     refused = 0
     for thread in threads_named or await open_threads(threads):
-        sent = await revoke_key(threads, thread, statement, private=private)
+        sent = await intervene(threads, thread, "revoke_key", statement, private=private)
         done = sent.counts or sent.outcome == "duplicate"
         refused += not done
         view: dict[str, Any] = {"thread": thread, "outcome": sent.outcome, "explanation": sent.explanation}

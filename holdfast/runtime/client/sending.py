@@ -1,24 +1,17 @@
-"""Change a run from outside: decide a request, delegate or revoke authority, lift a constraint, cancel.
+"""Send an update to a run or a loop; if no worker answers, send the same payload as a signal, which Temporal keeps.
 
-Each function returns the outcome. If no worker answers, it sends the same message as a signal, which Temporal keeps.
 Delivery twice is harmless: a request is decided once, and the run records a second decision as a duplicate.
 """
 
 import asyncio
-import getpass
-import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import (
-    RPCTimeoutOrCancelledError,
-    WorkflowExecutionDescription,
-    WorkflowUpdateFailedError,
-)
+from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionDescription, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.authority.claim_limits import CLAIM_BYTES, REASON_CHARS, STATEMENT_BYTES, too_large
+from holdfast.authority.claim_limits import CLAIM_BYTES, STATEMENT_BYTES, too_large
 from holdfast.errors import AnswerForged, HoldfastError, Refused
 from holdfast.run.contracts import View
 from holdfast.runtime.client.connect import seals_of
@@ -31,6 +24,14 @@ FLEET_SECONDS = 2.0
 
 SENT = "sent"
 """Temporal has the message as a signal; no worker has answered yet."""
+
+REOPENED = "reopened"
+"""The thread was closed, and a new run continues it with the message."""
+
+COUNTING = frozenset(
+    {"accepted", "waiting_for_quorum", "judged_anew", "delivered", "buffered", "queued", "interrupting", SENT, REOPENED}
+)
+"""Outcomes after which nothing is left for the sender to do."""
 
 UPDATE_UNAVAILABLE = frozenset(
     {
@@ -46,7 +47,7 @@ UPDATE_UNAVAILABLE = frozenset(
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """The result of a decision or other change: an outcome of `holdfast.authority.approvals`, or `sent`."""
+    """The result of an intervention: an outcome of `holdfast.run.rights`, `unknown_update`, `sent` or `reopened`."""
 
     outcome: str
     explanation: str = ""
@@ -54,86 +55,7 @@ class UpdateResult:
     @property
     def counts(self) -> bool:
         """Whether it was accepted, counts towards a quorum, opened another request, or waits for a call or a worker."""
-        return self.outcome in ("accepted", "waiting_for_quorum", "judged_anew", "delivered", "buffered", SENT)
-
-
-async def decide(threads: Threads, thread: str, payload: dict[str, Any]) -> UpdateResult:
-    """Decide a request and return the outcome.
-
-    Args:
-        threads: The namespace's threads.
-        thread: The thread id.
-        payload: The fields of `holdfast.authority.statements.Decision`: `{"decision", "request", "by", "reason", …}`;
-            `via` is the login of this process where it is left out.
-
-    Raises:
-        ThreadNotFound: There is no such thread.
-        ServerUnreachable: The server does not answer.
-    """
-    payload = {"via": _login(), **payload}
-    decision = payload["decision"]
-    signal = decision if decision in ("approve", "deny", "respond") else "reconcile"
-    return await send_update(threads, thread, "decide", payload, signal=signal)
-
-
-async def delegate_authority(threads: Threads, thread: str, payload: dict[str, Any]) -> UpdateResult:
-    """Delegate approval authority to another approver, and return the outcome.
-
-    Args:
-        threads: The namespace's threads.
-        thread: The thread id.
-        payload: The fields of `holdfast.authority.approvals.AuthorityDelegation`: `{"by", "to", "until", …}`.
-
-    Raises:
-        ThreadNotFound: There is no such thread.
-        ServerUnreachable: The server does not answer.
-    """
-    return await send_update(threads, thread, "delegate_authority", payload, signal="delegate_authority")
-
-
-async def revoke(threads: Threads, thread: str, payload: dict[str, Any]) -> UpdateResult:
-    """Revoke a remembered rule or a delegation of approval authority, and return the outcome.
-
-    Args:
-        threads: The namespace's threads.
-        thread: The thread id.
-        payload: The fields of `holdfast.authority.approvals.Revocation`: `{"by", "remembered"}` or `{"by",
-        "delegated_to"}`.
-
-    Raises:
-        ThreadNotFound: There is no such thread.
-        ServerUnreachable: The server does not answer.
-    """
-    return await send_update(threads, thread, "revoke", payload, signal="revoke")
-
-
-async def lift(threads: Threads, thread: str, payload: dict[str, Any]) -> UpdateResult:
-    """Lift a constraint, and return the outcome.
-
-    Args:
-        threads: The namespace's threads.
-        thread: The thread id.
-        payload: The fields of `holdfast.authority.statements.Lift`: `{"by", "constraint"}`.
-
-    Raises:
-        ThreadNotFound: There is no such thread.
-        ServerUnreachable: The server does not answer.
-    """
-    return await send_update(threads, thread, "lift", payload, signal="lift")
-
-
-async def compact(threads: Threads, thread: str, *, by: str, reason: str = "") -> UpdateResult:
-    """Compact a run's context: at once while it waits for a message, else at the end of the step.
-
-    Returns:
-        `accepted`, or `sent`. Refused: `nothing_to_compact`, `duplicate`, `too_late` where the run is closed, or
-        `unknown_update` where it has a feature level without compactions on request.
-
-    Raises:
-        ThreadNotFound: There is no such thread.
-        ServerUnreachable: The server does not answer.
-    """
-    return await send_update(threads, thread, "compact", {"by": by, "reason": reason}, signal="compact")
+        return self.outcome in COUNTING
 
 
 async def send_update(
@@ -202,31 +124,6 @@ async def _check_fleet(runs: Runs, thread: str) -> None:
         return
 
 
-async def cancel(threads: Threads, thread: str, *, reason: str = "") -> UpdateResult:
-    """Ask a run to stop. It stops its running tools, waits for them, and ends as `cancelled`.
-
-    Args:
-        threads: The namespace's threads.
-        thread: The thread id.
-        reason: Why; it is in Temporal's history.
-
-    Raises:
-        Refused: The run is closed, or the reason is too long.
-        ThreadNotFound: There is no such thread.
-    """
-    if len(reason) > REASON_CHARS:
-        raise Refused(f"cancel: the reason has {len(reason):,} characters, and may have {REASON_CHARS:,}.")
-    found = await threads.runs.describe(thread, loops=True)
-    if ended := _ended_status(found):
-        raise Refused(f"thread {thread!r} is {ended}: there is nothing to cancel")
-    run = threads.runs.client.get_workflow_handle(thread, run_id=found.run_id)
-    try:
-        await run.cancel(reason=reason, rpc_timeout=timedelta(seconds=10))
-    except RPCError as error:
-        raise threads.runs.translate_error(error, thread) from error
-    return UpdateResult("accepted", "the run stops as soon as its running tools have stopped")
-
-
 async def send_signal(
     runs: Runs, thread: str, signal: str, payload: dict[str, Any], *, why_later: str = ""
 ) -> UpdateResult:
@@ -269,18 +166,10 @@ def check_size(name: str, payload: dict[str, Any]) -> None:
         raise Refused(f"{name}: {why}.")
 
 
-def _login() -> str:
-    """The login of this process, as the log of a decision names it."""
-    try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
-    except (OSError, KeyError, ImportError):  # a container whose user has no name
-        return ""
-
-
 async def _fetch_ended_status(runs: Runs, thread: str) -> str | None:
-    return _ended_status(await runs.describe(thread, loops=True))
+    return ended_status(await runs.describe(thread, loops=True))
 
 
-def _ended_status(found: WorkflowExecutionDescription) -> str | None:
+def ended_status(found: WorkflowExecutionDescription) -> str | None:
     """Return the status with which a run has ended; None for an open run."""
     return ENDED.get(found.status) if found.status else None

@@ -193,10 +193,7 @@ class AgentRunWorkflow(RunInterface):
         del self._calls[call_id]
 
         def end(run: AgentRun) -> None:
-            if failure:
-                run.failed(call_id, failure)
-            else:
-                run.ended(call_id, result)
+            run.ended(call_id, failure or result)
 
         if call_id in self._local:
             self._end_locally(call_id, end)

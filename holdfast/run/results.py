@@ -11,9 +11,12 @@
 from pydantic_core import from_json
 
 from holdfast.base.canonical import exact_json
+from holdfast.budget.tree import tree_cost
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, MessageAwaited, RunFinished, ToolCallFinished
-from holdfast.run.contracts import LLMReply
+from holdfast.run.commands import End, Failure
+from holdfast.run.contracts import LLMReply, RunResult
+from holdfast.run.features import RESULT_NAMES_LLM, RESULT_NAMES_RUN
 from holdfast.run.state import RunState
 from holdfast.tools.spec import FINAL_RESULT
 
@@ -56,3 +59,29 @@ def on_result(state: RunState, number: int) -> list[AgentEvent]:
         return [ToolCallFinished(number=number, status="ok", content=_LATER), *kept]
     taken = ToolCallFinished(number=number, status="ok", content="This is the result.")
     return [taken, *answered(state, value, structured=True)]
+
+
+def end_of(state: RunState, *, first_run_id: str) -> End:
+    """Return how a Temporal run ends whose thread has reached an outcome.
+
+    Args:
+        state: The state at its end.
+        first_run_id: Temporal's first execution run id.
+    """
+    if state.outcome not in ("completed", "moved"):
+        return End(failure=Failure(state.failure, state.result, cancelled=state.outcome == "cancelled"))
+    result = RunResult(
+        result=state.result,
+        structured=state.structured,
+        steps=state.steps.count,
+        usage=state.usage,
+        llm=state.spec.llm if state.spec and state.features >= RESULT_NAMES_LLM else "",
+        refinements=len(state.refinements),
+        moved=state.outcome == "moved",
+        first_run_id=first_run_id if state.features >= RESULT_NAMES_RUN else "",
+    )
+    if state.origin.lineage:
+        handed = state.constraints.to_hand_over(state.updated_at, up=True)
+        more = {"trust": state.context.trust, "constraints": handed, "cost": tree_cost(state.account)}
+        result = result.model_copy(update=more)
+    return End(result=result)

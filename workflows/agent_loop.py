@@ -10,7 +10,7 @@ import contextlib
 from typing import Any, NoReturn, assert_never
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import SearchAttributeUpdate
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -47,14 +47,9 @@ from holdfast.run.rollover import SIGNAL_LIMIT
 from holdfast.run.snapshot import TAIL_BYTES
 from holdfast.seals.orders import answers, order_name
 from holdfast.seals.starts import NO_INPUT, only, refusal
-from holdfast.workflows import calls
-from holdfast.workflows.arguments import any_number
+from holdfast.workflows.driver import AGENT, STATUS, STEP, any_number, start_activity
 from holdfast.workflows.iterations import run_agent
 from holdfast.workflows.loop_writing import Writing
-
-_AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
-_STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
-_STEP = SearchAttributeKey.for_int("HoldfastStep")
 
 FORGED = "the activity's answer does not come from our own processes, or belongs to another call"
 
@@ -197,7 +192,7 @@ class AgentLoopWorkflow:
             log=self._recorder.part(),
         )
         try:
-            survey = await calls.start_activity(SURVEY, request, state)
+            survey = await start_activity(SURVEY, request, state)
             if not answers(survey, request):
                 return Survey(problem=FORGED, cause=contracts.NOT_SEALED)
             if request.log and survey.logged:
@@ -239,7 +234,7 @@ class AgentLoopWorkflow:
             budget=budget,
             run_id=run_id if budget else "",
         )
-        settling = calls.start_activity(SETTLE, request, self._state)
+        settling = start_activity(SETTLE, request, self._state)
         try:
             settled = await asyncio.shield(settling)
         except asyncio.CancelledError:  # the iteration's end is recorded all the same
@@ -273,7 +268,7 @@ class AgentLoopWorkflow:
             status=state.status,
             text=text[:TEXT_CHARS],
         )
-        self._notifying.append(calls.start_activity(NOTIFY, notice, None))
+        self._notifying.append(start_activity(NOTIFY, notice, None))
 
     async def _notices_sent(self) -> None:
         """Wait until all notices were sent, or failed."""
@@ -306,9 +301,9 @@ class AgentLoopWorkflow:
             return
         self._traced = now
         self._published = published
-        updates: list[SearchAttributeUpdate[Any]] = [_STATUS.value_set(state.status), _STEP.value_set(state.count)]
+        updates: list[SearchAttributeUpdate[Any]] = [STATUS.value_set(state.status), STEP.value_set(state.count)]
         if state.agent:
-            updates.append(_AGENT.value_set(state.agent))
+            updates.append(AGENT.value_set(state.agent))
         workflow.upsert_search_attributes(updates)
 
     # Signals, and the updates that answer with an outcome: {"by": "alice", "reason": "…"}.

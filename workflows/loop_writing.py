@@ -10,7 +10,7 @@ from holdfast.loop.activities import ARCHIVE_LOOP
 from holdfast.loop.recorder import LoopRecorder
 from holdfast.loop.state import LoopArchiveRequest
 from holdfast.seals.orders import answers
-from holdfast.workflows import calls
+from holdfast.workflows.driver import start_activity
 
 
 class Writing:
@@ -46,7 +46,7 @@ class Writing:
     async def _write(self, part: LogPart) -> None:
         request = LoopArchiveRequest(order=self._order(), log=part)
         try:
-            answer = await calls.start_activity(ARCHIVE_LOOP, request, None)
+            answer = await start_activity(ARCHIVE_LOOP, request, None)
         except ActivityError:  # the events stay, and are written with the next survey
             return
         finally:

@@ -1,7 +1,7 @@
 """The signals, updates and queries of `AgentRunWorkflow`."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from temporalio import workflow
@@ -16,17 +16,18 @@ from holdfast.run.inputs import leaves_no_trace, raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.outlook import run_view
 from holdfast.run.state import RunState
-
-Input = Callable[[AgentRun], None]
-"""An input that has arrived: a function that passes it to the run."""
+from holdfast.workflows.replay_safe_inbox import Input
 
 
 class RunInterface:
     """What reaches a run from outside, and what it shows. `AgentRunWorkflow` passes inputs on."""
 
     _run: AgentRun
-    _settled: tuple[int, RunState] | None
-    """Where a query exposed events early: how many events came before those, and the state after them."""
+
+    @property
+    def _settled(self) -> tuple[int, RunState] | None:
+        """After a query exposed events early: how many events came before those, and the state after them."""
+        raise NotImplementedError
 
     def _pass_on(self, arrived: Input) -> None:
         """Pass on an input, now or when no local activity is under way any more."""

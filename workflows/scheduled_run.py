@@ -18,7 +18,7 @@ from holdfast.run.contracts import RunResult
 from holdfast.run.task_summary import memo, summary
 from holdfast.schedule.launching import ScheduledInput, ScheduledResult, launch, run_details
 from holdfast.seals.starts import NO_INPUT, only
-from holdfast.workflows.arguments import any_number
+from holdfast.workflows.driver import any_number
 
 _NO_INPUT = ScheduledInput(malformed=NO_INPUT)
 

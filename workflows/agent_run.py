@@ -23,7 +23,7 @@ from holdfast.run.machine import AgentRun
 from holdfast.run.state import RunState
 from holdfast.seals.seals import SealKeyUnknown
 from holdfast.seals.starts import NO_INPUT, only
-from holdfast.workflows.driver import Attributes, any_number, dormancy_of, end_of, hand_over, start
+from holdfast.workflows.driver import Attributes, any_number, end_of, hand_over, start
 from holdfast.workflows.replay_safe_inbox import Input, ReplaySafeInbox
 from holdfast.workflows.run_interface import RunInterface
 
@@ -51,7 +51,6 @@ class AgentRunWorkflow(RunInterface):
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._waiters: set[asyncio.Task[None]] = set()
         self._attributes = Attributes()
-        self._published: tuple[object, ...] = ()
         self._showing = False
         """Whether the Web UI's details will be rewritten when all inputs of this activation have been passed on."""
         self._key_unknown: SealKeyUnknown | None = None
@@ -163,9 +162,7 @@ class AgentRunWorkflow(RunInterface):
             self._showing = True
             # Once for all inputs of this activation: for each of hundreds of signals, it would exceed the task timeout.
             asyncio.get_running_loop().call_soon(self._show)
-        published = (state.spec_hash, state.status, len(state.authority.requests), dormancy_of(state))
-        if published != self._published or (silent and self._inbox.untraced):
-            self._published = published
+        if self._attributes.due(state) or (silent and self._inbox.untraced):
             self._inbox.leave_trace()
             workflow.upsert_search_attributes(self._attributes.updates(state))
 

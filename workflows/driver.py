@@ -137,6 +137,13 @@ class Attributes:
 
     def __init__(self) -> None:
         self._set: dict[SearchAttributeKey[Any], Any] = {}
+        self._published: tuple[object, ...] = ()
+
+    def due(self, state: RunState) -> bool:
+        """Return whether to set them: an attribute other than the step has changed since the last time."""
+        before = self._published
+        self._published = state.spec_hash, state.status, len(state.authority.requests), _dormancy_of(state)
+        return before != self._published
 
     def updates(self, state: RunState) -> list[SearchAttributeUpdate[Any]]:
         """Return the updates of the attributes that have changed, or of the status if none has. They count as made."""
@@ -149,7 +156,7 @@ class Attributes:
         ]
 
 
-def dormancy_of(state: RunState) -> tuple[datetime | None, tuple[str, ...]] | None:
+def _dormancy_of(state: RunState) -> tuple[datetime | None, tuple[str, ...]] | None:
     """Return when a dormant run wakes by itself, and the events that wake it; None for agents without dormancy."""
     if state.spec is None or not state.spec.can_sleep or state.features < DORMANCY:
         return None
@@ -167,6 +174,6 @@ def _values(state: RunState) -> dict[SearchAttributeKey[Any], Any]:
         values[AGENT] = state.spec.name
     if state.origin.lineage:
         values[_ROOT] = state.origin.lineage.root
-    if dormancy := dormancy_of(state):
+    if dormancy := _dormancy_of(state):
         values[_WAKE_AT], values[_WAITS_FOR] = dormancy[0], dormancy[1] or None
     return values

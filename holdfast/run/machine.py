@@ -1,9 +1,9 @@
 """An agent run without I/O: inputs go in, commands come out.
 
 Signals, updates, the ends of calls and the request to cancel go in, in the order in which they reach the run. Each
-leads to events in the log; `next_action` says what follows from them. Calls to make and to stop come out, and finally
-how the run ends. `workflows/agent_run.py` carries the commands out through Temporal; `holdfast.temporal.history_reader`
-finds them again in a recorded history. So both record the same events.
+leads to events in the log, and those to the next action. Calls to make and to stop come out, and finally how the run
+ends. `workflows/agent_run.py` carries the commands out through Temporal; `holdfast.temporal.history_reader` finds them
+again in a recorded history. So both record the same events.
 
 1. The agent, the LLM's reply and the thread's past are requested one at a time; tool calls run side by side.
 2. What follows from an input is done at once, until there is something to wait for.
@@ -61,7 +61,6 @@ class AgentRun:
     ) -> None:
         self.end: End | None = None
         """How this Temporal run ended; None as long as it has not."""
-        self._first_run_id = first_run_id
         self._calls = calls = OpenCalls(thread=thread, first_run_id=first_run_id, orders=begin.orders)
         self._log = log = RunLog(begin, calls, at=at)
         self._subagents = SubagentWatch(log, calls)
@@ -111,13 +110,7 @@ class AgentRun:
         self._log.at, self._rollover.history = at, history
 
     def signal(self, name: str, payload: Any, *, texts: Sequence[str] | None = None) -> None:
-        """Take in a signal.
-
-        Args:
-            name: Its name.
-            payload: Its payload.
-            texts: Its payloads as texts, for a run of a level without that name (`holdfast.run.inputs`).
-        """
+        """Take in a signal. `texts` are its payloads for a run of a level without that name (`holdfast.run.inputs`)."""
         if texts is not None and not in_level(SIGNALS, name, self.state):
             payload = list(texts)
         if self._was_moved:
@@ -150,11 +143,8 @@ class AgentRun:
             if name in UPDATES and self.state.spec is None:
                 why = "the agent is being loaded: send it again in a moment"
             return {"outcome": "unknown_update", "explanation": why}
-        if not self._log.loaded:
-            if name != "say":
-                return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
-            if not self._log.has_room(payload):
-                return {"outcome": "too_many", "explanation": "too much waits until the thread is loaded; say it then"}
+        if not self._log.loaded and (unheld := self._log.refuse_held(name, payload)):
+            return unheld
         return refuse_update(self.state, name, payload, at=at)
 
     def ended(self, call_id: int, end: CallEnd = None) -> None:
@@ -189,10 +179,7 @@ class AgentRun:
         self._proceed()
 
     def was_reset(self) -> None:
-        """Take in that Temporal has reset the run to an earlier event, and that it continues from here.
-
-        A run that continues as new, or loads its agent first, asks the ledger when it does.
-        """
+        """Take in that Temporal has reset the run to an earlier event, unless it asks the ledger anyway."""
         self._subagents.was_reset()
         if self._log.loaded and not self.over:
             self._calls.reset = True
@@ -207,7 +194,7 @@ class AgentRun:
         """
         require_features(self.state.features)
         if self._rollover.leaving and not self.end:
-            self.end = End(next=self._rollover.next_input(self._opening.begin, first_run_id=self._first_run_id))
+            self.end = End(next=self._rollover.next_input(self._opening.begin))
 
     # Events.
 
@@ -233,16 +220,15 @@ class AgentRun:
         if moved := moved_in(answer):  # the events since then are dropped, and the record stays as it is
             self._log.open(moved)
             self._was_moved = True
-            self.end = end_of(self.state, first_run_id=self._first_run_id)
+            self.end = end_of(self.state, first_run_id=self._calls.first_run_id)
             return
         if self._log.loaded:
             on_answer(call, answer, log=self._log, calls=self._calls, subagents=self._subagents)
-            return
-        if isinstance(call.request, AgentRequest):
+        elif isinstance(call.request, AgentRequest):
             self._opening.on_agent(call.request, answer)
         else:
             self._fail(self._opening.on_thread(answer.snapshot))
-        for name, payload in self._log.release():
+        for name, payload in self._log.release():  # nothing, unless the past was loaded just now
             self._receive(name, payload)
 
     def _fail(self, failure: Failure | None) -> None:
@@ -310,4 +296,4 @@ class AgentRun:
         if self._log.archive_due:
             self._log.archive()
         elif not self._subagents.announces():
-            self.end = end_of(self.state, first_run_id=self._first_run_id)
+            self.end = end_of(self.state, first_run_id=self._calls.first_run_id)

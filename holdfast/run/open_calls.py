@@ -47,7 +47,7 @@ class OpenCalls:
 
     def __init__(self, *, thread: str, first_run_id: str, orders: int) -> None:
         self.orders = orders
-        self._thread, self._first_run_id = thread, first_run_id
+        self._thread, self.first_run_id = thread, first_run_id
         self._open: dict[int, Call | Sleep] = {}
         self._commands: list[Command] = []
         self._slow: set[str] = set()
@@ -112,7 +112,7 @@ class OpenCalls:
 
     def _named(self, request: Request, number: int, *, seconds: float = 0) -> Call:
         call_id = self._next_id()
-        name = order_name(workflow_id=self._thread, first_run_id=self._first_run_id, number=call_id)
+        name = order_name(workflow_id=self._thread, first_run_id=self.first_run_id, number=call_id)
         return Call(call_id, request.model_copy(update={"order": name}), number, seconds)
 
     def _begin(self, call: Call | Sleep) -> None:

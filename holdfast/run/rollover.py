@@ -124,15 +124,14 @@ class Rollover:
             return "stay"
         return "leave"
 
-    def next_input(self, begin: RunInput, *, first_run_id: str) -> RunInput:
+    def next_input(self, begin: RunInput) -> RunInput:
         """Return the input with which the next Temporal run continues this one.
 
         Args:
             begin: The input of this one, with the agent to load if none is loaded yet.
-            first_run_id: Temporal's first execution run id.
         """
-        log = self._log
-        chain = {"sealed": True, "first_run_id": first_run_id, "orders": self._calls.orders}
+        log, calls = self._log, self._calls
+        chain = {"sealed": True, "first_run_id": calls.first_run_id, "orders": calls.orders}
         if not log.loaded:
             refusals = log.refusals.take() if log.refusals.counted else None
             return begin.model_copy(update={**chain, "held": log.held, "refusals": refusals})

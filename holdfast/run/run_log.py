@@ -131,7 +131,7 @@ class RunLog:
 
     def hold(self, name: str, payload: Any) -> None:
         """Hold a signal or update, or refuse it if there is no room."""
-        if not self.has_room(payload):
+        if not self._has_room(payload):
             why = "too much came before the thread was loaded"
             for event in bounded([SignalRejected(signal=name, explanation=why, outcome="too_many")], payload):
                 self.refusals.count(event)
@@ -141,9 +141,17 @@ class RunLog:
         self._held.append((name, payload))
         self._held_bytes += len(encoded(payload))
 
-    def has_room(self, payload: Any) -> bool:
+    def _has_room(self, payload: Any) -> bool:
         """Whether another payload of this size can be held."""
         return len(self._held) < HELD and self._held_bytes + len(encoded(payload)) <= HELD_BYTES
+
+    def refuse_held(self, name: str, payload: Any) -> dict[str, str] | None:
+        """Return the outcome and the explanation of an update that cannot be held; None if it can."""
+        if name != "say":
+            return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
+        if not self._has_room(payload):
+            return {"outcome": "too_many", "explanation": "too much waits until the thread is loaded; say it then"}
+        return None
 
     def release(self) -> tuple[tuple[str, Any], ...]:
         """Return the held signals and updates, oldest first, if the thread's past is loaded; hold none any longer."""

@@ -115,7 +115,7 @@ class AgentLoopWorkflow(LoopInterface):
             survey = await self._survey()
             self._record(on_survey(survey, level=self._loop.features))
             require_features(self._state.features)
-            if self._state.paused:  # during the survey: the answer to that promised that nothing begins any more
+            if self._state.paused:  # during the survey: the answer to that promised that no iteration begins
                 continue
             step = next_step(self._loop, self._state, survey, at=workflow.now(), refused=self._recorder.refused)
             match step:
@@ -162,7 +162,7 @@ class AgentLoopWorkflow(LoopInterface):
 
     @property
     def _waits(self) -> tuple[object, ...]:
-        """What the loop waits for."""
+        """The causes for which the loop waits."""
         return self._state.paused, self._state.blocked
 
     def _leaves_wait(self) -> bool:

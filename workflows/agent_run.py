@@ -2,8 +2,8 @@
 
 This shell is thin. Inputs arrive from the SDK: signals and updates, then the ends of calls, then a request to cancel
 (`run_interface` has the signals, updates and queries). `replay_safe_inbox` says when each is delivered;
-`holdfast.run.machine` takes it in, and returns commands; `driver` starts what they ask for. When the machine says so,
-the run continues as new (continue-as-new, `holdfast.run.rollover`).
+`holdfast.run.machine` takes it in, and returns commands; `driver` starts their calls and timers. At the machine's
+command, the run continues as new (continue-as-new, `holdfast.run.rollover`).
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class AgentRunWorkflow(RunInterface):
                 break
             except asyncio.CancelledError as error:
                 cancelled = error
-                await workflow.wait_condition(lambda: True)  # what ended in the same workflow task comes first
+                await workflow.wait_condition(lambda: True)  # calls that ended in the same workflow task come first
                 self._pass_on(partial(AgentRun.cancel, reason=workflow.cancellation_reason() or ""))
         end = self._run.end
         assert end is not None
@@ -146,7 +146,7 @@ class AgentRunWorkflow(RunInterface):
         del self._calls[call_id]
         self._take_in(self._inbox.deliver_end(call_id, lambda run: run.ended(call_id, end)))
 
-    # What queries and the Web UI show.
+    # Queries and the Web UI.
 
     @property
     def _settled(self) -> tuple[int, RunState] | None:
@@ -168,5 +168,5 @@ class AgentRunWorkflow(RunInterface):
 
     def _show(self) -> None:
         self._showing = False
-        if not self._settled and not self._inbox.busy:  # what is read locally has ended in a moment
+        if not self._settled and not self._inbox.busy:  # local activities end in a moment
             workflow.set_current_details(current_details(self._run.state, self._run.last_refusals))

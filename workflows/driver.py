@@ -54,7 +54,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
     """Start the activity or the timer that a command of an agent run asks for.
 
     Args:
-        command: What to start.
+        command: The command.
         state: The run's state, for the limits that its agent sets.
     """
     if isinstance(command, Sleep):
@@ -75,7 +75,7 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
 
 
 def _awaited(until: datetime, state: RunState) -> str:
-    """Return what happens at the time until which the run sleeps."""
+    """Return the reason for which the run sleeps until that time."""
     if until == state.dormancy.due():
         polls = any(wait.polls and wait.due == until for wait in state.dormancy.waits)
         return "the agent looks again" if polls else "the agent wakes"

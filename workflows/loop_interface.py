@@ -75,27 +75,27 @@ class LoopInterface:
     def _may_retry(self, payload: Any = None, *more: Any) -> None:
         self._refuse("retry", payload, *more)
 
-    def _refuse(self, what: Steering, *arguments: Any) -> None:
+    def _refuse(self, verb: Steering, *arguments: Any) -> None:
         """Refuse an update before it is in history. Changes nothing.
 
         Raises:
             ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
         """
-        outcome, why, _ = on_steering(self._state, what, argument_of(arguments), at=workflow.now())
+        outcome, why, _ = on_steering(self._state, verb, argument_of(arguments), at=workflow.now())
         if outcome != "accepted":
             raise ApplicationError(why, View({"outcome": outcome, "explanation": why}), type=outcome)
 
-    def _signal(self, what: Steering, *arguments: Any) -> None:
+    def _signal(self, verb: Steering, *arguments: Any) -> None:
         payload = argument_of(arguments)
         if is_unread(payload) and not self._state.logged:
-            return  # as in 0.1.0, where the SDK dropped it
+            return  # as in 0.1.0, in which the SDK dropped it
         self._signals += 1
         before = self._recorder.log.length
-        self._steer(what, payload)
+        self._steer(verb, payload)
         self._publish(trace=self._state.logged and self._recorder.log.length > before)
 
-    def _steer(self, what: Steering, payload: Any) -> View:
-        outcome, why, events = on_steering(self._state, what, payload, at=workflow.now())
+    def _steer(self, verb: Steering, payload: Any) -> View:
+        outcome, why, events = on_steering(self._state, verb, payload, at=workflow.now())
         self._record(*events)
         self._publish()
         return View({"outcome": outcome, "explanation": why})
@@ -104,7 +104,7 @@ class LoopInterface:
 
     @workflow.query
     def state(self) -> View:
-        """Return where the loop stands, as `starter.py show` prints it."""
+        """Return the state of the loop, as `starter.py show` prints it."""
         return View(self._state.view())
 
     @workflow.query

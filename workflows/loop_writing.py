@@ -1,4 +1,4 @@
-"""Write a loop's log into the permanent record where no survey takes it there: while the loop waits, and at its end."""
+"""Write a loop's log into the permanent record when no survey does: while the loop waits, and at its end."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from holdfast.workflows.driver import start_activity
 
 
 class Writing:
-    """Writes what a recorder has.
+    """Writes the events of a recorder.
 
     Args:
         recorder: The loop's.
@@ -26,10 +26,10 @@ class Writing:
         self._order = order
         self._under_way: asyncio.Task[None] | None = None
         self._written_at: object = None
-        """What the loop waited for when its log was last written."""
+        """The causes for which the loop waited when its log was last written."""
 
     def write_once(self, waits: object) -> None:
-        """Start to write the log, once for each pause and each block; what follows them is written with the next."""
+        """Start to write the log, once for each pause and each block; later events are written with the next."""
         if waits == self._written_at or self._under_way:
             return
         self._written_at = waits

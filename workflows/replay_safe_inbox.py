@@ -5,9 +5,9 @@ The SDK does not promise that. Three things differ between a run and its replay:
 1. On a replay, the ends of local activities may come in another order, in another workflow task and at another time.
    So nothing is delivered while local activities are under way. When all have ended, their ends are delivered in the
    order in which they were started, then the inputs that came meanwhile; all at the time at which they were started.
-2. To answer a query after a crash, the SDK delivers what lies in history beyond the last workflow task, at that task's
-   time: the same time with a longer history. When the real task comes, the SDK delivers only what is new since. So time
-   and order of the events would differ from a replay, and with an update among them the order of commands would, too:
+2. To answer a query after a crash, the SDK delivers the events in history beyond the last workflow task, at that task's
+   time: the same time with a longer history. When the real task comes, the SDK delivers only later events. So time and
+   order of the events would differ from a replay, and with an update among them the order of commands would, too:
    such a run could never be replayed. Therefore the next workflow task that brings an input fails once, and the run is
    replayed. Until then queries show none of these events: in the replay, a request might come after the decision of
    somebody who had seen it early. A task that brings no input would not fail: our workers drop the run after the query
@@ -143,7 +143,7 @@ class ReplaySafeInbox:
 
 
 def _activation() -> tuple[object, int]:
-    """Return the time and the length of history, which differ between activations that a replay tells apart."""
+    """Return the time and the length of history, which identify an activation, except for a query replay."""
     return workflow.now(), workflow.info().get_current_history_length()
 
 

@@ -98,8 +98,8 @@ def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls,
 
 
 def _load_agent(begin: RunInput, log: RunLog, calls: OpenCalls) -> None:
-    untold = begin.fork is not None and not begin.task  # a fork may have nothing new to say
-    if not begin.snapshot and not untold and (refused := on_task(begin.task, by=begin.by)):
+    silent = begin.fork is not None and not begin.task  # a fork needs no new task
+    if not begin.snapshot and not silent and (refused := on_task(begin.task, by=begin.by)):
         log.record(*refused)
         return
     recorded = log.archived.position

@@ -55,7 +55,7 @@ def on_answer(call: Call, answer: Any, *, log: RunLog, calls: OpenCalls, subagen
     """Take in an answer.
 
     Args:
-        call: The call, which is not open any more.
+        call: The call, which is no longer open.
         answer: Of the type that the table of activities names.
         log: Records the events.
         calls: The open calls.
@@ -90,7 +90,7 @@ def on_failure(
     """Take in that a call failed for good, or that its answer does not count.
 
     Args:
-        call: The call, which is not open any more.
+        call: The call, which is no longer open.
         failure: Why it failed.
         log: Records the events.
         calls: The open calls.

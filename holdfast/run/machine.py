@@ -286,7 +286,7 @@ class AgentRun:
             subagents.proceed()
         action = next_action(self.state, at=log.at)
         if isinstance(action, STARTS) and rollover.due:
-            return False  # what is under way ends first, and the next Temporal run does it
+            return False  # calls under way end first, and the next Temporal run takes the action
         return carry_out(action, self._opening.begin, log=log, calls=calls, subagents=subagents)
 
     def _close(self) -> None:

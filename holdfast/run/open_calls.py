@@ -83,10 +83,10 @@ class OpenCalls:
     # Starting.
 
     def call(self, request: Request, state: RunState, *, number: int = 0) -> None:
-        """Make a call, as a local activity where the table of activities allows it.
+        """Make a call, as a local activity if the table of activities allows it.
 
         Args:
-            request: What to ask for.
+            request: The request.
             state: The run's, for the limits that its agent sets.
             number: The number of a tool call in the thread; 0 for anything else.
         """
@@ -131,7 +131,7 @@ class OpenCalls:
         asked = [command for command in self._commands if command is not call]
         if len(asked) == len(self._commands):
             asked.append(Stop(call_id))
-        self._commands = asked  # a call that nobody has asked for yet needs no stop
+        self._commands = asked  # a call that was not started yet needs no stop
 
     def give_up_replies(self) -> None:
         """Give up the LLM call under way, unless it is for a context compaction."""

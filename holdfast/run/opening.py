@@ -112,7 +112,7 @@ class Opening:
         log.loaded = True
 
     def _start(self) -> Failure | None:
-        """Begin, or begin again where a closed run of the thread ended."""
+        """Begin the thread, or continue it after its closed run."""
         begin, log, past = self.begin, self._log, self._log.state
         refused = refuse_start(begin, past)
         if refused := refused or refuse_forked_start(
@@ -167,7 +167,7 @@ def refuse_start(begin: RunInput, past: RunState) -> str:
 
 
 def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
-    """Return the events that open a run: what was left open by a closed one, the start, and the task.
+    """Return the events that open a run: the ends of calls that a closed one left open, the start, and the task.
 
     Args:
         begin: The run's input, with the agent to load; None for the catalog's first.
@@ -211,14 +211,14 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
 
 
 def refuse_forked_start(begin: RunInput, past: RunState, transcript: Transcript, *, thread: str, log: EventLog) -> str:
-    """Return why a fork may not begin with what was loaded; empty if it may, or if this start forks nothing.
+    """Return why a fork may not begin with the loaded past; empty if it may, or if this start forks nothing.
 
     Args:
         begin: The run's input.
         past: The state that was loaded.
         transcript: The transcript that was loaded.
         thread: The workflow id.
-        log: The log, after what was loaded.
+        log: The log, after the loaded events.
     """
     if begin.fork is None:
         return ""
@@ -240,12 +240,12 @@ def refuse_forked_start(begin: RunInput, past: RunState, transcript: Transcript,
 
 
 def _kept(begin: RunInput, past: RunState) -> tuple[Policy, ...]:
-    """The policy of the original's agent, where the start says that it judges the fork's calls, too."""
+    """Return the policy of the original's agent, if it is to judge the fork's calls, too."""
     return (past.spec.policy,) if begin.keeps_policy and past.spec else ()
 
 
 def canonical_name(by: str) -> str:
-    """Return the one spelling of who starts the run; as it was given, where the run will fail for it."""
+    """Return the one spelling of the starter's name; as it was sent, if the run will fail for it."""
     try:
         return person_name(by)
     except ValueError:

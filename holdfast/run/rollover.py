@@ -1,13 +1,13 @@
-"""The rollover of an agent run into a new Temporal run, as Temporal's continue-as-new: when, and with what.
+"""The rollover of an agent run into a new Temporal run, by Temporal's continue-as-new: when it is due, and its input.
 
-1. When Temporal's history has grown enough, the run starts nothing more, waits for what is under way, writes its events
-   into the permanent record, and continues as new from a snapshot: at any boundary between calls.
-2. Long before Temporal would end the run for the length of its history, it waits for nothing any more. A flood of
+1. When Temporal's history has grown enough, the run starts nothing more, waits for the calls under way, writes its
+   events into the permanent record, and continues as new from a snapshot: at any boundary between calls.
+2. Long before Temporal would end the run for the length of its history, it no longer waits for anything. A flood of
    signals costs the calls that are under way, and never the run.
-3. Few unwritten events travel in the snapshot, where writing them would take time in which more signals arrive.
+3. A few unwritten events travel in the snapshot if writing them would take time in which more signals arrive.
 4. A run stays where it is, for one more step, when its snapshot is too large; and for as long as possible, when the
    permanent record refuses its events.
-5. Whatever arrives in the workflow task that leaves is taken in first, so that nothing is lost.
+5. All inputs of the workflow task in which the run leaves are taken in first, so that none is lost.
 6. The next Temporal run has the feature level of the worker that wrote last, if it is higher (`holdfast.run.features`).
 """
 
@@ -87,7 +87,7 @@ class Rollover:
         return self.due and self.near_limit
 
     def stop_waiting(self) -> None:
-        """Stop tools and give up other calls where it is urgent to continue as new. The next Temporal run repeats them.
+        """Stop tools and give up other calls if it is urgent to continue as new. The next Temporal run repeats them.
 
         A write of many events is waited for all the same: they are too many to travel in the snapshot.
         """
@@ -95,7 +95,7 @@ class Rollover:
             self._calls.abandon(archiving=self._log.unarchived_bytes <= TAIL_BYTES)
 
     def continue_as_new(self) -> bool:
-        """Continue as new, or prepare that; return True where the run stays in this Temporal run."""
+        """Continue as new, or prepare that; return True if the run stays in this Temporal run."""
         if self._calls.under_way(ArchiveRequest, Notice):
             return False
         for call in self._calls.under_way(EffectsRequest):

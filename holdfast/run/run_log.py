@@ -1,11 +1,11 @@
-"""The log of an agent run: what it records, and how much of that the permanent record has.
+"""The log of an agent run: its events, and how many of them the permanent record has.
 
 1. Each event goes into the log, then into the state and the transcript. Nothing else changes those.
 2. Refusals beyond a limit are only counted (`holdfast.run.refusals`). Their number is recorded before the next event
    that is not a refusal, once the thread's past is loaded.
 3. An event that people are notified of makes that call right after it.
 4. Until the thread's past is loaded, signals and updates are held in order, a bounded number of bounded payloads.
-   What arrives beyond that is refused, and only counted. If the run continues as new before its past is loaded, the
+   Those beyond that are refused, and only counted. If the run continues as new before its past is loaded, the
    held ones travel in the next run's input.
 5. Events are written to the permanent record once for each pause, before the run continues as new, and before it ends.
    If a person has paused the run while calls are under way, they are written then and again when those have ended. If
@@ -50,11 +50,11 @@ _NO_PAUSE = (-1, 0, False, False)
 class RunLog:
     """The events, the state and the transcript of a run, changed by events alone.
 
-    What the permanent record has, and what is held, are not part of `RunState`: the state has to follow from the
+    The end of the permanent record and the held inputs are not part of `RunState`: the state has to follow from the
     events, and those record neither.
 
     Args:
-        begin: The run's input, with what the chain of Temporal runs has held and counted.
+        begin: The run's input, with the inputs held and the refusals counted by the Temporal runs before.
         calls: Makes the calls.
         at: The time.
     """

@@ -1,13 +1,13 @@
-"""When a run starts its sub-agents, and when it looks how they are. Not part of `RunState`, because it concerns this
+"""When a run starts its sub-agents, and when it polls them. Not part of `RunState`, because it concerns this
 Temporal run only: the next one looks at all of them when it begins.
 
 1. Children are started and looked at in batches, one order of a kind at a time.
-2. A child's hint leads to a look at that child alone; one that arrives during a look leads to another. Where a look
+2. A child's hint leads to a look at that child alone; one that arrives during a look leads to another. If a look
    has found a hint to be untrue, further hints about that child wait longer each time, for up to a minute.
 3. A child that was closed from outside sends no hint: all open ones are looked at from time to time.
 4. While a person has paused the run, nothing is started. Ends are recorded.
-5. A start, look or cancellation that fails for good, as anybody who reaches Temporal can make it, is ordered again
-   after a pause that grows, for up to five minutes.
+5. A start, look or cancellation that fails for good is repeated after a pause that grows, for up to five minutes:
+   anybody who reaches Temporal can make it fail.
 6. A run that is cancelled also cancels the children of calls that wait for a start: such an order may have failed after
    they had begun.
 """
@@ -61,7 +61,7 @@ LOOKS = 20
 
 
 class SubagentWatch:
-    """Starts, looks and ends.
+    """Starts, polls and cancels the sub-agents of a run.
 
     Args:
         log: Records the events.
@@ -92,10 +92,10 @@ class SubagentWatch:
         """The calls that have started none, as the cancellation of their children has found."""
         self._announced = False
 
-    # What comes in.
+    # Inputs.
 
     def hint(self, payload: Any) -> bool:
-        """Take in the hint that a child is about to end; return False where it is about none that is open."""
+        """Take in the hint that a child is about to end; return False if that child is not open."""
         thread = payload.get("thread") if isinstance(payload, dict) else None
         child = self._log.state.subagents.of_thread(thread) if isinstance(thread, str) else None
         if child is None and (number := self._starting(thread)):
@@ -112,7 +112,7 @@ class SubagentWatch:
         return True
 
     def on_started(self, answer: StartedChildren) -> None:
-        """Take in which children were started."""
+        """Take in the children that were started."""
         self._starts.succeeded()
         for started in answer.children:
             self._log.record(*on_started(self._log.state, started))
@@ -132,7 +132,7 @@ class SubagentWatch:
         self._unsettled.update(child.number for child in request.children)
 
     def on_looked(self, request: LookAtChildren, answer: ChildReports) -> None:
-        """Take in how the children are that were looked at."""
+        """Take in the reports of the children that were polled."""
         self._looks.succeeded()
         self._report(answer.reports)
         for ref in request.children:
@@ -149,7 +149,7 @@ class SubagentWatch:
             self._queue[ref.number] = ref.closing or self._queue.get(ref.number, False)
 
     def on_ended(self, request: EndChildren, answer: ChildReports) -> None:
-        """Take in how the children ended that were cancelled: others may have started since."""
+        """Take in how the cancelled children ended: others may have started since."""
         self._ends.succeeded()
         for started in answer.started:
             self._log.record(*on_started(self._log.state, started))
@@ -158,7 +158,7 @@ class SubagentWatch:
         self._log.record(*on_unfinished(self._log.state, [ref.number for ref in request.children]))
 
     def on_not_ended(self, request: EndChildren) -> None:
-        """Cancel children again after a pause: those that the run did not take over, and its own where it ends."""
+        """Cancel children again after a pause: those that the run did not take over, and its own if it ends."""
         self._left_over += self._left(request)
         self._ends.failed(self._log.at)
 
@@ -170,12 +170,12 @@ class SubagentWatch:
         return under_way or bool(self._left_over)
 
     def was_reset(self) -> None:
-        """Look at all children: what the run knew of their starts and ends may be gone."""
+        """Look at all children: the log may have lost their starts and ends."""
         self._next = None
         self._absent.clear()
         self._was_reset = True
 
-    # What it leads to.
+    # Calls.
 
     def proceed(self) -> None:
         """Start children and look at them, as far as that is due."""
@@ -188,7 +188,7 @@ class SubagentWatch:
             self._look()
 
     def end_left_over(self) -> None:
-        """Cancel the children that the run did not take over, where that has failed and the pause is over."""
+        """Cancel the children that the run did not take over, if that has failed and the pause is over."""
         if self._left_over and not self._ends.pauses(self._log.at):
             self._calls.call(end_request(self._log.state, self._left_over), self._log.state)
             self._left_over = []
@@ -206,7 +206,7 @@ class SubagentWatch:
         return True
 
     def announces(self) -> bool:
-        """Tell the parent that the run is about to end, once; return whether that is still under way."""
+        """Notify the parent, once, that the run is about to end; return whether that is still under way."""
         lineage = self._log.state.origin.lineage
         if lineage and not self._announced:
             self._announced = True
@@ -220,7 +220,7 @@ class SubagentWatch:
             times += self._later.values()
             if self._next and self._log.state.subagents.open:
                 times.append(self._next)
-        # What is due by now waits for something else, and is done then: a timer could only fire over and over.
+        # Anything due by now waits for something else, and is done then: a timer would only fire over and over.
         return min((time for time in times if time > self._log.at), default=None)
 
     def _start(self) -> None:
@@ -235,13 +235,13 @@ class SubagentWatch:
             self._calls.call(request, self._log.state)
 
     def _left(self, order: EndChildren) -> list[ChildRef]:
-        """Those of the order that were started before the run was reset, and that it did not take over."""
+        """Return those of the request that were started before the run was reset, and that it did not take over."""
         state = self._log.state
         own = state.subagents.numbers | {call.number for call in wanted(state)}
         return [ref for ref in order.children if ref.number not in own]
 
     def _starting(self, thread: Any) -> int:
-        """The number of the call that is about to start this thread; 0 for none."""
+        """Return the number of the call that is about to start this thread; 0 for none."""
         orders = [call.request for call in self._calls.under_way(StartChildren)]
         numbers = [each.number for order in orders if isinstance(order, StartChildren) for each in order.children]
         return next((each for each in numbers if child_thread(self._log.state.thread, each) == thread), 0)
@@ -259,7 +259,7 @@ class SubagentWatch:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         for child in self._asked_again():
             self._queue.setdefault(child.number, False)
-        # The same words are read in any batch: only so can a later look be compared with an earlier one.
+        # Each batch reads the same part of a result: only then can a later look be compared with an earlier one.
         clip = min(limits_of(log.state).tool_result_chars, REPORT_CHARS)
         numbers = [*self._queue][: max(1, min(LOOKS, REPORT_CHARS // clip))]
         refs = []
@@ -272,7 +272,7 @@ class SubagentWatch:
             self._calls.call(LookAtChildren(children=tuple(refs), clip=clip), log.state)
 
     def _asked_again(self) -> list[Child]:
-        """The children that have ended, and whose words a call waits for."""
+        """Return the children that have ended, and whose result a call waits for."""
         found = []
         for call in self._log.state.calls.current:
             if call.phase == "started" and call.call.name == AGENT_RESULT:

@@ -48,6 +48,7 @@ from holdfast.workflows.driver import AGENT, STATUS, STEP, any_number, start_act
 from holdfast.workflows.iterations import run_agent
 from holdfast.workflows.loop_interface import LoopInterface
 from holdfast.workflows.loop_writing import Writing
+from holdfast.workflows.replay_safe_inbox import activation
 
 FORGED = "the activity's answer does not come from our own processes, or belongs to another call"
 
@@ -286,7 +287,7 @@ class AgentLoopWorkflow(LoopInterface):
         state = self._state
         workflow.set_current_details(loop_details(state))
         published = (state.agent, state.status, state.count)
-        now = (workflow.now(), workflow.info().get_current_history_length())
+        now = activation()
         if published == self._published and not (trace and now != self._traced):
             return
         self._traced = now

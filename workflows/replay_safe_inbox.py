@@ -55,7 +55,7 @@ class ReplaySafeInbox:
         """The same for the last input that was delivered."""
         self._traced: tuple[object, int] | None = None
         """The same for the last trace in history without a call."""
-        self._begun = _activation()
+        self._begun = activation()
         self._seed = workflow.random_seed()
 
     # Delivery.
@@ -126,23 +126,22 @@ class ReplaySafeInbox:
 
     def _was_reset(self) -> bool:
         """Return, once, whether Temporal reset the run to this point: the random seed changes here, replay or not."""
-        if _activation() == self._begun:
+        if activation() == self._begun:
             self._seed = workflow.random_seed()  # a run that was reset to its very beginning asks the ledger anyway
         before, self._seed = self._seed, workflow.random_seed()
         return before != self._seed
 
     def _detect_lookahead(self) -> None:
         """Detect events exposed early by a query replay."""
-        activation = _activation()
-        if self._activation and activation != self._activation:
+        before, self._activation = self._activation, activation()
+        if before and before != self._activation:
             if self.settled:
-                self.outdated = activation[0] != self._activation[0]
-            elif activation[0] == self._activation[0]:
+                self.outdated = self._activation[0] != before[0]
+            elif self._activation[0] == before[0]:
                 self.settled = self._run.log.length, self._run.state
-        self._activation = activation
 
 
-def _activation() -> tuple[object, int]:
+def activation() -> tuple[object, int]:
     """Return the time and the length of history, which identify an activation, except for a query replay."""
     return workflow.now(), workflow.info().get_current_history_length()
 

@@ -84,7 +84,7 @@ class Rollover:
     @property
     def urgent(self) -> bool:
         """Whether the run should continue as new although calls are under way."""
-        return self.due and self.near_limit
+        return self.near_limit and self.due
 
     def stop_waiting(self) -> None:
         """Stop tools and give up other calls if it is urgent to continue as new. The next Temporal run repeats them.

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from holdfast.authority.policy import Policy
 from holdfast.base.names import person_name
 from holdfast.llm.messages import AssistantMessage, ToolMessage, decode
-from holdfast.log.event_log import EventLog
 from holdfast.log.events import RunContinued, RunImported, RunStarted, UserMessageReceived
 from holdfast.log.import_point import ImportPoint
 from holdfast.run.call_ends import on_agent
@@ -31,7 +30,6 @@ from holdfast.run.run_log import RunLog
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.run.state import RunState
 from holdfast.seals.starts import refusal
-from holdfast.transcript.transcript import Transcript
 
 
 class RunIds(NamedTuple):
@@ -114,10 +112,7 @@ class Opening:
     def _start(self) -> Failure | None:
         """Begin the thread, or continue it after its closed run."""
         begin, log, past = self.begin, self._log, self._log.state
-        refused = refuse_start(begin, past)
-        if refused := refused or refuse_forked_start(
-            begin, past, log.transcript, thread=self._ids.thread, log=log.events
-        ):
+        if refused := refuse_start(begin, past) or refuse_forked_start(begin, log, thread=self._ids.thread):
             return Failure(START_REFUSED, refused)
         agent = begin.agent or (past.spec.name if past.spec else None)
         self.begin = begin = begin.model_copy(update={"agent": agent})
@@ -210,19 +205,18 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
     return [*forked, started, *([task] if begin.task else [])]
 
 
-def refuse_forked_start(begin: RunInput, past: RunState, transcript: Transcript, *, thread: str, log: EventLog) -> str:
+def refuse_forked_start(begin: RunInput, log: RunLog, *, thread: str) -> str:
     """Return why a fork may not begin with the loaded past; empty if it may, or if this start forks nothing.
 
     Args:
         begin: The run's input.
-        past: The state that was loaded.
-        transcript: The transcript that was loaded.
+        log: The log, with the loaded past.
         thread: The workflow id.
-        log: The log, after the loaded events.
     """
+    past, transcript = log.state, log.transcript
     if begin.fork is None:
         return ""
-    if refused := refuse_fork(begin.fork, thread=thread, position=log.length, head=log.head):
+    if refused := refuse_fork(begin.fork, thread=thread, position=log.events.length, head=log.events.head):
         return refused
     if begin.keeps_policy and past.spec is None:  # a run's first events: a fork with another agent would have no rule
         return "no agent is loaded at that event, so its policy cannot judge the fork: fork at a later event"

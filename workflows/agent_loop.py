@@ -10,7 +10,7 @@ import contextlib
 from typing import Any, NoReturn, assert_never
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import SearchAttributeUpdate
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -18,10 +18,9 @@ from temporalio.exceptions import (
 )
 
 from holdfast.base.replacing import replace
-from holdfast.base.unread import argument_of, is_unread
 from holdfast.budget.tree import allowance_of
 from holdfast.log.events import RunBlocked, RunFinished, RunOutcome
-from holdfast.log.loop_events import IterationStarted, LoopEvent
+from holdfast.log.loop_events import IterationStarted
 from holdfast.loop.activities import SETTLE, SURVEY
 from holdfast.loop.briefs import initializer_brief, iteration_brief
 from holdfast.loop.decide import Block, Finish, Initialize, Work, next_step, on_settled, on_survey, result_of
@@ -30,31 +29,26 @@ from holdfast.loop.recorder import LoopRecorder
 from holdfast.loop.state import (
     LoopInput,
     LoopResult,
-    LoopState,
     Settled,
     SettleRequest,
-    Steering,
     Survey,
     SurveyRequest,
 )
-from holdfast.loop.steering import on_pause_due, on_steering
+from holdfast.loop.steering import on_pause_due
 from holdfast.run import contracts
 from holdfast.run.activities import NOTIFY
-from holdfast.run.contracts import Notice, Notified, Occasion, Page, View, cause_of
+from holdfast.run.contracts import Notice, Notified, Occasion, cause_of
 from holdfast.run.features import require_features
 from holdfast.run.notices import TEXT_CHARS
 from holdfast.run.rollover import SIGNAL_LIMIT
 from holdfast.run.snapshot import TAIL_BYTES
 from holdfast.seals.orders import answers, order_name
 from holdfast.seals.starts import NO_INPUT, only, refusal
-from holdfast.workflows import calls
-from holdfast.workflows.arguments import any_number
+from holdfast.workflows.driver import AGENT, STATUS, STEP, any_number, start_activity
 from holdfast.workflows.iterations import run_agent
+from holdfast.workflows.loop_interface import LoopInterface
 from holdfast.workflows.loop_writing import Writing
-
-_AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
-_STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
-_STEP = SearchAttributeKey.for_int("HoldfastStep")
+from holdfast.workflows.replay_safe_inbox import activation
 
 FORGED = "the activity's answer does not come from our own processes, or belongs to another call"
 
@@ -65,7 +59,7 @@ _NO_INPUT = LoopInput(malformed=NO_INPUT)
 
 
 @workflow.defn(name=contracts.LOOP_WORKFLOW)
-class AgentLoopWorkflow:
+class AgentLoopWorkflow(LoopInterface):
     """A loop: a goal and a workspace in, a workspace with all tasks done out."""
 
     @workflow.init
@@ -85,7 +79,6 @@ class AgentLoopWorkflow:
             at=workflow.now(),
         )
         self._signals = 0
-        """Signals that this Temporal run has received."""
         self._writing = Writing(self._recorder, self._order)
         self._published: tuple[object, ...] = ()
         self._traced: tuple[object, ...] = ()
@@ -123,7 +116,7 @@ class AgentLoopWorkflow:
             survey = await self._survey()
             self._record(on_survey(survey, level=self._loop.features))
             require_features(self._state.features)
-            if self._state.paused:  # during the survey: the answer to that promised that nothing begins any more
+            if self._state.paused:  # during the survey: the answer to that promised that no iteration begins
                 continue
             step = next_step(self._loop, self._state, survey, at=workflow.now(), refused=self._recorder.refused)
             match step:
@@ -143,13 +136,6 @@ class AgentLoopWorkflow:
                     await self._iterate(survey, "")
                 case _:
                     assert_never(step)
-
-    @property
-    def _state(self) -> LoopState:
-        return self._recorder.state
-
-    def _record(self, *events: LoopEvent) -> None:
-        self._recorder.record(*events, at=workflow.now())
 
     def _end(self, outcome: RunOutcome, result: str) -> None:
         self._recorder.record_refusals(at=workflow.now())
@@ -177,7 +163,7 @@ class AgentLoopWorkflow:
 
     @property
     def _waits(self) -> tuple[object, ...]:
-        """What the loop waits for."""
+        """The causes for which the loop waits."""
         return self._state.paused, self._state.blocked
 
     def _leaves_wait(self) -> bool:
@@ -197,7 +183,7 @@ class AgentLoopWorkflow:
             log=self._recorder.part(),
         )
         try:
-            survey = await calls.start_activity(SURVEY, request, state)
+            survey = await start_activity(SURVEY, request, state)
             if not answers(survey, request):
                 return Survey(problem=FORGED, cause=contracts.NOT_SEALED)
             if request.log and survey.logged:
@@ -239,7 +225,7 @@ class AgentLoopWorkflow:
             budget=budget,
             run_id=run_id if budget else "",
         )
-        settling = calls.start_activity(SETTLE, request, self._state)
+        settling = start_activity(SETTLE, request, self._state)
         try:
             settled = await asyncio.shield(settling)
         except asyncio.CancelledError:  # the iteration's end is recorded all the same
@@ -273,7 +259,7 @@ class AgentLoopWorkflow:
             status=state.status,
             text=text[:TEXT_CHARS],
         )
-        self._notifying.append(calls.start_activity(NOTIFY, notice, None))
+        self._notifying.append(start_activity(NOTIFY, notice, None))
 
     async def _notices_sent(self) -> None:
         """Wait until all notices were sent, or failed."""
@@ -301,93 +287,12 @@ class AgentLoopWorkflow:
         state = self._state
         workflow.set_current_details(loop_details(state))
         published = (state.agent, state.status, state.count)
-        now = (workflow.now(), workflow.info().get_current_history_length())
+        now = activation()
         if published == self._published and not (trace and now != self._traced):
             return
         self._traced = now
         self._published = published
-        updates: list[SearchAttributeUpdate[Any]] = [_STATUS.value_set(state.status), _STEP.value_set(state.count)]
+        updates: list[SearchAttributeUpdate[Any]] = [STATUS.value_set(state.status), STEP.value_set(state.count)]
         if state.agent:
-            updates.append(_AGENT.value_set(state.agent))
+            updates.append(AGENT.value_set(state.agent))
         workflow.upsert_search_attributes(updates)
-
-    # Signals, and the updates that answer with an outcome: {"by": "alice", "reason": "…"}.
-
-    @workflow.signal
-    def pause(self, payload: Any = None, *more: Any) -> None:
-        """Begin no further iteration: {"by": "alice", "reason": "…", "seconds": 3600}."""
-        self._signal("pause", payload, *more)
-
-    @workflow.signal
-    def resume(self, payload: Any = None, *more: Any) -> None:
-        """Resume after a pause: {"by": "alice"}."""
-        self._signal("resume", payload, *more)
-
-    @workflow.signal
-    def retry(self, payload: Any = None, *more: Any) -> None:
-        """Continue after the cause of a block is fixed, or raise the limit that was reached: {"by": "alice"}."""
-        self._signal("retry", payload, *more)
-
-    @workflow.update(name="pause")
-    def pause_update(self, payload: Any = None, *more: Any) -> View:
-        """Pause, as the signal `pause` does, and return the outcome."""
-        return self._steer("pause", payload)
-
-    @pause_update.validator
-    def _may_pause(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("pause", payload, *more)
-
-    @workflow.update(name="resume")
-    def resume_update(self, payload: Any = None, *more: Any) -> View:
-        """Resume, as the signal `resume` does, and return the outcome."""
-        return self._steer("resume", payload)
-
-    @resume_update.validator
-    def _may_resume(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("resume", payload, *more)
-
-    @workflow.update(name="retry")
-    def retry_update(self, payload: Any = None, *more: Any) -> View:
-        """Continue after a block, as the signal `retry` does, and return the outcome."""
-        return self._steer("retry", payload)
-
-    @retry_update.validator
-    def _may_retry(self, payload: Any = None, *more: Any) -> None:
-        self._refuse("retry", payload, *more)
-
-    def _refuse(self, what: Steering, *arguments: Any) -> None:
-        """Refuse an update before it is in history. Changes nothing.
-
-        Raises:
-            ApplicationError: Its type is the outcome, its message says why, and its details are both, sealed.
-        """
-        outcome, why, _ = on_steering(self._state, what, argument_of(arguments), at=workflow.now())
-        if outcome != "accepted":
-            raise ApplicationError(why, View({"outcome": outcome, "explanation": why}), type=outcome)
-
-    def _signal(self, what: Steering, *arguments: Any) -> None:
-        payload = argument_of(arguments)
-        if is_unread(payload) and not self._state.logged:
-            return  # as in 0.1.0, where the SDK dropped it
-        self._signals += 1
-        before = self._recorder.log.length
-        self._steer(what, payload)
-        self._publish(trace=self._state.logged and self._recorder.log.length > before)
-
-    def _steer(self, what: Steering, payload: Any) -> View:
-        outcome, why, events = on_steering(self._state, what, payload, at=workflow.now())
-        self._record(*events)
-        self._publish()
-        return View({"outcome": outcome, "explanation": why})
-
-    # Queries leave no trace in history.
-
-    @workflow.query
-    def state(self) -> View:
-        """Return where the loop stands, as `starter.py show` prints it."""
-        return View(self._state.view())
-
-    @workflow.query
-    def log(self, start: int = 0) -> Page:
-        """Return a page of the events that the record lacks, from position `start` on, one JSON text a line."""
-        return Page(self._recorder.log.page(start) if self._state.logged else b"")

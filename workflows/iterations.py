@@ -37,12 +37,12 @@ async def run_agent(
         loop: The loop's input.
         iteration: The iteration.
         brief: Its task.
-        trust: How far the files can be trusted that the brief is made of.
+        trust: The trust level of the files from which the brief is made.
         deadline: When the iteration is stopped; None for never.
-        budget: What the loop gives to it; None where the loop limits neither tokens nor money.
+        budget: Its share of the loop's budget; None if the loop limits neither tokens nor money.
 
     Returns:
-        How it ended, why if it failed, and the first run id of its run, which is empty where it could not be started.
+        How it ended, why if it failed, and the first run id of its run, which is empty if it could not be started.
     """
     starting = asyncio.create_task(_start_agent(loop, iteration, brief, trust, budget))
     in_time = True
@@ -99,7 +99,7 @@ async def _end_of(run: Run) -> tuple[RunEnd, str]:
     try:
         if is_unsealed(result := await run):
             return "failed", str(result)
-        if result.moved:  # nobody who asks by a signal is refused: the run takes itself for one that a person started
+        if result.moved:  # a signal cannot be refused: the run takes itself for one that a person started
             return "failed", "it was moved to another place, where no loop waits for it"
     except ChildWorkflowError as error:
         if is_cancelled_exception(error):

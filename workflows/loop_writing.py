@@ -1,4 +1,4 @@
-"""Write a loop's log into the permanent record where no survey takes it there: while the loop waits, and at its end."""
+"""Write a loop's log into the permanent record when no survey does: while the loop waits, and at its end."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from holdfast.loop.activities import ARCHIVE_LOOP
 from holdfast.loop.recorder import LoopRecorder
 from holdfast.loop.state import LoopArchiveRequest
 from holdfast.seals.orders import answers
-from holdfast.workflows import calls
+from holdfast.workflows.driver import start_activity
 
 
 class Writing:
-    """Writes what a recorder has.
+    """Writes the events of a recorder.
 
     Args:
         recorder: The loop's.
@@ -26,10 +26,10 @@ class Writing:
         self._order = order
         self._under_way: asyncio.Task[None] | None = None
         self._written_at: object = None
-        """What the loop waited for when its log was last written."""
+        """The causes for which the loop waited when its log was last written."""
 
     def write_once(self, waits: object) -> None:
-        """Start to write the log, once for each pause and each block; what follows them is written with the next."""
+        """Start to write the log, once for each pause and each block; later events are written with the next."""
         if waits == self._written_at or self._under_way:
             return
         self._written_at = waits
@@ -46,7 +46,7 @@ class Writing:
     async def _write(self, part: LogPart) -> None:
         request = LoopArchiveRequest(order=self._order(), log=part)
         try:
-            answer = await calls.start_activity(ARCHIVE_LOOP, request, None)
+            answer = await start_activity(ARCHIVE_LOOP, request, None)
         except ActivityError:  # the events stay, and are written with the next survey
             return
         finally:

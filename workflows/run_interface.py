@@ -16,17 +16,18 @@ from holdfast.run.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_te
 from holdfast.run.machine import AgentRun
 from holdfast.run.outlook import run_view
 from holdfast.run.state import RunState
-
-Input = Callable[[AgentRun], None]
-"""An input that has arrived: a function that passes it to the run."""
+from holdfast.workflows.replay_safe_inbox import Input
 
 
 class RunInterface:
     """The inputs that reach a run from outside, and the views that it offers. `AgentRunWorkflow` passes inputs on."""
 
     _run: AgentRun
-    _settled: tuple[int, RunState] | None
-    """Where a query exposed events early: how many events came before those, and the state after them."""
+
+    @property
+    def _settled(self) -> tuple[int, RunState] | None:
+        """After a query exposed events early: how many events came before those, and the state after them."""
+        raise NotImplementedError
 
     def _pass_on(self, arrived: Input) -> None:
         """Pass on an input, now or when no local activity is under way any more."""

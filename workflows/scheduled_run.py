@@ -2,7 +2,8 @@
 
 Temporal's schedules start a workflow under an id that no client can seal an input for. So a schedule starts this one,
 and this one starts the run, with a seal for its thread. It stays open as long as the run does, because Temporal's
-policy about overlapping runs looks at what the schedule has started. `holdfast.schedule.launching` has the rules.
+policy about overlapping runs covers only workflows that the schedule has started. `holdfast.schedule.launching` has the
+rules.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ from holdfast.run.contracts import RunResult
 from holdfast.run.task_summary import memo, summary
 from holdfast.schedule.launching import ScheduledInput, ScheduledResult, launch, run_details
 from holdfast.seals.starts import NO_INPUT, only
-from holdfast.workflows.arguments import any_number
+from holdfast.workflows.driver import any_number
 
 _NO_INPUT = ScheduledInput(malformed=NO_INPUT)
 

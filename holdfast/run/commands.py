@@ -106,7 +106,7 @@ class Failure:
     details: tuple[Any, ...] = ()
     """The error's details. They are claims: anybody who reaches Temporal can fail an activity."""
     proof: LLMFailed | None = None
-    """The proof in the details of why an LLM call failed; None where they hold none with a valid seal."""
+    """The proof in the details of why an LLM call failed; None if they hold none with a valid seal."""
 
     @classmethod
     def of(cls, error: FailureError) -> Self:
@@ -123,6 +123,6 @@ class End:
 
     result: RunResult | None = None
     failure: Failure | None = None
-    """The run failed; or it was cancelled, where `cancelled` is set."""
+    """The run failed; or it was cancelled, if `cancelled` is set."""
     next: RunInput | None = None
     """It continues as new (continue-as-new), with this input."""

@@ -1,4 +1,4 @@
-"""What a run hands over to the activities of its own process, which would otherwise query it for the same.
+"""State that a run passes to the activities of its own process, which would otherwise query it.
 
 1. Most activities run in the process that has the workflow. A query goes from there to the server and back into that
    process, and costs both of them milliseconds of CPU.
@@ -16,10 +16,10 @@ from holdfast.run.contracts import ArchiveRequest, LLMRequest
 from holdfast.run.machine import AgentRun
 
 HAND_OVER = "holdfast_hand_over"
-"""The name under which a worker offers its workflows the function that takes what they hand over."""
+"""The name under which a worker offers its workflows the function that takes that state."""
 
 Answers = Mapping[str, Callable[..., Any]]
-"""Query → what answers it."""
+"""Query → the function that answers it."""
 
 
 class Caller(NamedTuple):
@@ -31,7 +31,7 @@ class Caller(NamedTuple):
 
 
 def session_of(run: AgentRun) -> dict[str, Any]:
-    """Return what a worker needs before it reads the transcript: the agent, and where the messages begin."""
+    """Return the agent and the position of the first message, which a worker needs before it reads the transcript."""
     base = run.transcript.base
     return {
         "spec": run.state.spec,
@@ -44,7 +44,7 @@ def session_of(run: AgentRun) -> dict[str, Any]:
 
 
 def request_digest(request: Request) -> str:
-    """Return the digest of what a request refers to: a repeated workflow task may make the same request of other lines.
+    """Return the digest of the lines that a request names: a repeated workflow task may name other ones.
 
     Empty for a request whose activity asks the run for nothing.
     """

@@ -4,23 +4,40 @@
 2. The result of a call that was given up is ignored. A tool call is never given up: its effect may have
    happened, so a stopped one is still waited for. A poll has no effect, and is given up when its wait has ended.
 3. A call that fails as a local activity is made again as an ordinary one, unless it failed for good.
+4. Temporal can reset a run to an earlier event. Effects that happened after that event are in the ledger alone. So
+   after a reset, and when a Temporal run begins, the run asks the ledger, and starts nothing before the answer. The
+   ends of other calls wait until then, in their order.
+5. The findings of `verify` tools are collected until all of them have returned, and recorded as one event.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
+from holdfast.llm.blocks import text_of
+from holdfast.log.events import Finding
 from holdfast.run.activities import activity_of
 from holdfast.run.children import StartChildren
 from holdfast.run.commands import Call, Command, Failure, Request, Result, Sleep, Stop
-from holdfast.run.contracts import NOT_SEALED, ArchiveRequest, LLMRequest, Notice, ToolRequest
+from holdfast.run.contracts import (
+    NOT_SEALED,
+    ArchiveRequest,
+    EffectsRequest,
+    LLMRequest,
+    Notice,
+    ToolOutcome,
+    ToolRequest,
+)
 from holdfast.run.state import RunState
 from holdfast.seals.orders import Answer, order_name
 from holdfast.seals.seals import Unsealed, is_unsealed
 
+CallEnd = Result | Unsealed | Failure | None
+"""How a call ended: its result, or why it failed. None for a sleep."""
+
 
 class OpenCalls:
-    """What is under way. Not part of `RunState`, because it concerns this Temporal run only: the next one starts
-    without open calls, and makes those anew that it needs. Only the count of ids is handed over.
+    """The calls under way. Not part of `RunState`, because they concern this Temporal run only: the next one starts
+    without open calls, and makes those anew that it needs. It inherits only the count of ids.
 
     Args:
         thread: The workflow id.
@@ -30,13 +47,20 @@ class OpenCalls:
 
     def __init__(self, *, thread: str, first_run_id: str, orders: int) -> None:
         self.orders = orders
-        self._thread, self._first_run_id = thread, first_run_id
+        self._thread, self.first_run_id = thread, first_run_id
         self._open: dict[int, Call | Sleep] = {}
         self._commands: list[Command] = []
         self._slow: set[str] = set()
         """Tools of which a call took longer than a local activity may."""
         self._abandoned: set[int] = set()
         """Tool calls that were stopped because the history is too long to wait for them."""
+        self.reset = False
+        """Temporal has reported a reset, and the ledger has not answered since."""
+        self._delayed: list[tuple[int, CallEnd]] = []
+        """The ends of calls that wait for the ledger's answer."""
+        self.baseline = False
+        """The `verify` tools run because requests have opened; else because of a long pause."""
+        self._findings: list[Finding] = []
 
     def commands(self) -> Sequence[Command]:
         """Return the commands since the last time, in order."""
@@ -44,17 +68,13 @@ class OpenCalls:
         return commands
 
     def under_way(self, *kinds: type[Request]) -> list[Call]:
-        """The open calls whose request is of one of these kinds, oldest first."""
+        """Return the open calls whose request is of one of these kinds, oldest first."""
         return [call for call in self._open.values() if isinstance(call, Call) and isinstance(call.request, kinds)]
 
     @property
     def verifying(self) -> bool:
         """Whether `verify` tools are under way."""
         return any(not call.number for call in self.under_way(ToolRequest))
-
-    def get(self, call_id: int) -> Call | Sleep | None:
-        """The open call or sleep of that id; None if it has ended or was given up."""
-        return self._open.get(call_id)
 
     def close(self, call_id: int) -> Call | Sleep | None:
         """Remove a call or sleep that has ended, and return it; None if it was given up before."""
@@ -63,10 +83,10 @@ class OpenCalls:
     # Starting.
 
     def call(self, request: Request, state: RunState, *, number: int = 0) -> None:
-        """Make a call, as a local activity where the table of activities allows it.
+        """Make a call, as a local activity if the table of activities allows it.
 
         Args:
-            request: What to ask for.
+            request: The request.
             state: The run's, for the limits that its agent sets.
             number: The number of a tool call in the thread; 0 for anything else.
         """
@@ -92,7 +112,7 @@ class OpenCalls:
 
     def _named(self, request: Request, number: int, *, seconds: float = 0) -> Call:
         call_id = self._next_id()
-        name = order_name(workflow_id=self._thread, first_run_id=self._first_run_id, number=call_id)
+        name = order_name(workflow_id=self._thread, first_run_id=self.first_run_id, number=call_id)
         return Call(call_id, request.model_copy(update={"order": name}), number, seconds)
 
     def _begin(self, call: Call | Sleep) -> None:
@@ -111,7 +131,7 @@ class OpenCalls:
         asked = [command for command in self._commands if command is not call]
         if len(asked) == len(self._commands):
             asked.append(Stop(call_id))
-        self._commands = asked  # a call that nobody has asked for yet needs no stop
+        self._commands = asked  # a call that was not started yet needs no stop
 
     def give_up_replies(self) -> None:
         """Give up the LLM call under way, unless it is for a context compaction."""
@@ -157,21 +177,51 @@ class OpenCalls:
                 self._abandoned.add(call.id)
                 self._commands.append(Stop(call.id))
 
-    # Answers.
+    # Ends.
 
-    def refuse_answer(self, call_id: int, result: Result | Unsealed | None) -> Failure | None:
+    @property
+    def reconciling(self) -> bool:
+        """Whether the ledger has been asked and has not answered."""
+        return bool(self.under_way(EffectsRequest))
+
+    def delay(self, call_id: int, end: CallEnd) -> bool:
+        """Keep the end of a call until the ledger has answered; return False if it need not wait."""
+        call = self._open.get(call_id)
+        if not self.reconciling or (isinstance(call, Call) and isinstance(call.request, EffectsRequest)):
+            return False
+        self._delayed.append((call_id, end))
+        return True
+
+    def delayed(self) -> Iterator[tuple[int, CallEnd]]:
+        """Return the ends of calls that need not wait any longer, in their order."""
+        while self._delayed and not self.reconciling:
+            yield self._delayed.pop(0)
+
+    def add_finding(self, tool: str, outcome: ToolOutcome) -> tuple[Finding, ...]:
+        """Add what one `verify` tool has found; return all findings, in the order of the tools' names, after the last.
+
+        They are not part of `RunState`, because they mean nothing before they are complete.
+        """
+        found = Finding(tool=tool, status=outcome.status, content=text_of(outcome.content), trust=outcome.trust)
+        self._findings.append(found)
+        if self.verifying:
+            return ()
+        findings, self._findings = self._findings, []
+        return tuple(sorted(findings, key=lambda finding: finding.tool))
+
+    def refuse_answer(self, call_id: int, end: CallEnd) -> Failure | None:
         """Return why a result does not count as the answer to a call; None if it does, or if the call is not open.
 
         An answer counts if one of our own processes sealed it, for this very call.
         """
         call = self._open.get(call_id)
-        if not isinstance(call, Call):
+        if not isinstance(call, Call) or isinstance(end, Failure):
             return None
-        if is_unsealed(result):
-            return Failure(NOT_SEALED, str(result))
-        if not isinstance(result, Answer) or not isinstance(result, activity_of(call.request).answer):
-            return Failure(NOT_SEALED, f"the answer is {'empty' if result is None else 'of another kind'}")
-        if result.answers != call.request.order:
-            why = f"the answer belongs to call {result.answers!r}, and not to {call.request.order!r}"
+        if is_unsealed(end):
+            return Failure(NOT_SEALED, str(end))
+        if not isinstance(end, Answer) or not isinstance(end, activity_of(call.request).answer):
+            return Failure(NOT_SEALED, f"the answer is {'empty' if end is None else 'of another kind'}")
+        if end.answers != call.request.order:
+            why = f"the answer belongs to call {end.answers!r}, and not to {call.request.order!r}"
             return Failure(NOT_SEALED, why)
         return None

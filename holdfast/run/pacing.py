@@ -1,4 +1,4 @@
-"""How long to wait before the same question is asked again: a pure function of what the answers were.
+"""How long to wait before the next poll: a pure function of the results of the polls before.
 
 1. The same answer again slows down, up to a ceiling. News starts over.
 2. A time-out or no response slows down more: the other side is overloaded, or down.
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 PollResult = Literal["news", "same", "partial", "timeout", "no_response"]
-"""What a poll brought: something new · what the poll before brought · a part · nothing in time · no answer at all."""
+"""The result of a poll: something new · the same as before · a part · nothing in time · no answer at all."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ def next_delay(outcomes: Iterable[PollOutcome], pace: Pace, *, remaining: float 
 
 @dataclass
 class Backoff:
-    """When an order is given again that fails for good, as anybody who reaches Temporal can make it."""
+    """When a request that failed for good is repeated: anybody who reaches Temporal can make it fail."""
 
     until: datetime | None = None
-    """Not before; None where the last one has not failed."""
+    """Not before; None if the last one has not failed."""
     _failed: int = 0
     """How often in a row."""
 

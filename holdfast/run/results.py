@@ -1,19 +1,22 @@
 """The result of an agent whose result has a type (`Agent(result=…)`). Pure functions over the run's state.
 
-1. Only an own call of `final_result` by the LLM gives it, whose arguments the worker has read with the type. What does
-   not fit, or was read by a worker without the type, goes back to the LLM, and counts like other unusable replies.
+1. Only a call of `final_result` by the LLM gives it, if the worker has read the arguments with the type. Arguments that
+   do not fit, or that a worker without the type has read, go back to the LLM, and count like other unusable replies.
 2. No policy judges the call: it does no more than the reply that ends a run of another agent.
-3. The result is as trusted as what the LLM has read, like any reply.
-4. Where the budget ends, the LLM may still give it with its last call, even beside calls that do not run any more. What
-   it hands in as text is not structured.
+3. The result has the trust level of the transcript, like any reply.
+4. When the budget ends, the LLM may still give it with its last call, even beside calls that no longer run. A result in
+   plain text is not structured.
 """
 
 from pydantic_core import from_json
 
 from holdfast.base.canonical import exact_json
+from holdfast.budget.tree import tree_cost
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, MessageAwaited, RunFinished, ToolCallFinished
-from holdfast.run.contracts import LLMReply
+from holdfast.run.commands import End, Failure
+from holdfast.run.contracts import LLMReply, RunResult
+from holdfast.run.features import RESULT_NAMES_LLM, RESULT_NAMES_RUN
 from holdfast.run.state import RunState
 from holdfast.tools.spec import FINAL_RESULT
 
@@ -33,7 +36,7 @@ def answered(state: RunState, result: str, *, structured: bool = False) -> list[
 
 
 def refuse_result(state: RunState, reply: LLMReply, call: ToolCall) -> str:
-    """Return why a result is not taken from a reply; empty where it is, and for calls of other tools."""
+    """Return why a result is not taken from a reply; empty if it is, and for calls of other tools."""
     if call.name != FINAL_RESULT or state.spec is None or not state.spec.gives_result or reply.message is None:
         return ""
     names = [each.name for each in reply.message.tool_calls]
@@ -51,8 +54,34 @@ def on_result(state: RunState, number: int) -> list[AgentEvent]:
     """
     value = exact_json(from_json(state.calls.get(number).call.arguments)["result"])
     if state.inbox.waiting:
-        # No call may follow that gives it again, where the budget has ended.
+        # After the end of the budget, no call may follow that gives it again.
         kept = [MessageAwaited(result=value, structured=True)] if state.account.closing else []
         return [ToolCallFinished(number=number, status="ok", content=_LATER), *kept]
     taken = ToolCallFinished(number=number, status="ok", content="This is the result.")
     return [taken, *answered(state, value, structured=True)]
+
+
+def end_of(state: RunState, *, first_run_id: str) -> End:
+    """Return how a Temporal run ends whose thread has reached an outcome.
+
+    Args:
+        state: The state at its end.
+        first_run_id: Temporal's first execution run id.
+    """
+    if state.outcome not in ("completed", "moved"):
+        return End(failure=Failure(state.failure, state.result, cancelled=state.outcome == "cancelled"))
+    result = RunResult(
+        result=state.result,
+        structured=state.structured,
+        steps=state.steps.count,
+        usage=state.usage,
+        llm=state.spec.llm if state.spec and state.features >= RESULT_NAMES_LLM else "",
+        refinements=len(state.refinements),
+        moved=state.outcome == "moved",
+        first_run_id=first_run_id if state.features >= RESULT_NAMES_RUN else "",
+    )
+    if state.origin.lineage:
+        handed = state.constraints.to_hand_over(state.updated_at, up=True)
+        more = {"trust": state.context.trust, "constraints": handed, "cost": tree_cost(state.account)}
+        result = result.model_copy(update=more)
+    return End(result=result)

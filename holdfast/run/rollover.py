@@ -1,24 +1,23 @@
-"""The rollover of an agent run into a new Temporal run, as Temporal's continue-as-new: when, and with what.
+"""The rollover of an agent run into a new Temporal run, by Temporal's continue-as-new: when it is due, and its input.
 
-1. When Temporal's history has grown enough, the run starts nothing more, waits for what is under way, writes its events
-   into the permanent record, and continues as new from a snapshot: at any boundary between calls.
-2. Long before Temporal would end the run for the length of its history, it waits for nothing any more. A flood of
+1. When Temporal's history has grown enough, the run starts nothing more, waits for the calls under way, writes its
+   events into the permanent record, and continues as new from a snapshot: at any boundary between calls.
+2. Long before Temporal would end the run for the length of its history, it no longer waits for anything. A flood of
    signals costs the calls that are under way, and never the run.
-3. Few unwritten events travel in the snapshot, where writing them would take time in which more signals arrive.
+3. A few unwritten events travel in the snapshot if writing them would take time in which more signals arrive.
 4. A run stays where it is, for one more step, when its snapshot is too large; and for as long as possible, when the
    permanent record refuses its events.
-5. Whatever arrives in the workflow task that leaves is taken in first, so that nothing is lost.
+5. All inputs of the workflow task in which the run leaves are taken in first, so that none is lost.
 6. The next Temporal run has the feature level of the worker that wrote last, if it is higher (`holdfast.run.features`).
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from holdfast.agents.agent import Limits
-from holdfast.run.archiving import Archiving
 from holdfast.run.contracts import ArchiveRequest, EffectsRequest, Notice, RunInput
 from holdfast.run.open_calls import OpenCalls
-from holdfast.run.recorder import Recorder
+from holdfast.run.run_log import RunLog
 from holdfast.run.snapshot import MAX_BYTES, PRESSED_BYTES, TAIL_BYTES
 
 SIGNAL_LIMIT = 200
@@ -48,32 +47,30 @@ class Rollover:
     run only: the history of the next one is short.
 
     Args:
-        run: What was recorded.
+        log: The run's log, and how much of it the permanent record has.
         calls: The run's open calls.
-        archiving: Where the permanent record stands.
     """
 
-    def __init__(self, run: Recorder, calls: OpenCalls, archiving: Archiving) -> None:
+    def __init__(self, log: RunLog, calls: OpenCalls) -> None:
         self.history = HistorySize()
         self.signals = 0
         """Signals that this Temporal run has received."""
         self.leaving = False
         """The run continues as new, with all that this workflow task brings."""
-        self._run = run
+        self._log = log
         self._calls = calls
-        self._archiving = archiving
         self._written = False
         """Events were written in order to continue as new."""
         self._stay_until = 0
         """The step until which the run stays in this Temporal run, for its snapshot was too large."""
-        self._measured = archiving.recorded, 0
+        self._measured = log.archived, 0
         """A snapshot and its bytes, so that each is measured once."""
 
     @property
     def due(self) -> bool:
         """Whether the run should continue as new."""
-        state = self._run.state
-        if state.steps.count < self._stay_until or (self._archiving.refused and not self.near_limit):
+        state = self._log.state
+        if state.steps.count < self._stay_until or (self._log.archive_refuses and not self.near_limit):
             return False
         limits = state.spec.limits if state.spec else Limits()
         history = self.history
@@ -87,18 +84,18 @@ class Rollover:
     @property
     def urgent(self) -> bool:
         """Whether the run should continue as new although calls are under way."""
-        return self.due and self.near_limit
+        return self.near_limit and self.due
 
     def stop_waiting(self) -> None:
-        """Stop tools and give up other calls where it is urgent to continue as new. The next Temporal run repeats them.
+        """Stop tools and give up other calls if it is urgent to continue as new. The next Temporal run repeats them.
 
         A write of many events is waited for all the same: they are too many to travel in the snapshot.
         """
         if self.urgent:
-            self._calls.abandon(archiving=self._archiving.unwritten <= TAIL_BYTES)
+            self._calls.abandon(archiving=self._log.unarchived_bytes <= TAIL_BYTES)
 
     def continue_as_new(self) -> bool:
-        """Continue as new, or prepare that; return True where the run stays in this Temporal run."""
+        """Continue as new, or prepare that; return True if the run stays in this Temporal run."""
         if self._calls.under_way(ArchiveRequest, Notice):
             return False
         for call in self._calls.under_way(EffectsRequest):
@@ -106,65 +103,46 @@ class Rollover:
         match self._next():
             case "archive":
                 self._written = True
-                self._archiving.write()
+                self._log.archive()
             case "stay":
-                self._stay_until, self._written = self._run.state.steps.count + 1, False
+                self._stay_until, self._written = self._log.state.steps.count + 1, False
                 return True
             case "leave":
                 self.leaving = True
         return False
 
     def _next(self) -> Literal["archive", "stay", "leave"]:
-        unwritten, refused = self._archiving.unwritten, self._archiving.refused
+        unwritten, refused = self._log.unarchived_bytes, self._log.archive_refuses
         # In a flood, few events travel unwritten: each moment that writing takes brings more signals.
-        carries = self._written or self._run.refusals.many or refused or self.urgent
+        carries = self._written or self._log.refusals.many or refused or self.urgent
         if unwritten and not (carries and unwritten <= TAIL_BYTES) and not refused:
             return "archive"
-        if self._measured[0] is not self._archiving.recorded:
-            snapshot = self._archiving.recorded
+        if self._measured[0] is not self._log.archived:
+            snapshot = self._log.archived
             self._measured = snapshot, len(snapshot.model_dump_json(exclude_defaults=True).encode())
         if self._measured[1] + unwritten > (PRESSED_BYTES if self.urgent else MAX_BYTES):
             return "stay"
         return "leave"
 
+    def next_input(self, begin: RunInput) -> RunInput:
+        """Return the input with which the next Temporal run continues this one.
 
-def next_input(
-    begin: RunInput, run: Recorder, archiving: Archiving, *, agent: str | None, first_run_id: str, orders: int
-) -> RunInput:
-    """Return the input with which the next Temporal run continues this one.
-
-    Args:
-        begin: The input of this one.
-        run: What was recorded.
-        archiving: Where the permanent record stands: what it lacks travels in the snapshot.
-        agent: The agent to load, where none is loaded yet.
-        first_run_id: Temporal's first execution run id.
-        orders: How many ids of calls the chain of Temporal runs has used.
-    """
-    tail = tuple(run.log.since(archiving.recorded.position))
-    loaded = run.state.spec is not None
-    following = RunInput(
-        idle_limit=begin.idle_limit,
-        agent=None if loaded else agent,
-        workspace=None if loaded else begin.workspace,
-        snapshot=archiving.recorded.model_copy(update={"tail": tail}),
-        features=max(run.state.features, archiving.features),
-    )
-    return following.model_copy(update={"sealed": True, "first_run_id": first_run_id, "orders": orders})
-
-
-def unloaded_input(
-    begin: RunInput, run: Recorder, held: tuple[tuple[str, Any], ...], *, first_run_id: str, orders: int
-) -> RunInput:
-    """Return the input with which the next Temporal run begins where the thread's past is not loaded yet.
-
-    Args:
-        begin: The input of this one.
-        run: Has counted what was refused.
-        held: Signals and updates that wait.
-        first_run_id: Temporal's first execution run id.
-        orders: How many ids of calls the chain of Temporal runs has used.
-    """
-    refusals = run.refusals.take() if run.refusals.counted else None
-    chain = {"sealed": True, "first_run_id": first_run_id, "orders": orders}
-    return begin.model_copy(update={**chain, "held": held, "refusals": refusals})
+        Args:
+            begin: The input of this one, with the agent to load if none is loaded yet.
+        """
+        log, calls = self._log, self._calls
+        chain = {"sealed": True, "first_run_id": calls.first_run_id, "orders": calls.orders}
+        if not log.loaded:
+            refusals = log.refusals.take() if log.refusals.counted else None
+            return begin.model_copy(update={**chain, "held": log.held, "refusals": refusals})
+        log.record_refusals()
+        tail = tuple(log.events.since(log.archived.position))
+        loaded = log.state.spec is not None
+        following = RunInput(
+            idle_limit=begin.idle_limit,
+            agent=None if loaded else begin.agent,
+            workspace=None if loaded else begin.workspace,
+            snapshot=log.archived.model_copy(update={"tail": tail}),
+            features=max(log.state.features, log.archive_features),
+        )
+        return following.model_copy(update=chain)

@@ -167,7 +167,7 @@ class _Reader:
     def _fail_unsent(self, run: AgentRun) -> None:
         cancelled = Failure("CancelledError", "Cancelled", cancelled=True)
         while self._unsent:
-            self._pass_on(run, partial(AgentRun.failed, call_id=self._unsent.pop(0), failure=cancelled))
+            self._pass_on(run, partial(AgentRun.ended, call_id=self._unsent.pop(0), end=cancelled))
 
     def _pass_on(self, run: AgentRun, arrived: _Input) -> None:
         """Pass on an input, now or when no local activity is under way any more."""
@@ -255,12 +255,12 @@ class _Reader:
     def _end_of(self, event_id: int, call: Call, result: Sequence[Payload], failure: Failure | None) -> _Input:
         """Return the input that the end of a call is to the run."""
         if failure:
-            return partial(AgentRun.failed, call_id=call.id, failure=failure)
+            return partial(AgentRun.ended, call_id=call.id, end=failure)
         answer = activity_of(call.request).answer
         decoded = decode_any(event_id, result, answer, self._by) if result else None
         if is_unsealed(decoded):
             self.doubt = f"; {decoded} (event {event_id})"
-        return partial(AgentRun.ended, call_id=call.id, result=decoded)
+        return partial(AgentRun.ended, call_id=call.id, end=decoded)
 
     def _collect(self, run: AgentRun) -> None:
         """Note the commands of the run."""

@@ -19,7 +19,7 @@ from holdfast.authority.policy import Terms
 from holdfast.errors import AnswerForged
 from holdfast.log.event_log import event_line
 from holdfast.log.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
-from holdfast.run import held_inputs, refusals, rollover
+from holdfast.run import refusals, rollover, run_log
 from holdfast.run.contracts import LLMRequest, ToolRequest
 from holdfast.run.interventions import on_signal
 from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
@@ -133,7 +133,7 @@ def test_a_run_near_temporals_limits_waits_for_nothing(reply: Any) -> None:
 def test_signals_while_a_thread_is_loaded_are_bounded() -> None:
     """Up to a limit they are kept until the past is loaded; the rest are counted, and an update reports that."""
     thread = Thread(resume=True)
-    for number in range(held_inputs.HELD + 30):
+    for number in range(run_log.HELD + 30):
         thread.signal("say", {"message": f"m{number}"})
     assert thread.say("one more") == "too_many"
     thread.load_thread()

@@ -235,7 +235,7 @@ class Thread:
         """Fail a call in progress, finally unless `final` is false."""
         del self.in_progress[call.id]
         self._observe()
-        self.run.failed(call.id, Failure(cause, message, cancelled, final, details, proof))
+        self.run.ended(call.id, Failure(cause, message, cancelled, final, details, proof))
         self._carry_out()
 
     def load(self, features: int = 0) -> None:

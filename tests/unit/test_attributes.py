@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.run.features import DORMANCY
-from holdfast.workflows.attributes import Attributes
+from holdfast.workflows.driver import Attributes
 from tests.unit.runs import Thread, calls, loaded_thread
 
 

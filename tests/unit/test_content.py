@@ -187,7 +187,7 @@ def test_json_too_deep_for_readers_does_not_enter(levels: int) -> None:
     reply = read_reply(body, adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="s").message
     assert reply is not None
     thread.reply(LLMReply(message=reply))
-    through_json(RunInput(snapshot=thread.run._archiving.recorded.model_copy(update={"tail": tuple(thread.log)})))
+    through_json(RunInput(snapshot=thread.run._log.archived.model_copy(update={"tail": tuple(thread.log)})))
 
 
 def test_an_invalid_task_fails_the_run_with_a_reason() -> None:

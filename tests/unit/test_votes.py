@@ -277,7 +277,7 @@ def test_a_run_without_proof_of_its_origin_fails_if_the_requester_matters() -> N
     for spec, outcome in ((clerk(policy), "failed"), (clerk(), None)):
         thread = Thread(spec)
         unsealed = replace(thread.state, origin=replace(thread.state.origin, sealed=False))
-        thread.run._recorder.state = unsealed
+        thread.run._log.state = unsealed
         thread.load()
         assert thread.state.outcome == outcome
         if outcome:

@@ -1,0 +1,179 @@
+"""Start the calls and timers that a workflow's core asks for, wait for their ends, and set search attributes."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import FailureError
+from temporalio.workflow import ActivityCancellationType
+
+from holdfast.run.activities import PATIENT, Activity, AnswerT, RequestT, StateT, activity_of
+from holdfast.run.commands import Call, Failure, Request, Sleep
+from holdfast.run.features import DORMANCY
+from holdfast.run.handover import HAND_OVER, Caller
+from holdfast.run.machine import AgentRun
+from holdfast.run.open_calls import CallEnd
+from holdfast.run.state import RunState
+from holdfast.temporal.sealed_details import failure_of
+
+ONCE = RetryPolicy(maximum_attempts=1)
+"""For local activities: the run makes a call that fails there again as an ordinary activity, which Temporal retries."""
+
+AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")
+STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
+STEP = SearchAttributeKey.for_int("HoldfastStep")
+_PENDING = SearchAttributeKey.for_int("HoldfastPending")
+_WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
+_ROOT = SearchAttributeKey.for_keyword("HoldfastRoot")
+_WAITS_FOR = SearchAttributeKey.for_keyword_list("HoldfastWaitsFor")
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def any_number(function: FunctionT) -> FunctionT:
+    """Let a workflow reject a wrong number of arguments, instead of failing its first task for ever.
+
+    Shows the SDK the function without its `*more`, so that it decodes the one argument by its type: for a function with
+    `*more` the SDK uses no types. One without is called with any number of arguments all the same, which fails the
+    workflow task and not the run.
+    """
+    signature = inspect.signature(function)
+    named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    vars(function)["__signature__"] = signature.replace(parameters=named)
+    return function
+
+
+# Calls and timers.
+
+
+def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
+    """Start the activity or the timer that a command of an agent run asks for.
+
+    Args:
+        command: The command.
+        state: The run's state, for the limits that its agent sets.
+    """
+    if isinstance(command, Sleep):
+        waits_for = _awaited(command.until, state)
+        return asyncio.create_task(workflow.sleep(command.seconds, summary=f"until {waits_for}"))
+    activity = activity_of(command.request)
+    if not command.local:
+        return start_activity(activity, command.request, state)
+    return workflow.start_local_activity(
+        activity.name,
+        command.request,
+        result_type=activity.answer,
+        schedule_to_close_timeout=timedelta(seconds=command.seconds),
+        retry_policy=ONCE,
+        activity_id=command.request.order,
+        summary=activity.summary(command.request, state),
+    )
+
+
+def _awaited(until: datetime, state: RunState) -> str:
+    """Return the reason for which the run sleeps until that time."""
+    if until == state.dormancy.due():
+        polls = any(wait.polls and wait.due == until for wait in state.dormancy.waits)
+        return "the agent looks again" if polls else "the agent wakes"
+    if any(call.starts_at == until for call in state.calls.delayed):
+        return "a repeated call starts"
+    if state.pause and state.pause.until == until:
+        return "the pause is over"
+    if state.subagents.open and until not in (state.wake_at(until), state.idle.until):
+        return "it looks at its sub-agents"
+    return "it closes" if state.idle.awaiting else "something is due about a request"
+
+
+def start_activity(
+    activity: Activity[RequestT, AnswerT, StateT], request: RequestT, state: StateT
+) -> asyncio.Future[AnswerT]:
+    """Start an activity, with the timeouts and retries of its entry in the table."""
+    return workflow.start_activity(
+        activity.name,
+        request,
+        result_type=activity.answer,
+        start_to_close_timeout=activity.time_limit(request, state),
+        schedule_to_close_timeout=activity.total_limit,
+        heartbeat_timeout=activity.heartbeat_timeout,
+        retry_policy=PATIENT,
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
+        if activity.outlives_stop
+        else ActivityCancellationType.TRY_CANCEL,
+        summary=activity.summary(request, state),
+    )
+
+
+async def end_of(started: asyncio.Future[Any]) -> CallEnd:
+    """Wait for the end of a call or a timer; return its result, or why it failed.
+
+    Raises:
+        SealKeyUnknown: The error is sealed with a key that this worker does not have.
+    """
+    try:
+        result: CallEnd = await started
+        return result
+    except FailureError as error:
+        return failure_of(error, workflow.payload_converter())
+    except asyncio.CancelledError:  # a timer, or a call that was stopped before it reached the server
+        return Failure("CancelledError", "Cancelled", cancelled=True)
+
+
+def hand_over(run: AgentRun, request: Request) -> None:
+    """Pass the lines that an activity would query to it within this process, if the worker offers that."""
+    if give := workflow.extern_functions().get(HAND_OVER):
+        info = workflow.info()
+        give(run, request, caller=Caller(info.namespace, info.workflow_id, info.run_id))
+
+
+# Search attributes: `list`, `publish` and the Web UI find a run by them.
+
+
+class Attributes:
+    """The search attributes of one Temporal run, which begins with those of the run that it continues."""
+
+    def __init__(self) -> None:
+        self._set: dict[SearchAttributeKey[Any], Any] = {}
+        self._published: tuple[object, ...] = ()
+
+    def due(self, state: RunState) -> bool:
+        """Return whether to set them: an attribute other than the step has changed since the last time."""
+        before = self._published
+        self._published = state.spec_hash, state.status, len(state.authority.requests), _dormancy_of(state)
+        return before != self._published
+
+    def updates(self, state: RunState) -> list[SearchAttributeUpdate[Any]]:
+        """Return the updates of the attributes that have changed, or of the status if none has. They count as made."""
+        values = _values(state)
+        changed = {key: value for key, value in values.items() if self._set.get(key, ...) != value}
+        self._set = values
+        return [
+            key.value_unset() if value is None else key.value_set(value)
+            for key, value in (changed or {STATUS: state.status}).items()
+        ]
+
+
+def _dormancy_of(state: RunState) -> tuple[datetime | None, tuple[str, ...]] | None:
+    """Return when a dormant run wakes by itself, and the events that wake it; None for agents without dormancy."""
+    if state.spec is None or not state.spec.can_sleep or state.features < DORMANCY:
+        return None
+    return state.dormancy.until if state.status == "dormant" else None, state.dormancy.events
+
+
+def _values(state: RunState) -> dict[SearchAttributeKey[Any], Any]:
+    """The value of each attribute that a run has; None for one that is not set."""
+    values: dict[SearchAttributeKey[Any], Any] = {
+        STATUS: state.status,
+        _PENDING: len(state.authority.requests),
+        STEP: state.steps.count,
+    }
+    if state.spec:
+        values[AGENT] = state.spec.name
+    if state.origin.lineage:
+        values[_ROOT] = state.origin.lineage.root
+    if dormancy := _dormancy_of(state):
+        values[_WAKE_AT], values[_WAITS_FOR] = dormancy[0], dormancy[1] or None
+    return values

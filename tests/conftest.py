@@ -21,10 +21,10 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.testing import Script, Unparsed
-from tests.containers import start_postgres
-from tests.examples import THOROUGH
-from tests.rig import Rig, StartRig, start_rig
-from tests.servers import ended_servers, open_stack, restart_ended
+from tests.support.containers import start_postgres
+from tests.support.examples import THOROUGH
+from tests.support.rig import Rig, StartRig, start_rig
+from tests.support.servers import ended_servers, open_stack, restart_ended
 
 # The same examples on every run, so that a failing property fails on every machine; `make test-all` has more of them.
 settings.register_profile(

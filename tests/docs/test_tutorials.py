@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import DOCS, ROOT, files, snippets
-from tests.integration.processes import reserve_ports
+from tests.support.processes import reserve_ports
 
 SECONDS = 120.0
 

@@ -27,8 +27,8 @@ from holdfast.runtime.gateway import slack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.testing import call, say, steps
-from tests.rig import PATIENCE, Rig, StartRig, events_of, eventually, status_of
-from tests.serving import served, sha256
+from tests.support.rig import PATIENCE, Rig, StartRig, events_of, eventually, status_of
+from tests.support.serving import served, sha256
 
 JSON = dict[str, Any]
 AUDIENCE = "https://gateway.example"

@@ -23,9 +23,9 @@ from holdfast.runtime.gateway.callers import Callers
 from holdfast.runtime.gateway.quotas import Quota
 from holdfast.testing import call, say, steps
 from tests.integration.test_gateway import CALLERS, TRUSTING, bearer, catalog
-from tests.rig import StartRig, status_of
-from tests.servers import open_stack
-from tests.serving import served
+from tests.support.rig import StartRig, status_of
+from tests.support.servers import open_stack
+from tests.support.serving import served
 
 
 @pytest.fixture(scope="module")

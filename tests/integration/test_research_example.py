@@ -34,8 +34,8 @@ from holdfast.log.events import AgentEvent
 from holdfast.runtime.workspace.paths import OutsideWorkspace
 from holdfast.testing import Conversation, Reply, ScriptedRun, agent
 from holdfast.tools.arguments import ArgumentsInvalid
-from tests.integration.demos import play_demo
-from tests.rig import PATIENCE, eventually
+from tests.support.demos import play_demo
+from tests.support.rig import PATIENCE, eventually
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
 from holdfast.runtime.llm.http_client import MAX_BODY_BYTES, BodyTooLarge, http_client
 from holdfast.tools.secrets import Secrets
 from tests.security.test_heartbeats import ORDER, attempt
-from tests.unit.runs import agent_spec
+from tests.support.runs import agent_spec
 
 BOMB = 1_500_000_000
 """Bytes that a bomb of about 1.5 MB of gzip holds."""

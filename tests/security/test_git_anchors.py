@@ -23,9 +23,9 @@ from holdfast.runtime.anchors.sealer import Sealer
 from holdfast.runtime.audit.anchors import Anchors, compare, find_seals
 from holdfast.runtime.cli.anchors import anchors_check, given_anchors
 from holdfast.runtime.config.settings import Settings
-from tests.git_server import serving
-from tests.rig import eventually
 from tests.security.test_hostile_anchors import AT, KEY, LOG, NODE, seal_of
+from tests.support.git_server import serving
+from tests.support.rig import eventually
 
 OTHER = encode_key(bytes([32]) * 32)
 

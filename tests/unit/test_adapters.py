@@ -19,10 +19,10 @@ from holdfast.llm.blocks import (
     text_of,
 )
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, decode, encode
-from tests.examples import examples
-from tests.unit.neutral import APIS, MESSAGES, Api, drawn
-from tests.unit.sdk_types import check_message, sent_messages
-from tests.unit.values import Wire
+from tests.support.examples import examples
+from tests.support.neutral import APIS, MESSAGES, Api, drawn
+from tests.support.sdk_types import check_message, sent_messages
+from tests.support.values import Wire
 
 ADAPTERS = [api.adapter for api in APIS]
 each_api = pytest.mark.parametrize("api", APIS, ids=lambda api: api.adapter.issuer)

@@ -20,7 +20,7 @@ from holdfast.tools.decorator import tool
 from holdfast.tools.effects import Effect
 from holdfast.tools.result_conditions import read_condition
 from holdfast.tools.triggers import POLLED_BYTES
-from tests.unit.runs import ADAPTER, Thread, agent_spec, loaded_thread, tool_spec
+from tests.support.runs import ADAPTER, Thread, agent_spec, loaded_thread, tool_spec
 from tests.unit.test_dormancy import audited, calling, continue_as_new, result, sleeper, wake
 
 POLICY = Policy(rules=(ask("pay"), ask("private"), deny("hidden"), allow()))

@@ -29,8 +29,8 @@ from holdfast.run.evolve import evolve
 from holdfast.run.repeats import RULE
 from holdfast.run.state import RunState
 from holdfast.run.substates.repeats import MAX_COUNT, WINDOW, Repeats
-from tests.unit.plays import PLAYS, SEEDS, play
-from tests.unit.runs import NOW, Thread, agent_spec, loaded_thread, says
+from tests.support.plays import PLAYS, SEEDS, play
+from tests.support.runs import NOW, Thread, agent_spec, loaded_thread, says
 from tests.unit.test_audit import fault
 from tests.unit.test_dormancy import sleeper
 

@@ -14,8 +14,8 @@ from holdfast.run.children import ChildStart, StartChildren, StartedChild, Start
 from holdfast.run.commands import Call
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.tools.cannot import HandedConstraint
-from tests.unit.plays import SUBAGENT_TOOLS
-from tests.unit.runs import UNGUARDED, Thread, agent_spec, tool_spec
+from tests.support.plays import SUBAGENT_TOOLS
+from tests.support.runs import UNGUARDED, Thread, agent_spec, tool_spec
 from tests.unit.test_subagents import asks
 
 Started = list[tuple[StartChildren, ChildStart]]

@@ -348,13 +348,13 @@ async def test_a_decision_before_the_next_process_starts(
     """The only worker is killed, a person decides, and the next process gets the decision as soon as it starts."""
     queue = f"alone-{uuid4().hex[:8]}"
     environ = {"HOLDFAST_CATALOG": "tests.support.killable:catalog", "OPENAI_BASE_URL": llm.base_url}
-    worker = WorkerProcess(siblings[0].home, beside=siblings[0], HOLDFAST_TASK_QUEUE=queue, **environ)
+    worker = WorkerProcess(
+        siblings[0].home, beside=siblings[0], HOLDFAST_TASK_QUEUE=queue, STICKY_SECONDS="600", **environ
+    )
     worker.task_queue = queue
     worker.start()
-    folders = count()
-
-    async def play() -> list[str]:
-        scene = Scene(scenes().client, (worker,), tmp_path / f"alone-{next(folders)}")
+    try:
+        scene = Scene(scenes().client, (worker,), tmp_path / "alone")
         llm.script = steps([call("ship"), say("done")])
         run = await scene.start()
         await status_of(run, "waiting_approval")
@@ -366,10 +366,7 @@ async def test_a_decision_before_the_next_process_starts(
         assert len((scene.folder / "effects").read_text().splitlines()) == 1
         await check_thread(scene.client, run)  # a history with a failed task can be read and replayed like any other
         failed = [event.workflow_task_failed_event_attributes for event in (await run.fetch_history()).events]
-        return [each.failure.application_failure_info.type for each in failed]
-
-    try:
-        await taken_over(play)
+        assert WORKER_DIED in [each.failure.application_failure_info.type for each in failed]
     finally:
         worker.stop()
 

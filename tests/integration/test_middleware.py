@@ -51,6 +51,8 @@ from holdfast.tools.decorator import NO_RESOURCES
 from holdfast.tools.secrets import Secrets
 from tests.support.rig import die
 
+pytestmark = pytest.mark.usefixtures("session_server")
+
 
 class Wrap(Middleware):
     """Does what a test says."""

@@ -37,6 +37,8 @@ from holdfast.tools.arguments import ArgumentsInvalid
 from tests.support.demos import play_demo
 from tests.support.rig import PATIENCE, eventually
 
+pytestmark = pytest.mark.usefixtures("session_server")
+
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:

@@ -33,6 +33,8 @@ from holdfast.runtime.worker.resources import open_resources
 from holdfast.testing import agent, call, say, together
 from tests.support.rig import environ_of
 
+pytestmark = pytest.mark.usefixtures("session_server")
+
 ROOT = Path(__file__).parents[2]
 
 

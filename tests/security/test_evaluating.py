@@ -27,6 +27,8 @@ from holdfast.runtime.portable.verify import verify_file
 from holdfast.testing import Conversation, Reply, agent, call, replay, say
 from tests.support.portable_files import MALLORY, export, parts_of, rebuilt
 
+pytestmark = pytest.mark.usefixtures("session_server")
+
 PATIENCE = 300
 """Seconds that a run or a play may take on a busy machine."""
 played = partial(replay, patience=PATIENCE)

@@ -9,6 +9,8 @@ from holdfast.runtime.reading.runs import retrying
 from holdfast.testing import Conversation, Reply, agent, call, say, steps, together
 from tests.support.rig import eventually
 
+pytestmark = pytest.mark.usefixtures("session_server")
+
 ALLOW = Policy(rules=(allow(),))
 
 

@@ -64,7 +64,7 @@ def test_a_reply_goes_back_as_the_provider_wants_it(api: Api) -> None:
     """What an API issued returns to it verbatim, through the transcript, and is what the API's SDK takes."""
 
     @given(api.replies)
-    @settings(max_examples=examples(30, 400))
+    @settings(max_examples=examples(80, 400))
     def check(reply: Wire) -> None:
         message = api.adapter.decode(reply, ids="step").message
         if message is None:

@@ -1,59 +1,29 @@
-# `make` lists the targets. None needs an active virtual environment: each sets .venv up first.
-# PYTHON names the interpreters to try when .venv is made: make setup PYTHON=/path/to/python3.12
-PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
+# `make` lists the targets. None needs an active virtual environment: scripts/venv.sh makes .venv first.
+# PYTHON lists the interpreters that it tries: make setup PYTHON=/path/to/python3.12
 VENV := .venv
 PY := $(VENV)/bin/python
 LOCK := requirements/dev.lock
-UV := $(shell command -v uv 2>/dev/null)
-MAKE_VENV = $(if $(UV),uv venv --quiet --clear --python $$p,$$p -m venv --clear) $(VENV)
-INSTALL = $(if $(UV),uv pip install --python $(PY),$(PY) -m pip install --disable-pip-version-check) --quiet
 UPGRADE := --upgrade
 COMPILE = $(PY) -m uv pip compile pyproject.toml --no-config --quiet $(UPGRADE) --universal \
 	--python-version 3.11 --generate-hashes --custom-compile-command "make lock"
-# Each process has servers of its own; the tests wait more than they compute, so three suit two cores.
+# Each process has servers of its own; the tests wait more than they compute, so four suit two cores.
 SIDE_BY_SIDE := -n 4 --dist worksteal
 KILLS := 500
-# Where this is set, as in many containers, each process compiles every test and module again.
+# If this is set, as in many containers, each process compiles every test and module again.
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: setup check fix test test-all test-package demo demo-loop demo-tree worker bench bench-long kill-matrix bench-peers docs sbom lock histories up down clean help
+
+##@ Development
+.PHONY: setup check fix docs lock sbom clean help
 setup: ## Create .venv and install the locked packages; does nothing while the lock is unchanged
-	@$(PY) -c '' 2>/dev/null || { for p in $(PYTHON); do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; p=; done; \
-	test "$$p" || { echo 'No Python 3.11 or newer among: $(PYTHON). Install one, or name it: PYTHON=...' >&2; exit 1; }; \
-	$(MAKE_VENV) || { echo "$$p cannot make $(VENV): install its venv and ensurepip (Debian: python3-venv)" >&2; exit 1; }; }
-	@cmp -s $(LOCK) $(VENV)/installed.lock || { echo 'Installing $(LOCK) into $(VENV)' && \
-	$(INSTALL) --require-hashes -r $(LOCK) && cp $(LOCK) $(VENV)/installed.lock; }
+	@scripts/venv.sh $(VENV) $(LOCK)
 check: setup ## Formatting, lint and types
 	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m mypy
 fix: setup ## Fix what the linter can fix, and format
 	$(PY) -m ruff check --fix . ; $(PY) -m ruff format .
-test: setup ## The default tests; those of the wheel are in test-package
-	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
-test-all: setup ## Every test, the slow ones too
-	$(PY) -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=thorough
-test-package: setup ## Build the wheel, install it into an environment of its own, and use it as a user does
-	@$(MAKE) --no-print-directory setup VENV=.venv-package LOCK=requirements/package.lock
-	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/package
-demo: setup ## A release run by an agent: approvals, a crash, and the rest of the run
-	$(PY) -m holdfast.examples.release.demo
-demo-loop: setup ## A list of features worked off by a loop of agents: killed, edited by hand, finished
-	$(PY) -m holdfast.examples.loop.demo
-demo-tree: setup ## A question researched by a tree of agents: killed four times, narrowed, extended, approved
-	$(PY) -m holdfast.examples.research.demo
-worker: setup ## Temporal, PostgreSQL and a worker on this machine, without Docker
-	$(PY) worker.py --dev
-bench: setup ## Measure a step and a prompt, and print a table
-	$(PY) -m bench && $(PY) -m bench.prompt
-bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, 100 sub-agents, policies, seals, files, recall, and what follows kills
-	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.seals && $(PY) -m bench.portable && \
-	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes && $(PY) -m bench.fanout
-kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
-	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS) && \
-	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS) && $(PY) -m bench.moves
-bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options
-	@$(MAKE) --no-print-directory setup VENV=.venv-peers LOCK=requirements/peers.lock
-	.venv-peers/bin/python -m bench.peers $(ARGS)
+docs: ## Build the documentation as a site: build/docs/index.html; a warning fails
+	@$(MAKE) --no-print-directory setup VENV=.venv-docs LOCK=requirements/docs.lock
+	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet -b html -c docs . build/docs
 lock: setup ## Refresh requirements/*.lock from pyproject.toml; UPGRADE= keeps the versions that they have
 	$(COMPILE) --extra all -o requirements/runtime.lock
 	$(COMPILE) --extra embedded --group dev -c requirements/runtime.lock -o $(LOCK)
@@ -63,23 +33,60 @@ lock: setup ## Refresh requirements/*.lock from pyproject.toml; UPGRADE= keeps t
 	$(COMPILE) --extra all --group docs -c requirements/runtime.lock -o requirements/docs.lock
 	$(subst pyproject.toml,,$(COMPILE)) --group sbom -c $(LOCK) -o requirements/sbom.lock
 	@! grep -nE '://|file:|find-links|index-url' requirements/*.lock
-docs: ## Build the documentation as a site: build/docs/index.html; a warning fails
-	@$(MAKE) --no-print-directory setup VENV=.venv-docs LOCK=requirements/docs.lock
-	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet -b html -c docs . build/docs
 sbom: ## Write the software bill of materials of what we run: build/sbom.cdx.json (CycloneDX)
 	@$(MAKE) --no-print-directory setup VENV=.venv-sbom LOCK=requirements/sbom.lock
 	@mkdir -p build
 	.venv-sbom/bin/cyclonedx-py requirements requirements/runtime.lock --pyproject pyproject.toml \
 	--output-reproducible --of JSON -o build/sbom.cdx.json
+clean: ## Remove caches and build output; .venv and .holdfast stay
+	rm -rf dist build/docs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name '.venv*' -prune -o -name __pycache__ -prune -exec rm -rf {} +
+help: ## This list
+	@awk -F ':.*## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
+
+##@ Tests
+.PHONY: test test-quick test-all test-package histories kill-matrix
+test: setup ## The default tests; those of the wheel are in test-package
+	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) --ignore tests/package
+test-quick: setup ## Those without servers; on another Python: VENV=.venv-3.13 PYTHON=python3.13
+	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/architecture tests/unit tests/replay
+test-all: setup ## Every test, the slow ones too
+	$(PY) -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=thorough
+test-package: setup ## Build the wheel, install it into an environment of its own, and use it as a user does
+	@$(MAKE) --no-print-directory setup VENV=.venv-package LOCK=requirements/package.lock
+	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE) tests/package
 histories: setup ## Record workflow histories for the replay tests, and freeze the formats of this release
 	$(PY) -m tests.replay.record && $(PY) -m tests.replay.freeze
+kill-matrix: setup ## Kill a worker at every boundary, then KILLS=500 times at random; print what was lost
+	$(PY) -m pytest $(SIDE_BY_SIDE) tests/integration/test_kill_matrix.py && $(PY) -m bench.kills --kills $(KILLS) && \
+	$(PY) -m bench.loops && $(PY) -m bench.trees --kills $(KILLS) && $(PY) -m bench.moves
+
+##@ Demos
+.PHONY: demo demo-loop demo-tree
+demo: setup ## A release run by an agent: approvals, a crash, and the rest of the run
+	$(PY) -m holdfast.examples.release.demo
+demo-loop: setup ## A list of features worked off by a loop of agents: killed, edited by hand, finished
+	$(PY) -m holdfast.examples.loop.demo
+demo-tree: setup ## A question researched by a tree of agents: killed four times, narrowed, extended, approved
+	$(PY) -m holdfast.examples.research.demo
+
+##@ Servers
+.PHONY: worker up down
+worker: setup ## Temporal, PostgreSQL and a worker on this machine, without Docker
+	$(PY) worker.py --dev
 up: ## Start the team stack in Docker: PostgreSQL, Temporal, Web UI, workers
 	@docker/secrets.sh .env
 	docker compose up --build -d
 down: ## Stop the team stack; its data stays
 	docker compose down
-clean: ## Remove caches and build output; .venv and .holdfast stay
-	rm -rf dist build/docs .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find . -name '.venv*' -prune -o -name __pycache__ -prune -exec rm -rf {} +
-help: ## This list
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F '|' '{ printf "  %-12s %s\n", $$1, $$2 }'
+
+##@ Measurements
+.PHONY: bench bench-long bench-peers
+bench: setup ## Measure a step and a prompt, and print a table
+	$(PY) -m bench && $(PY) -m bench.prompt
+bench-long: setup ## Measure a run of 10,000 steps, 500 runs that wait, 100 sub-agents, policies, seals, files, recall, and what follows kills
+	$(PY) -m bench.endurance && $(PY) -m bench.paused && $(PY) -m bench.authority && $(PY) -m bench.seals && $(PY) -m bench.portable && \
+	$(PY) -m bench.recall && $(PY) -m bench.takeover && $(PY) -m bench.freezes && $(PY) -m bench.fanout
+bench-peers: ## Measure Holdfast beside its alternatives; ARGS=--help lists the options
+	@$(MAKE) --no-print-directory setup VENV=.venv-peers LOCK=requirements/peers.lock
+	.venv-peers/bin/python -m bench.peers $(ARGS)

@@ -6,7 +6,7 @@ import json
 from temporalio import activity
 from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.calling_run import Chains
 from holdfast.activities.moved_threads import MovedThreads
@@ -55,7 +55,12 @@ class Record:
         try:
             return await self.store.append(thread, start, lines)
         except RecordConflict as error:
-            if not isinstance(self.store, SetsAside) or not await self._is_own_branch(thread, start, lines):
+            if not isinstance(self.store, SetsAside) or not await self._is_current(thread):
+                raise ApplicationError(str(error), type=RECORD_CONFLICT, non_retryable=True) from None
+            owner = await self._recorded_instead(thread, start, lines)
+            if owner is None:
+                raise  # an attempt that runs beside this one has set the branch aside since: the next one can append
+            if owner != await self.own_chain(thread):
                 raise ApplicationError(str(error), type=RECORD_CONFLICT, non_retryable=True) from None
         except (RecordGap, RecordUnreadable) as error:
             raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
@@ -101,6 +106,7 @@ class Record:
 
         Raises:
             ApplicationError: RECORD_CONFLICT: Temporal's histories do not lead to `position`.
+            RPCError: Temporal is unavailable.
         """
         past: list[AgentEvent] = []
         run_id: str | None = activity.info().workflow_run_id
@@ -114,6 +120,8 @@ class Record:
                 if past and (not past[0].position or await self._leads_to(thread, past[0])):
                     return past
         except (RPCError, HistoryUnreadable) as error:
+            if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
+                raise  # Temporal is unavailable: the next attempt reads it
             log.warning("past_unreadable", thread=thread, run_id=run_id, reason=str(error))
         message = f"thread {thread}: the record does not lead to event {position - 1} ({head})"
         raise ApplicationError(message, type=RECORD_CONFLICT, non_retryable=True)
@@ -124,23 +132,22 @@ class Record:
             return False
         return digest_after(str(json.loads(before[0])["digest"]), event_json(event)) == event.digest
 
-    async def _is_own_branch(self, thread: str, start: int, lines: list[bytes]) -> bool:
-        """Whether the events recorded in place of these lines are a branch that the calling run's chain has abandoned.
+    async def _is_current(self, thread: str) -> bool:
+        """Whether the calling run is the thread's newest: the run before a reset may still have a call under way."""
+        return await self._chains.current_run_id(thread) == activity.info().workflow_run_id
 
-        The run has to be the thread's current one: the run before the reset may still have a call under way.
-        """
-        chain, own, position = await self.own_chain(thread), "", 0
-        if await self._chains.current_run_id(thread) != activity.info().workflow_run_id:
-            return False
+    async def _recorded_instead(self, thread: str, start: int, lines: list[bytes]) -> str | None:
+        """The first run id of the chain whose event stands in place of one of these lines; None if there is none."""
+        own, position = "", 0
         while recorded := await self.store.read(thread, position):
             for line in recorded:
                 event = decode_stored(line)
                 if isinstance(event, RunStarted | RunForked | RunImported | LoopStarted):
                     own = event.first_run_id
                 if position >= start and (position >= start + len(lines) or lines[position - start] != line):
-                    return own == chain
+                    return own
                 position += 1
-        return False
+        return None
 
     async def _seal_branch(self, thread: str) -> None:
         """Seal that a reset has abandoned the log in the record, as far as that chains; the database may hold anything.

@@ -32,12 +32,12 @@ from holdfast.runtime.takeover.liveness import this_process
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, slow, together
 from holdfast.testing.kill_matrix.audit import RecordedLog
 from holdfast.testing.kill_matrix.person import Person
-from tests.integration.outside import Api, Outside
-from tests.integration.processes import WorkerProcess
+from tests.support.outside import Api, Outside
+from tests.support.processes import WorkerProcess
 from tests.unit.test_liveness import identity_of
 
 QUEUE = "freezes"
-CATALOG = "tests.integration.outside:catalog"
+CATALOG = "tests.support.outside:catalog"
 TURNS = (("charge", "look"), ("mail",), ("ship",), ("transfer",), ("charge", "mail", "transfer", "ship"))
 """The tools that the LLM calls, repeatedly, until the storm is over."""
 LLM_SECONDS, API_SECONDS = 1.0, 1.0

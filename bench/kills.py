@@ -29,7 +29,7 @@ from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, togeth
 from holdfast.testing.kill_matrix.audit import audit
 from holdfast.testing.kill_matrix.audit_interventions import audit_sent
 from holdfast.testing.kill_matrix.process import KillableWorker
-from tests.integration.outside import LATE, Api, Outside
+from tests.support.outside import LATE, Api, Outside
 
 TURNS: tuple[tuple[str | tuple[str, str], ...], ...] = (
     ("charge", "look"),
@@ -123,7 +123,7 @@ def doomed_worker(queue: str, stack: Stack, home: Path, llm: ScriptedLLM, outsid
     """Return a worker with its own task queue."""
     environ = {
         "HOLDFAST_HOME": str(home),
-        "HOLDFAST_CATALOG": "tests.integration.outside:catalog",
+        "HOLDFAST_CATALOG": "tests.support.outside:catalog",
         "HOLDFAST_TASK_QUEUE": queue,
         "OPENAI_BASE_URL": llm.base_url,
         "DATABASE_URL": stack.database_url,

@@ -1,6 +1,6 @@
 """`python -m bench.loops`: kills the worker of several loops at random moments until all loops are done.
 
-Then it compares the files, the git history and the event logs of each loop (`tests/integration/looped.py`).
+Then it compares the files, the git history and the event logs of each loop (`tests/support/looped.py`).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.process import KillableWorker
-from tests.integration.looped import judge, prepare, script
+from tests.support.looped import judge, prepare, script
 
 ABOUT = (
     "Loops complete their tasks, of four steps and two commits each, while their worker is killed (SIGKILL) at random "
@@ -46,7 +46,7 @@ async def measure(stack: Stack, home: Path, *, kills: int, loops: int, tasks: in
             home / "doomed",
             environ={
                 "HOLDFAST_HOME": str(home),
-                "HOLDFAST_CATALOG": "tests.integration.looped:catalog",
+                "HOLDFAST_CATALOG": "tests.support.looped:catalog",
                 "HOLDFAST_TASK_QUEUE": "loops",
                 "OPENAI_BASE_URL": llm.base_url,
                 "DATABASE_URL": stack.database_url,

@@ -28,7 +28,7 @@ from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.audit import RecordedLog
 from holdfast.testing.kill_matrix.process import KillableWorker
-from tests.integration.outside import Outside
+from tests.support.outside import Outside
 
 QUEUE = "moves"
 _FORKED = multiprocessing.get_context("forkserver")
@@ -108,7 +108,7 @@ def command(words: Sequence[str], environ: Mapping[str, str], folder: str, outpu
 def preload() -> None:
     """Have the process from which commands are forked load what they need."""
     verbs = ("holdfast.__main__", "holdfast.starter", "holdfast.runtime.cli.verbs.portable")
-    beside = ("bench.move_audit", "bench.environment", "tests.integration.moved", "holdfast.worker")
+    beside = ("bench.move_audit", "bench.environment", "tests.support.moved", "holdfast.worker")
     _FORKED.set_forkserver_preload([*verbs, "holdfast.runtime.portable.moving", *beside])
 
 
@@ -120,7 +120,7 @@ async def open_place(name: str, stack: Stack, home: Path, llm: ScriptedLLM, outs
     await migrate(stack.database_url)
     environ = {
         "HOLDFAST_HOME": str(home),
-        "HOLDFAST_CATALOG": "tests.integration.moved:catalog",
+        "HOLDFAST_CATALOG": "tests.support.moved:catalog",
         "HOLDFAST_TASK_QUEUE": QUEUE,
         "HOLDFAST_ANSWER_SECONDS": "60",
         "HOLDFAST_BY": "carol",

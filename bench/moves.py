@@ -31,8 +31,8 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.interventions import Interventions
 from holdfast.testing.kill_matrix.person import Person
-from tests.integration.moved import END, script
-from tests.integration.outside import LATE, Api, Outside
+from tests.support.moved import END, script
+from tests.support.outside import LATE, Api, Outside
 
 ABOUT = (
     "Runs with effects of all classes, waits, requests, sub-agents and a budget are moved back and forth between two "

@@ -20,7 +20,7 @@ from holdfast.testing.kill_matrix.interventions import Interventions
 from holdfast.testing.kill_matrix.person import Person
 from holdfast.testing.kill_matrix.plan import Plan
 from holdfast.testing.kill_matrix.process import KillableWorker
-from tests.integration.outside import Outside
+from tests.support.outside import Outside
 
 PUBLISHED = "market.opened"
 """An event that is published to every run that waits for it; others are sent to one run."""

@@ -26,10 +26,10 @@ from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.takeover.worker_identity import parse_identity
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
-from tests.integration.processes import WorkerProcess
-from tests.rig import eventually, status_of
+from tests.support.processes import WorkerProcess
+from tests.support.rig import eventually, status_of
 
-CATALOG = "tests.integration.killable:catalog"
+CATALOG = "tests.support.killable:catalog"
 DECIDED_AFTER = 0.5
 """Seconds from the kill to the decision, if the run waits for one."""
 

@@ -43,8 +43,8 @@ from holdfast.testing.kill_matrix.audit import Effects, RecordedLog
 from holdfast.testing.kill_matrix.person import Person
 from holdfast.testing.kill_matrix.plan import Plan
 from holdfast.testing.kill_matrix.process import KillableWorker
-from tests.integration.outside import LATE, Api, Outside
-from tests.integration.treed import Member, budget_of, member_of, plan, script, task_of
+from tests.support.outside import LATE, Api, Outside
+from tests.support.treed import Member, budget_of, member_of, plan, script, task_of
 
 ABOUT = (
     "Trees of up to 15 agent runs, three levels below the root and up to five sub-agents of a run, in the foreground "
@@ -267,7 +267,7 @@ async def measure(
         await ensure_search_attributes(client)
         environ = {
             "HOLDFAST_HOME": str(home),
-            "HOLDFAST_CATALOG": "tests.integration.treed:catalog",
+            "HOLDFAST_CATALOG": "tests.support.treed:catalog",
             "HOLDFAST_TASK_QUEUE": QUEUE,
             "OPENAI_BASE_URL": llm.base_url,
             "DATABASE_URL": stack.database_url,

@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from subprocess import Popen
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,12 +20,15 @@ from holdfast.agents.catalog import Catalog
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.runtime.devstack import shared
+from holdfast.runtime.devstack.shared import Server
+from holdfast.runtime.stores.pool import open_pool
+from holdfast.seals.seals import Seals
 from holdfast.testing import Script, Unparsed
-from tests.containers import start_postgres
-from tests.examples import THOROUGH
-from tests.rig import Rig, StartRig, start_rig
-from tests.servers import ended_servers, open_stack, restart_ended
+from tests.support.containers import start_postgres
+from tests.support.examples import THOROUGH
+from tests.support.rig import Rig, StartRig, migrate_once, start_rig
+from tests.support.servers import ended_servers, open_stack, restart_ended
 
 # The same examples on every run, so that a failing property fails on every machine; `make test-all` has more of them.
 settings.register_profile(
@@ -110,16 +114,31 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A Temporal server and a migrated PostgreSQL for the session, on free ports."""
     with open_stack(tmp_path_factory.mktemp("stack")) as stack:
-        asyncio.run(migrate(stack.database_url))
+        asyncio.run(_prepare(stack))
         yield stack
+
+
+async def _prepare(stack: Stack) -> None:
+    await migrate_once(stack.database_url)
+    await ensure_search_attributes(await connect_stack(stack))
 
 
 @pytest.fixture
 async def client(stack: Stack) -> Client:
     """A client of the session's server."""
-    client = await connect_stack(stack)
-    await ensure_search_attributes(client)
-    return client
+    return await connect_stack(stack)
+
+
+@pytest.fixture
+def session_server(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `holdfast.testing.agent` use the session's Temporal instead of starting another one."""
+    server = Server(stack.temporal_address, Seals({"test": os.urandom(32)}), cast("Popen[str]", _Running()))
+    monkeypatch.setattr(shared, "_running", [server])
+
+
+class _Running:
+    def poll(self) -> None:
+        """Say that the server runs."""
 
 
 @pytest.fixture
@@ -158,6 +177,6 @@ def database_url(stack: Stack) -> Iterator[str]:
 @pytest.fixture
 async def pool(database_url: str) -> AsyncIterator[AsyncConnectionPool]:
     """Connections to a migrated database."""
-    await migrate(database_url)
+    await migrate_once(database_url)
     async with open_pool(database_url, size=4) as pool:
         yield pool

@@ -19,7 +19,7 @@ from holdfast.run.contracts import RunInput
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, call, say
 from tests.docs.pages import DOCS, ROOT, files
-from tests.rig import PATIENCE, Rig, StartRig, environ_of, eventually
+from tests.support.rig import PATIENCE, Rig, StartRig, environ_of, eventually
 
 PROGRAMS = files(DOCS / "how-to/use-the-client.md")
 CONTRACT = (DOCS / "reference/temporal-clients.md").read_text(encoding="utf-8")

@@ -16,8 +16,8 @@ from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
 from tests.docs.pages import DOCS, files, snippets
 from tests.docs.test_client_page import CATALOG, script
-from tests.rig import PATIENCE, StartRig
-from tests.serving import served, sha256
+from tests.support.rig import PATIENCE, StartRig
+from tests.support.serving import served, sha256
 
 PAGE = DOCS / "how-to/http-api.md"
 FILES = files(PAGE)

@@ -37,7 +37,7 @@ from holdfast.testing import default_script
 from tests.docs.pages import PAGES, ROOT, Snippet, snippets
 from tests.docs.reference import command
 from tests.docs.test_client_page import CATALOG
-from tests.rig import StartRig, environ_of
+from tests.support.rig import StartRig, environ_of
 
 ALL = [snippet for page in PAGES for snippet in snippets(page)]
 PYTHON = [snippet for snippet in ALL if snippet.language == "python"]

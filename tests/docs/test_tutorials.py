@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import DOCS, ROOT, files, snippets
-from tests.integration.processes import reserve_ports
+from tests.support.processes import reserve_ports
 
 SECONDS = 120.0
 
@@ -156,8 +156,9 @@ def test_approvals_and_recovery(terminals: Terminals) -> None:
     carry_out(terminals, "tutorial/approvals-and-recovery.md", waits, edits=edits)
     assert "Request 1 of pay-1: may this run?" in terminals.printed
     assert "the next worker will process it" in terminals.printed
-    ended = "found done already, after 1 failed attempt (no_response: the worker died): 12500 cents for 2026-17"
-    assert ended in terminals.printed
+    # On a slow machine, Temporal misses the heartbeats before the next worker has found the death.
+    ended = r"found done already, after 1 failed attempt \(no_response: the worker died( or hung)?\): 12500 cents for"
+    assert re.search(ended, terminals.printed)
     assert len((terminals.folder / "payments.txt").read_text().splitlines()) == 1
     assert re.search(r"^proven +pay-1", terminals.printed, re.MULTILINE)
 

@@ -22,7 +22,7 @@ from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, steps
-from tests.rig import StartRig, check_thread, eventually, runs_of, status_of
+from tests.support.rig import StartRig, check_thread, eventually, runs_of, status_of
 
 
 class Threads:

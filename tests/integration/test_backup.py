@@ -22,8 +22,8 @@ from holdfast.runtime.stores.forget import find_tombstone, forget
 from holdfast.runtime.stores.memories import PostgresMemories
 from holdfast.runtime.stores.pool import migrate
 from holdfast.runtime.stores.threads import PostgresThreads
-from tests.keeping import add_thread, fork_of, lines_of, new_pool
-from tests.rig import eventually
+from tests.support.keeping import add_thread, fork_of, lines_of, new_pool
+from tests.support.rig import eventually
 
 COPIED = {"threads", "events", "artifact_threads", "artifacts", "artifact_parts", "effects", "memories", "tombstones"}
 DERIVED = {

@@ -17,7 +17,7 @@ from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.client.start_options import issued
 from holdfast.testing import Reply, call, say, steps, together
 from holdfast.tools.decorator import Tool
-from tests.rig import PATIENCE, StartRig, check_thread
+from tests.support.rig import PATIENCE, StartRig, check_thread
 
 
 def block_until_found(context: ToolContext) -> None:

@@ -14,7 +14,7 @@ from holdfast.activities import calling_run
 from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.worker.handover import HandOver
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, check_thread, status_of
+from tests.support.rig import StartRig, check_thread, status_of
 
 
 async def test_an_activity_does_not_wait_for_a_query_that_no_worker_answers(

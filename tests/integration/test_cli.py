@@ -53,9 +53,9 @@ from holdfast.runtime.worker.construction import running
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
 from holdfast.testing.scripted_worker import LEAVE
 from holdfast.worker import build_worker
-from tests.integration.forked import run
-from tests.rig import PATIENCE, environ_of
 from tests.security.test_hostile_backup import edit
+from tests.support.forked import run
+from tests.support.rig import PATIENCE, environ_of
 
 REPOSITORY = Path(__file__).parents[2]
 STARTER = REPOSITORY / "starter.py"

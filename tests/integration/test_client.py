@@ -45,7 +45,7 @@ from holdfast.runtime.devstack.ports import any_free
 from holdfast.runtime.encryption.signing_keys import make_key
 from holdfast.runtime.portable.verify import verify_file
 from holdfast.testing import Conversation, Reply, call, say
-from tests.rig import PATIENCE, Rig, StartRig, environ_of, eventually
+from tests.support.rig import PATIENCE, Rig, StartRig, environ_of, eventually
 
 Connect = Callable[..., AbstractAsyncContextManager[Client]]
 

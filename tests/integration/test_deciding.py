@@ -14,7 +14,7 @@ from holdfast.runtime.config.policy_file import load_policy
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import call, say, steps, together
 from tests.integration.test_cli import REPOSITORY, Ran, Shell
-from tests.rig import Rig, StartRig, check_thread, environ_of, eventually, status_of
+from tests.support.rig import Rig, StartRig, check_thread, environ_of, eventually, status_of
 
 
 @tool(effect="unsafe")

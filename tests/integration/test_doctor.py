@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.runtime.cli.exits import FAILED, UNREACHABLE, USAGE
 from holdfast.runtime.config.project import ENV, TOML
-from tests.integration.processes import ROOT, WorkerProcess
+from tests.support.processes import ROOT, WorkerProcess
 
 FOREIGN = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL")
 

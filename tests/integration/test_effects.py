@@ -24,7 +24,7 @@ from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.stores.pool import migrate, open_pool, unlock_all
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.temporal.converter import data_converter
-from tests.rig import die
+from tests.support.rig import die
 
 
 @pytest.fixture

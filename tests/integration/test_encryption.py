@@ -20,7 +20,7 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.testing import Conversation, Reply, call, fail, say, slow, steps
 from tests.integration.test_cli import Ran, Shell
-from tests.rig import Rig, environ_of, eventually, start_rig, status_of
+from tests.support.rig import Rig, environ_of, eventually, start_rig, status_of
 
 
 def new_key(name: str) -> str:

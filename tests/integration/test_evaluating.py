@@ -24,6 +24,8 @@ from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.telemetry import logs
 from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call, cut_off, replay, say, steps, together
 
+pytestmark = pytest.mark.usefixtures("session_server")
+
 PATIENCE = 300
 """Seconds that a run or a play may take on a busy machine."""
 played = partial(replay, patience=PATIENCE)

@@ -25,8 +25,8 @@ from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import call, say, steps
-from tests.keeping import add_thread, fork_of, lines_of, new_pool
-from tests.rig import PATIENCE, StartRig, eventually
+from tests.support.keeping import add_thread, fork_of, lines_of, new_pool
+from tests.support.rig import PATIENCE, StartRig, eventually
 
 SECRET = b"the combination is 7391"
 

@@ -21,7 +21,7 @@ from holdfast.runtime.client.restarts import restart
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.trees import read_tree
 from holdfast.testing import Conversation, Reply, call, say, together
-from tests.rig import Rig, StartRig, eventually, status_of
+from tests.support.rig import Rig, StartRig, eventually, status_of
 
 MADE: list[str] = []
 

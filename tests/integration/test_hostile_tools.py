@@ -12,7 +12,7 @@ from holdfast import Agent, Cannot, Catalog, Effect, Found, Policy, allow, tool
 from holdfast.log.events import ReconcileRequested, ToolCallFinished
 from holdfast.testing import call, say, steps
 from holdfast.tools.decorator import Labelled, Tool
-from tests.rig import StartRig, check_thread, die, status_of
+from tests.support.rig import StartRig, check_thread, die, status_of
 
 
 class Spiteful(Exception):

@@ -32,8 +32,8 @@ from holdfast.runtime.reading.record import Evidence
 from holdfast.runtime.stores.artifacts import FolderArtifacts
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_gateway import approval, bearer
-from tests.rig import PATIENCE, Rig, StartRig, eventually
-from tests.serving import served, sha256
+from tests.support.rig import PATIENCE, Rig, StartRig, eventually
+from tests.support.serving import served, sha256
 
 JSON = dict[str, Any]
 LONG = "<script>alert(1)</script>" + "long " * 20_000

@@ -28,9 +28,9 @@ from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from tests.integration.test_forks import catalog, forked, lines_of, original, position_of, threads_of, work
-from tests.keeping import new_pool
-from tests.portable_files import independent, parts_of, rebuilt
-from tests.rig import StartRig, status_of
+from tests.support.keeping import new_pool
+from tests.support.portable_files import independent, parts_of, rebuilt
+from tests.support.rig import StartRig, status_of
 
 
 async def test_a_fork_is_kept_under_its_own_id_and_outlives_its_original(

@@ -21,7 +21,7 @@ from holdfast.testing import (
     together,
 )
 from holdfast.testing.kill_matrix.matrix import Victim
-from tests.integration.outside import LATE, Api, Outside
+from tests.support.outside import LATE, Api, Outside
 
 SCRIPT = steps(
     [
@@ -57,7 +57,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
 def matrix(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillMatrix]:
     """A kill matrix with its own stack."""
     with KillMatrix(
-        catalog="tests.integration.outside:catalog",
+        catalog="tests.support.outside:catalog",
         script=SCRIPT,
         effects=outside.effects,
         home=tmp_path_factory.mktemp("kill-matrix"),

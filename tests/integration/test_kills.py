@@ -21,8 +21,8 @@ from holdfast.runtime.devstack.ports import any_free
 from holdfast.runtime.takeover.liveness import this_process
 from holdfast.runtime.takeover.worker_identity import parse_identity
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
-from tests.integration.processes import WorkerProcess
-from tests.rig import PATIENCE, events_of, eventually, status_of
+from tests.support.processes import WorkerProcess
+from tests.support.rig import PATIENCE, events_of, eventually, status_of
 
 STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
@@ -39,7 +39,7 @@ def worker(llm: ScriptedLLM, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """A worker process with its own embedded stack."""
     worker = WorkerProcess(
         tmp_path_factory.mktemp("kills") / "home",
-        HOLDFAST_CATALOG="tests.integration.killable:catalog",
+        HOLDFAST_CATALOG="tests.support.killable:catalog",
         OPENAI_BASE_URL=llm.base_url,
     )
     worker.start()

@@ -12,9 +12,9 @@ from holdfast.run.contracts import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.start_options import issued
 from holdfast.testing import ScriptedLLM, call, say, steps
-from tests.integration.outside import Api, Outside
-from tests.integration.processes import WorkerProcess
-from tests.rig import events_of, eventually, status_of
+from tests.support.outside import Api, Outside
+from tests.support.processes import WorkerProcess
+from tests.support.rig import events_of, eventually, status_of
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def test_a_request_that_outlives_its_worker_arrives_once(api: Api, tool: s
     with ScriptedLLM(steps([call(tool, order="7"), say("done")])) as llm:
         worker = WorkerProcess(
             tmp_path / "home",
-            HOLDFAST_CATALOG="tests.integration.outside:catalog",
+            HOLDFAST_CATALOG="tests.support.outside:catalog",
             OPENAI_BASE_URL=llm.base_url,
             OUTSIDE_API=api.url,
             OUTSIDE_FILE=str(outside.file),

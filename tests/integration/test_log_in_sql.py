@@ -20,7 +20,7 @@ from holdfast.runtime.stores.log_rows import TEXT_CHARS, Carried, fit, rows_of
 from holdfast.runtime.stores.missing_rows import fill_rows
 from holdfast.runtime.stores.pool import migrate, open_database, open_pool, schema_of
 from holdfast.runtime.stores.threads import PostgresThreads
-from tests.unit.runs import calls, loaded_thread, says
+from tests.support.runs import calls, loaded_thread, says
 
 FORGET_ROWS = "UPDATE holdfast.events SET log_rows = NULL, carried = NULL, origins = NULL"
 """As a release without rows for SQL leaves blocks."""

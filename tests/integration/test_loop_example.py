@@ -30,7 +30,7 @@ from holdfast.runtime.llm.script import JSON, Conversation
 from holdfast.runtime.memory.repository import Repository
 from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
 from holdfast.tools.decorator import bind
-from tests.integration.demos import play_demo
+from tests.support.demos import play_demo
 
 ROOT = Path(__file__).parents[2]
 HEAD = "43fc24fe2b87d12f07df41265cda991e8456d021"

@@ -13,9 +13,9 @@ from temporalio.client import Client
 from bench.environment import open_stack
 from bench.loops import measure
 from holdfast.runtime.config.stack_file import Stack
-from tests.integration.forked import run
-from tests.integration.looped import catalog, judge, prepare, script
-from tests.rig import Rig, StartRig, environ_of, status_of
+from tests.support.forked import run
+from tests.support.looped import catalog, judge, prepare, script
+from tests.support.rig import Rig, StartRig, environ_of, status_of
 
 ROOT = Path(__file__).parents[2]
 

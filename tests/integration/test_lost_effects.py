@@ -33,7 +33,7 @@ from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.seals.outcomes import NO_SEALS
 from holdfast.tools.effects import PastEffect
 from holdfast.tools.secrets import NO_SECRETS
-from tests.rig import die
+from tests.support.rig import die
 
 SETTLES = 3_600.0
 """Seconds: longer than any test."""

@@ -49,7 +49,9 @@ from holdfast.runtime.in_memory.ledger import InMemoryLedger
 from holdfast.testing import KillMatrix, agent, call, fail, say, steps
 from holdfast.tools.decorator import NO_RESOURCES
 from holdfast.tools.secrets import Secrets
-from tests.rig import die
+from tests.support.rig import die
+
+pytestmark = pytest.mark.usefixtures("session_server")
 
 
 class Wrap(Middleware):
@@ -235,7 +237,7 @@ async def test_a_worker_that_is_killed(tmp_path: Path, boundary: str) -> None:
     payments = tmp_path / "payments"
     payments.touch()
     with KillMatrix(
-        catalog="tests.integration.wrapped:catalog",
+        catalog="tests.support.wrapped:catalog",
         script=steps([call("pay", cents=5), say("Paid.")]),
         effects=lambda: Counter(payments.read_text().splitlines()),
         home=tmp_path,

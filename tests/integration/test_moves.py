@@ -27,10 +27,10 @@ from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.reader import opened
 from holdfast.runtime.reading.runs import MOVED, status_of
 from holdfast.testing import Conversation, Reply, call, say, together
-from tests.integration.outside import LATE, Api, Outside
 from tests.integration.test_forks import git
-from tests.places import CAROL, Site, site
-from tests.rig import eventually
+from tests.support.outside import LATE, Api, Outside
+from tests.support.places import CAROL, Site, site
+from tests.support.rig import eventually
 
 PAID: Counter[str] = Counter()
 """What was really paid, by the key of the effect."""

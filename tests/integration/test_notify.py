@@ -14,9 +14,9 @@ from holdfast.activities.notify_formats import Links
 from holdfast.loop.state import LoopLimits
 from holdfast.runtime.config.webhooks import Receiver as To
 from holdfast.testing import call, say, steps
-from tests.integration import looped
-from tests.rig import StartRig, check_thread, events_of, eventually, status_of
-from tests.serving import Receiver, served
+from tests.support import looped
+from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of
+from tests.support.serving import Receiver, served
 
 SECRET = "shared with the receiver"
 LINKS = Links(ui="http://ui.example", gateway="https://gateway.example/")

@@ -15,10 +15,10 @@ import pytest
 
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import call, say, steps
-from tests.integration.forked import ROOT, Ended, run
-from tests.integration.own_stores import in_folder
-from tests.rig import StartRig, environ_of, eventually
-from tests.serving import sha256
+from tests.support.forked import ROOT, Ended, run
+from tests.support.own_stores import in_folder
+from tests.support.rig import StartRig, environ_of, eventually
+from tests.support.serving import sha256
 
 FORGOTTEN = {"TEMPORAL_NAMESPACE": "temporal-system"}
 """A namespace that every server has, and in which no thread of ours is: Temporal has forgotten it."""
@@ -35,7 +35,7 @@ class Thread:
 
     async def __call__(self, *words: str, catalog: bool = True, **variables: str) -> Ended:
         """Run `starter.py`."""
-        given = ["--catalog", "tests.integration.own_stores:catalog"] if catalog else []
+        given = ["--catalog", "tests.support.own_stores:catalog"] if catalog else []
         return await asyncio.to_thread(run, "starter", [*words, *given], environ=self.environ | variables)
 
 
@@ -97,15 +97,13 @@ async def test_a_store_that_cannot_be_pruned_says_so(thread: Thread, stack: Stac
     """Holdfast removes nothing from a user's store: a usage error names the catalog."""
     ran = await thread("prune", "--older-than", "1h", "--yes", DATABASE_URL=stack.database_url)
     assert ran.code == 2
-    assert b"tests.integration.own_stores:catalog keeps threads in a store of its own" in ran.err
+    assert b"tests.support.own_stores:catalog keeps threads in a store of its own" in ran.err
 
 
 async def test_memories_are_written_to_the_catalogs_own_store(thread: Thread) -> None:
     """`remember` and `recall` need no database where the catalog has a memory store."""
     kept = await thread("remember", "Tea without milk.", "--user", "ann", "--json")
-    found = await thread(
-        "recall", "milk", "--json", HOLDFAST_CATALOG="tests.integration.own_stores:catalog", catalog=False
-    )
+    found = await thread("recall", "milk", "--json", HOLDFAST_CATALOG="tests.support.own_stores:catalog", catalog=False)
     assert (kept.code, found.code) == (0, 0), kept.err
     assert json.loads(found.out) == json.loads(kept.out)
     assert "Tea without milk." in (thread.folder / "memories.json").read_text()
@@ -122,7 +120,7 @@ async def test_the_gateway_reads_a_catalogs_own_thread_store(thread: Thread, tmp
     """What Temporal has forgotten, the gateway answers from the user's store."""
     tokens = tmp_path / "tokens.yaml"
     tokens.write_text(json.dumps({"tokens": [{"name": "ann", "sha256": sha256("of-ann"), "scopes": ["read"]}]}))
-    words = ["--port", "0", "--catalog", "tests.integration.own_stores:catalog"]
+    words = ["--port", "0", "--catalog", "tests.support.own_stores:catalog"]
     environ = {**thread.environ, **FORGOTTEN, "HOLDFAST_GATEWAY_TOKENS": str(tokens)}
     with gateway(words, environ) as url:
         async with httpx2.AsyncClient(base_url=url, timeout=120, trust_env=False) as http:

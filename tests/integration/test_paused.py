@@ -15,8 +15,8 @@ from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.reading.runs import status_of as status_of_run
 from holdfast.testing import call, say, steps
 from tests.integration.test_cli import Ran, Shell
-from tests.rig import StartRig, environ_of, eventually, status_of
-from tests.security.people import clerk, payments
+from tests.support.people import clerk, payments
+from tests.support.rig import StartRig, environ_of, eventually, status_of
 
 
 async def test_a_paused_run_is_read_as_an_open_one(rig: StartRig) -> None:

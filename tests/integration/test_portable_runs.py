@@ -29,8 +29,8 @@ from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, together
-from tests.portable_files import ALICE, SIGNER, Parts, log_of, parts_of, rebuilt
-from tests.rig import Rig, StartRig, eventually, status_of
+from tests.support.portable_files import ALICE, SIGNER, Parts, log_of, parts_of, rebuilt
+from tests.support.rig import Rig, StartRig, eventually, status_of
 
 ABOVE = Policy(rules=(ask("refund", reason="above"), allow()), approvers=(Approver(name="dana"),))
 OWN = Policy(rules=(allow(),))

@@ -15,8 +15,8 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.stores.memories import PostgresMemories
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
-from tests.integration.forked import run
-from tests.rig import Rig, StartRig, approve, environ_of, eventually, status_of
+from tests.support.forked import run
+from tests.support.rig import Rig, StartRig, approve, environ_of, eventually, status_of
 
 TIERS = ["instructions", "tools", "skills", "strategies", "standing", "files", "transcript"]
 

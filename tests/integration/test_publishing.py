@@ -24,8 +24,8 @@ from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
 from holdfast.runtime.gateway.limits import ANSWER_SECONDS
 from holdfast.testing import Conversation, Reply, call, say
-from tests.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of
-from tests.serving import served, sha256
+from tests.support.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of
+from tests.support.serving import served, sha256
 
 Run = WorkflowHandle[Any, Any]
 SLEEPER = Catalog(

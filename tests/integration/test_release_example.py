@@ -26,7 +26,7 @@ from holdfast.examples.release.tools import (
 )
 from holdfast.runtime.llm.script import JSON, Conversation
 from holdfast.tools.arguments import ArgumentsInvalid
-from tests.integration.demos import play_demo
+from tests.support.demos import play_demo
 
 ROOT = Path(__file__).parents[2]
 HEAD = "33b11b1cc6b6db489a4ed9e902cb75073acb2355"

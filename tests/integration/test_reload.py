@@ -15,8 +15,8 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.project import ENV, TOML
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.worker.reload import look, source_roots
-from tests.integration.processes import ROOT, WorkerProcess
-from tests.rig import PATIENCE
+from tests.support.processes import ROOT, WorkerProcess
+from tests.support.rig import PATIENCE
 
 AGENTS = """
 from holdfast import Agent, Catalog

@@ -35,7 +35,7 @@ from holdfast.tools.secrets import Secrets
 from holdfast.trust import Origin
 from tests.retrieval.labelled import keep as keep_labelled
 from tests.retrieval.labelled import recall_at_five
-from tests.rig import StartRig, events_of
+from tests.support.rig import StartRig, events_of
 
 DIMENSIONS = 256
 ID = re.compile(r"m-[a-z0-9]{7}")

@@ -24,7 +24,7 @@ from holdfast.testing.scripted_worker import LEAVE
 from holdfast.workflows import WORKFLOWS
 from tests.integration.test_cli import Ran, Shell
 from tests.replay.record import HISTORIES
-from tests.rig import StartRig, environ_of, eventually, status_of
+from tests.support.rig import StartRig, environ_of, eventually, status_of
 
 RELEASED = HISTORIES / "0.1.0"
 RECORDED = sorted(HISTORIES.rglob("*.json"))

@@ -31,7 +31,9 @@ from holdfast.runtime.stores.pool import migrate
 from holdfast.runtime.worker import resources as opening
 from holdfast.runtime.worker.resources import open_resources
 from holdfast.testing import agent, call, say, together
-from tests.rig import environ_of
+from tests.support.rig import environ_of
+
+pytestmark = pytest.mark.usefixtures("session_server")
 
 ROOT = Path(__file__).parents[2]
 

@@ -28,8 +28,8 @@ from holdfast.runtime.stores.memories import PostgresMemories
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, steps
-from tests.rig import Rig, eventually, start_rig
-from tests.servers import open_stack
+from tests.support.rig import Rig, eventually, start_rig
+from tests.support.servers import open_stack
 
 THREADS = ("closed", "asks", "open")
 

@@ -18,8 +18,8 @@ from temporalio.client import Client
 from holdfast import Policy
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import call, say
-from tests.rig import StartRig, environ_of, eventually, status_of
-from tests.security.people import clerk
+from tests.support.people import clerk
+from tests.support.rig import StartRig, environ_of, eventually, status_of
 
 ROOT = Path(__file__).parents[2]
 SERVICE_CALL = re.compile(r"\b(?:workflow_service|operator_service|service)\.([a-z_]+)\(")

@@ -39,11 +39,11 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.gateway.app import build_app
 from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.testing import ScriptedLLM, hang, say
-from tests.integration.processes import WorkerProcess
 from tests.integration.test_gateway import bearer
 from tests.integration.test_loops import Shell
-from tests.rig import Rig, StartRig, environ_of, eventually
-from tests.serving import served, sha256
+from tests.support.processes import WorkerProcess
+from tests.support.rig import Rig, StartRig, environ_of, eventually
+from tests.support.serving import served, sha256
 
 JSON = dict[str, Any]
 MOMENTS = (
@@ -290,7 +290,7 @@ async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
     """SIGKILL before a launcher begins, while it starts the run, and while it waits: each time there is one run."""
     with ScriptedLLM() as llm:
         worker = WorkerProcess(
-            tmp_path / "home", HOLDFAST_CATALOG="tests.integration.killable:catalog", OPENAI_BASE_URL=llm.base_url
+            tmp_path / "home", HOLDFAST_CATALOG="tests.support.killable:catalog", OPENAI_BASE_URL=llm.base_url
         )
         worker.start()
         try:

@@ -18,8 +18,8 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, call, fail, say, steps, together
 from tests.integration.test_cli import Ran, Read, Shell, on_terminal
-from tests.rig import StartRig, environ_of, eventually, status_of
-from tests.security.people import clerk, payments
+from tests.support.people import clerk, payments
+from tests.support.rig import StartRig, environ_of, eventually, status_of
 
 TEMPORAL = shutil.which("temporal", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 HASTY = {"HOLDFAST_ANSWER_SECONDS": "1"}

@@ -20,7 +20,7 @@ from holdfast.runtime.telemetry.logs import configure_logging
 from holdfast.testing import call, fail, say, steps
 from holdfast.tools.secrets import Secrets
 from tests.integration.test_worker import refused, start
-from tests.rig import StartRig, check_thread, status_of
+from tests.support.rig import StartRig, check_thread, status_of
 
 FRAGMENT = b"hunter2"
 """A part of each value that no encoding changes: text that contains it leaks the secret."""

@@ -11,8 +11,8 @@ import pytest
 from temporalio.client import Client
 
 from holdfast.runtime.config.stack_file import Stack, read_stack
-from tests.rig import eventually
-from tests.servers import ended_servers, restart_ended
+from tests.support.rig import eventually
+from tests.support.servers import ended_servers, restart_ended
 
 
 def process_of(stack: Stack, server: str) -> psutil.Process:

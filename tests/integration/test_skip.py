@@ -4,8 +4,8 @@ import json
 import os
 from pathlib import Path
 
-from tests.integration.forked import Ended, run
-from tests.integration.processes import WorkerProcess
+from tests.support.forked import Ended, run
+from tests.support.processes import WorkerProcess
 
 
 def test_a_person_skips_three_weeks(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from holdfast.run.contracts import WORKFLOW
 from holdfast.runtime.takeover.sticky_queues import release_task
 from holdfast.runtime.takeover.takeover import WORKER_DIED, sweep
 from holdfast.runtime.takeover.worker_identity import WorkerIdentity
-from tests.rig import eventually
+from tests.support.rig import eventually
 
 DEAD = "holdfast:elsewhere:0123456789abcdef:4711:1"
 ME = WorkerIdentity("here", "fedcba9876543210", 1, 1)

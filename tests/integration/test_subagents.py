@@ -1,7 +1,11 @@
 """Sub-agents in a user's own test, and on the command line."""
 
+import pytest
+
 from holdfast import Agent, Catalog, tool
 from holdfast.testing import Conversation, Reply, agent, call, say
+
+pytestmark = pytest.mark.usefixtures("session_server")
 
 
 @tool(effect="unsafe")

@@ -17,8 +17,8 @@ from holdfast.runtime.keeping import sweep as sweeps
 from holdfast.runtime.keeping.sweep import sweep
 from holdfast.runtime.reading.runs import Runs
 from holdfast.runtime.stores.threads import PostgresThreads
-from tests.keeping import lines_of, new_pool
-from tests.rig import PATIENCE
+from tests.support.keeping import lines_of, new_pool
+from tests.support.rig import PATIENCE
 
 NOW = datetime.now(UTC)
 EVERY = timedelta(days=1)

@@ -16,8 +16,8 @@ from holdfast.errors import SettingsError
 from holdfast.runtime.client.connect import connect
 from holdfast.runtime.devstack.shared import shared_server
 from holdfast.testing import Conversation, Reply, agent, call, fail, hang, say, steps
-from tests.integration.own_stores import FileArtifacts, FileMemories, FileThreads
-from tests.rig import eventually
+from tests.support.own_stores import FileArtifacts, FileMemories, FileThreads
+from tests.support.rig import eventually
 
 
 @tool(effect="unsafe", secrets=("BANK_KEY",))

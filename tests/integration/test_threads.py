@@ -56,7 +56,7 @@ from holdfast.testing import Conversation, Reply, ScriptedLLM, call, slow, steps
 from holdfast.testing import say as reply
 from holdfast.testing.scripted_worker import LEAVE
 from holdfast.worker import build_worker
-from tests.rig import PATIENCE, Rig, StartRig, eventually
+from tests.support.rig import PATIENCE, Rig, StartRig, eventually
 
 JSON = dict[str, Any]
 LOOKS = [call("look", at=str(n)) for n in range(7)]

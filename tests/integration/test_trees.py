@@ -12,9 +12,9 @@ from bench.tree_audit import Run, audit_tree
 from bench.trees import measure
 from holdfast import Budget, Catalog, ToolContext, tool
 from holdfast.log.events import AgentEvent, LLMReplied, SubagentEnded, ToolCallFinished
-from tests.integration.outside import LATE, Api, Outside
-from tests.integration.treed import Member, catalog, script, task_of
-from tests.rig import StartRig, check_thread
+from tests.support.outside import LATE, Api, Outside
+from tests.support.rig import StartRig, check_thread
+from tests.support.treed import Member, catalog, script, task_of
 from tests.workflow.test_allowances import logs_of
 
 

@@ -10,8 +10,8 @@ from holdfast import Agent, Catalog, ToolContext, tool
 from holdfast.loop.state import LoopLimits
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import call, say, steps
-from tests.integration import looped
-from tests.rig import StartRig, status_of
+from tests.support import looped
+from tests.support.rig import StartRig, status_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

@@ -15,8 +15,8 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.ports import any_free
 from holdfast.runtime.worker.construction import running
 from holdfast.workflows import WORKFLOWS
-from tests.integration.forked import run
-from tests.rig import environ_of
+from tests.support.forked import run
+from tests.support.rig import environ_of
 
 LLM = "http://127.0.0.1:9/v1"
 """An endpoint that is configured but never called."""

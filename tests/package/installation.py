@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.processes import reserve_ports
+from tests.support.processes import reserve_ports
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120.0

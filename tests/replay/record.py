@@ -26,8 +26,8 @@ from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.runtime.encryption.fleet_keys import stack_seals
 from tests.replay.releases import CURRENT, ROOT, is_released
 from tests.replay.scenarios import BUILDERS, CATALOG, LAUNCHERS, LOOPS, SCENARIOS
-from tests.rig import runs_of, start_rig
-from tests.serving import Receiver, served
+from tests.support.rig import runs_of, start_rig
+from tests.support.serving import Receiver, served
 
 HISTORIES = Path(__file__).parent / "histories"
 

@@ -51,7 +51,7 @@ from holdfast.testing import (
     steps,
     together,
 )
-from tests.rig import Rig, answer_of, events_of, eventually, lose_attempt, reset, status_of, tasks_of
+from tests.support.rig import Rig, answer_of, events_of, eventually, lose_attempt, reset, status_of, tasks_of
 
 Handle = WorkflowHandle[Any, Any]
 

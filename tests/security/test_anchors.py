@@ -47,8 +47,8 @@ from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.prune import prunable, prune
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import call, say, steps
-from tests.rig import PATIENCE, StartRig, eventually, reset, task_of
-from tests.serving import Receiver, served
+from tests.support.rig import PATIENCE, StartRig, eventually, reset, task_of
+from tests.support.serving import Receiver, served
 from tests.workflow.test_agent_loop import TASKS, diligent
 from tests.workflow.test_agent_loop import catalog as loop_catalog
 

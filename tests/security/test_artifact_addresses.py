@@ -11,7 +11,7 @@ from holdfast.log.events import ToolCallFinished
 from holdfast.runtime.client import forks
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, say
-from tests.rig import PATIENCE, Rig, StartRig, events_of
+from tests.support.rig import PATIENCE, Rig, StartRig, events_of
 
 FREE = Policy(rules=(allow(),))
 REFUSED = "no event of this thread refers to the artifact"

@@ -12,8 +12,8 @@ from holdfast.run.features import MOVES
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, call, say, together
-from tests.places import Site, site
-from tests.rig import eventually
+from tests.support.places import Site, site
+from tests.support.rig import eventually
 
 HELPER = Agent(name="helper", instructions="Help.", description="helps", tools=(), policy=Policy(rules=(allow(),)))
 LEAD = Agent(name="lead", instructions="Lead.", tools=(), policy=Policy(rules=(allow(),)), subagents=("helper",))

@@ -13,7 +13,7 @@ from playwright.async_api import Page, Route, async_playwright
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast.runtime.config.stack_file import Stack
-from tests.rig import eventually
+from tests.support.rig import eventually
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

@@ -19,9 +19,9 @@ from holdfast.run.contracts import WORKFLOW
 from holdfast.run.details import current_details
 from holdfast.run.refusals import is_refused
 from holdfast.testing import Conversation, Reply, call, say
-from tests.rig import StartRig, check_thread, status_of
-from tests.security.people import KEYS, PEOPLE, answer, lift, signed
-from tests.unit.runs import agent_spec, loaded_thread
+from tests.support.people import KEYS, PEOPLE, answer, lift, signed
+from tests.support.rig import StartRig, check_thread, status_of
+from tests.support.runs import agent_spec, loaded_thread
 
 WRONG: list[Any] = [0, -1, 1.5, True, None, "1", "NaN", float("nan"), float("inf"), "Infinity", 10**30, "1E+999999"]
 NUMBERS = st.sampled_from([*WRONG, "9" * 5_000, [], {}])

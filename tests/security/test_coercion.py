@@ -26,8 +26,8 @@ from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.testing import Conversation, Reply, call, call_verbatim, say, steps, together
-from tests.rig import StartRig, answer_of, check_thread, die, eventually
-from tests.unit.runs import UNGUARDED
+from tests.support.rig import StartRig, answer_of, check_thread, die, eventually
+from tests.support.runs import UNGUARDED
 
 
 @tool(effect="unsafe")

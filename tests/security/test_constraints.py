@@ -17,9 +17,9 @@ from holdfast.run.outlook import run_view
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot
 from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, check_thread, status_of
-from tests.security.people import KEYS, PEOPLE, answer, delegation, lift, revocation, signed
-from tests.unit.runs import agent_spec, calls, loaded_thread, says
+from tests.support.people import KEYS, PEOPLE, answer, delegation, lift, revocation, signed
+from tests.support.rig import StartRig, check_thread, status_of
+from tests.support.runs import agent_spec, calls, loaded_thread, says
 from tests.unit.test_constraints import cannot, reply
 
 LOCKED: list[int] = []

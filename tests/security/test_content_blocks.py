@@ -12,8 +12,8 @@ from holdfast import Agent, Catalog
 from holdfast.log.events import SignalRejected
 from holdfast.run.contracts import WORKFLOW
 from holdfast.testing import Conversation, Reply, say
-from tests.rig import StartRig, answer_of, check_thread, status_of
-from tests.security.attacker import plain
+from tests.support.attacker import plain
+from tests.support.rig import StartRig, answer_of, check_thread, status_of
 
 HOSTILE: dict[str, list[dict[str, Any]]] = {
     "a call of the LLM": [{"type": "tool_call", "id": "1", "name": "pay", "arguments": "{}"}],

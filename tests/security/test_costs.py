@@ -32,9 +32,9 @@ from holdfast.seals.starts import Start, refusal
 from holdfast.temporal.converter import data_converter
 from holdfast.workflows.agent_loop import AgentLoopWorkflow
 from holdfast.workflows.agent_run import AgentRunWorkflow
-from tests.examples import examples
-from tests.security.hostile_payloads import UNREADABLE, as_json, laborious
-from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread
+from tests.support.examples import examples
+from tests.support.hostile_payloads import UNREADABLE, as_json, laborious
+from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread
 
 SECONDS = 2.0
 """The bound that security.md states, for a message of 2 MB."""

@@ -26,7 +26,7 @@ from holdfast.runtime.cli.live_view import View
 from holdfast.runtime.cli.output import Output, harmless
 from holdfast.runtime.cli.thread_screens import list_screen
 from holdfast.runtime.config.webhooks import Receiver
-from tests.unit.runs import loaded_thread
+from tests.support.runs import loaded_thread
 
 HIDDEN = "rm -rf /everything"
 JSON = dict[str, Any]

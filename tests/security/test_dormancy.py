@@ -15,7 +15,7 @@ from holdfast.run.details import current_details
 from holdfast.run.dormancy import DATA_BYTES
 from holdfast.tools.effects import Effect
 from holdfast.tools.triggers import TimeTrigger
-from tests.unit.runs import Thread, tool_spec
+from tests.support.runs import Thread, tool_spec
 from tests.unit.test_dormancy import calling, result, sleeper, thread_that, wake
 
 

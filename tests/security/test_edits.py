@@ -3,8 +3,8 @@
 from holdfast import Policy, Terms, ask, deny
 from holdfast.authority.policy import allow
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, check_thread
-from tests.security.people import PEOPLE, answer, clerk, decision, payments, pending, request_of
+from tests.support.people import PEOPLE, answer, clerk, decision, payments, pending, request_of
+from tests.support.rig import StartRig, check_thread
 
 RESERVED = Policy(
     rules=(

@@ -25,7 +25,7 @@ from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
 from holdfast.runtime.llm.http_client import MAX_BODY_BYTES, BodyTooLarge, http_client
 from holdfast.tools.secrets import Secrets
 from tests.security.test_heartbeats import ORDER, attempt
-from tests.unit.runs import agent_spec
+from tests.support.runs import agent_spec
 
 BOMB = 1_500_000_000
 """Bytes that a bomb of about 1.5 MB of gzip holds."""
@@ -87,9 +87,10 @@ def endpoint(**bodies: tuple[int, dict[str, str], bytes]) -> Iterator[str]:
 
 
 def bomb(coding: str) -> bytes:
-    """Return `BOMB` blanks, compressed."""
+    """Return `BOMB` blanks, compressed. Only the checksum at their end is wrong, and nothing may read as far."""
     made = zlib.compressobj(9, zlib.DEFLATED, 31 if coding == "gzip" else 15)
-    return b"".join(made.compress(b" " * 10_000_000) for _ in range(BOMB // 10_000_000)) + made.flush()
+    first, more = (made.compress(b" " * 10_000_000) + made.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    return first + more * (BOMB // 10_000_000 - 1) + made.flush()
 
 
 READER = """

@@ -25,7 +25,9 @@ from holdfast.runtime.evaluating.playing import open_player
 from holdfast.runtime.portable.export import export_thread
 from holdfast.runtime.portable.verify import verify_file
 from holdfast.testing import Conversation, Reply, agent, call, replay, say
-from tests.portable_files import MALLORY, export, parts_of, rebuilt
+from tests.support.portable_files import MALLORY, export, parts_of, rebuilt
+
+pytestmark = pytest.mark.usefixtures("session_server")
 
 PATIENCE = 300
 """Seconds that a run or a play may take on a busy machine."""

@@ -32,8 +32,8 @@ from holdfast.runtime.encryption.fleet_keys import required_seals
 from holdfast.seals.orders import order_name
 from holdfast.temporal.converter import SEAL
 from holdfast.testing import call, say, steps
-from tests.rig import Rig, StartRig, check_thread, events_of, start_rig, status_of
-from tests.security.attacker import answer, attacking, forge_local_end, payloads_of, plain, reach, snatch
+from tests.support.attacker import answer, attacking, forge_local_end, payloads_of, plain, reach, snatch
+from tests.support.rig import Rig, StartRig, check_thread, events_of, start_rig, status_of
 
 CANARY = "canary"
 

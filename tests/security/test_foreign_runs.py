@@ -48,9 +48,9 @@ from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.seals.seals import Seals
 from holdfast.testing import call, say, steps
 from tests.integration.test_http_api import gateway_of, named
-from tests.keeping import new_pool
-from tests.rig import PATIENCE, Rig, StartRig, eventually, start_rig
-from tests.security.attacker import attacking, reach
+from tests.support.attacker import attacking, reach
+from tests.support.keeping import new_pool
+from tests.support.rig import PATIENCE, Rig, StartRig, eventually, start_rig
 
 JSON = dict[str, Any]
 FORGED = "transferred 1,000,000"

@@ -15,8 +15,8 @@ from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.testing import disconnect, hang, say
 from holdfast.testing import fail as failing
 from holdfast.tools.secrets import Secrets
-from tests.rig import StartRig, check_thread, events_of, eventually, status_of
 from tests.security.test_inputs import fail, no_task_failed, payload, pending
+from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of
 
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", budget=Budget(tokens=100_000))])
 

@@ -26,7 +26,7 @@ from holdfast.run.commands import Call
 from holdfast.run.contracts import LLMReply
 from holdfast.run.features import FORKS
 from tests.security.test_forks import fault
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
 FREE = Policy(rules=(allow(),))
 SPEC = agent_spec(

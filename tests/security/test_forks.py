@@ -25,8 +25,8 @@ from holdfast.runtime.memory.git import GitFailed
 from holdfast.runtime.memory.worktree import make_forked_folder
 from holdfast.runtime.workspace.folders import digested_name
 from holdfast.seals.starts import refusal
-from tests.unit.plays import SUBAGENT_TOOLS
-from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
+from tests.support.plays import SUBAGENT_TOOLS
+from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.test_subagents import asks
 
 FREE = agent_spec(policy=Policy(rules=(allow(),)))

@@ -16,7 +16,7 @@ from holdfast.runtime.gateway.limits import UNKNOWN_BYTES
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.gateway.quotas import ADDRESSES, Quota, Quotas, address_of
 from tests.integration.test_gateway import TRUSTING, bearer, site
-from tests.rig import PATIENCE, StartRig
+from tests.support.rig import PATIENCE, StartRig
 
 
 @pytest.fixture

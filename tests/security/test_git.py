@@ -25,7 +25,7 @@ from holdfast.runtime.memory.repository import Repository
 from holdfast.runtime.memory.tools import commit_work
 from holdfast.tools.decorator import ToolContext
 from tests.integration.test_loops import Shell
-from tests.rig import StartRig, status_of
+from tests.support.rig import StartRig, status_of
 from tests.workflow.test_agent_loop import catalog, diligent
 
 PERSON = ["-c", "user.name=Maris", "-c", "user.email=maris@example.invalid", "-c", "init.defaultBranch=main"]

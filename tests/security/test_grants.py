@@ -8,9 +8,9 @@ from holdfast.agents.agent import Limits
 from holdfast.log.event_log import EventLog, event_line
 from holdfast.log.events import RuleRemembered
 from holdfast.testing import call, say, steps
-from tests.rig import Rig, StartRig, check_thread
-from tests.security.people import PEOPLE, answer, clerk, decision, payments, pending, request_of
-from tests.unit.runs import Thread, agent_spec, loaded_thread, tool_spec
+from tests.support.people import PEOPLE, answer, clerk, decision, payments, pending, request_of
+from tests.support.rig import Rig, StartRig, check_thread
+from tests.support.runs import Thread, agent_spec, loaded_thread, tool_spec
 from tests.unit.test_authority import pays
 
 SIGNED = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE, signatures="required")

@@ -27,7 +27,7 @@ from holdfast.runtime.audit.file_anchors import compare_file
 from holdfast.runtime.cli.anchors import given_anchors
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.config.webhooks import Receiver as To
-from tests.rig import eventually
+from tests.support.rig import eventually
 
 KEY = encode_key(bytes([31]) * 32)
 NODE = public_key(KEY)

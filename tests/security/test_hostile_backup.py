@@ -19,7 +19,7 @@ from holdfast.runtime.keeping.source import Source
 from holdfast.runtime.stores.artifacts import FolderArtifacts, PostgresArtifacts
 from holdfast.runtime.stores.blocks import pack
 from holdfast.runtime.stores.threads import PostgresThreads
-from tests.keeping import add_thread, lines_of, new_pool
+from tests.support.keeping import add_thread, lines_of, new_pool
 
 SQL = "x'; DROP SCHEMA holdfast CASCADE; --"
 

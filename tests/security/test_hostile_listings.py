@@ -10,10 +10,10 @@ from holdfast.runtime.client.listing import list_pending, list_threads
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, eventually, status_of
-from tests.security.attacker import reach
-from tests.security.people import clerk
 from tests.security.test_hostile_messages import POLICY
+from tests.support.attacker import reach
+from tests.support.people import clerk
+from tests.support.rig import StartRig, eventually, status_of
 
 CLAIMED = TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_int("HoldfastPending"), 7)])
 

@@ -14,11 +14,11 @@ from holdfast.log.events import SignalRejected
 from holdfast.run.interventions import SIGNALS, UPDATES
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import call, say, steps
-from tests.rig import PATIENCE, StartRig, events_of, status_of
-from tests.security.attacker import reach
-from tests.security.hostile_payloads import LARGE, UNREADABLE, as_json
-from tests.security.people import clerk, payments
 from tests.security.test_signal_flood import decided
+from tests.support.attacker import reach
+from tests.support.hostile_payloads import LARGE, UNREADABLE, as_json
+from tests.support.people import clerk, payments
+from tests.support.rig import PATIENCE, StartRig, events_of, status_of
 
 POLICY = Policy(rules=(ask("pay"),), approvers=(Approver(name="alice"),))
 PAY = steps([call("pay", cents=5), say("done")])

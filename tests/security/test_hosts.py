@@ -18,7 +18,7 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack import processes
 from holdfast.runtime.devstack.temporal_server import HTTP_HOSTS
 from holdfast.runtime.devstack.web_ui_guard import refusal
-from tests.rig import eventually
+from tests.support.rig import eventually
 
 EVIL = "http://evil.example"
 START = json.dumps({"workflowType": {"name": "Planted"}, "taskQueue": {"name": "nobody"}})

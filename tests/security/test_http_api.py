@@ -27,7 +27,7 @@ from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_gateway import bearer
 from tests.integration.test_http_api import LONG, gateway_of, http_site, named, settled
 from tests.integration.test_http_api import POLICY as CLERKS
-from tests.rig import StartRig, eventually
+from tests.support.rig import StartRig, eventually
 
 JSON = dict[str, Any]
 

@@ -41,10 +41,10 @@ from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.seals.outcomes import OutcomeMACs, Recorded
 from holdfast.stores import EffectRow
 from holdfast.tools.effects import PastEffect, effect_key
-from tests.keeping import new_pool
-from tests.portable_files import ALICE, MALLORY, SIGNER, export, export_tree, log_of, parts_of, rebuilt
-from tests.unit.families import Tree, family
-from tests.unit.runs import Thread, agent_spec, calls
+from tests.support.families import Tree, family
+from tests.support.keeping import new_pool
+from tests.support.portable_files import ALICE, MALLORY, SIGNER, export, export_tree, log_of, parts_of, rebuilt
+from tests.support.runs import Thread, agent_spec, calls
 
 ROOT = Path(__file__).parents[2]
 PAYS = Policy(rules=(allow(),))

@@ -20,8 +20,8 @@ from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.log.events import ToolCallFinished
 from holdfast.run.contracts import LOOP_WORKFLOW, START_REFUSED, WORKFLOW
 from holdfast.testing import Conversation, Reply, call, hang, say
-from tests.rig import StartRig, check_thread, events_of, eventually, status_of
 from tests.security.test_fleet import failure_of
+from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of
 
 JSON = b"json/plain"
 

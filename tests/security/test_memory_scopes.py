@@ -23,8 +23,8 @@ from holdfast.runtime.stores.memories import PostgresMemories
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_loops import Shell
-from tests.rig import Rig, StartRig, events_of, eventually, status_of
-from tests.serving import served, sha256
+from tests.support.rig import Rig, StartRig, events_of, eventually, status_of
+from tests.support.serving import served, sha256
 
 POLICY = Policy(rules=(allow(),))
 TOKENS = CallersFile(

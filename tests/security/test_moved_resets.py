@@ -20,8 +20,8 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.stores.prune import prune
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say
-from tests.places import Site, site
-from tests.rig import reset, runs_of, tasks_of
+from tests.support.places import Site, site
+from tests.support.rig import reset, runs_of, tasks_of
 
 PAID: Counter[str] = Counter()
 """What was really paid, by thread."""

@@ -6,8 +6,7 @@ from temporalio.client import WorkflowFailureError
 from holdfast import Policy, Terms, ask
 from holdfast.log.events import SignalRejected, UserMessageReceived
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, answer_of, check_thread, status_of
-from tests.security.people import (
+from tests.support.people import (
     KEYS,
     PEOPLE,
     answer,
@@ -19,6 +18,7 @@ from tests.security.people import (
     request_of,
     revocation,
 )
+from tests.support.rig import StartRig, answer_of, check_thread, status_of
 
 FINANCE = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE, signatures="required")
 OTHERS = Policy(rules=(ask("pay", terms=Terms(requester_may_decide=False)),), approvers=PEOPLE, signatures="required")

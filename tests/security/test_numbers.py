@@ -20,10 +20,10 @@ from holdfast.errors import CatalogError
 from holdfast.log.events import ApprovalRequested, DecisionReceived, ToolCallFinished
 from holdfast.run.contracts import WORKFLOW
 from holdfast.testing import Conversation, Reply, call, call_verbatim, say, steps, together
-from tests.rig import StartRig, answer_of, check_thread, eventually, status_of
-from tests.security.attacker import plain
-from tests.security.people import clerk, payments, pending, request_of
-from tests.unit.runs import UNGUARDED
+from tests.support.attacker import plain
+from tests.support.people import clerk, payments, pending, request_of
+from tests.support.rig import StartRig, answer_of, check_thread, eventually, status_of
+from tests.support.runs import UNGUARDED
 
 ODD = ["1180591620717411303424", "-9007199254740993", "1e400", "-1e400", "NaN", "Infinity", "1e300", "-0.0"]
 ODD += ['"\\ud800"', '{"\\udfff": 1}', '{"\\ufb33": 0, "😀": 5e-324}', "9" * 400, "9" * 5_000]

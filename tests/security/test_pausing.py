@@ -18,9 +18,9 @@ from holdfast.run.details import current_details
 from holdfast.run.pausing import PAUSES
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, eventually, runs_of, status_of
-from tests.security.people import clerk, payments
-from tests.unit.runs import Thread, calls, loaded_thread, through_json
+from tests.support.people import clerk, payments
+from tests.support.rig import StartRig, eventually, runs_of, status_of
+from tests.support.runs import Thread, calls, loaded_thread, through_json
 
 TEXTS = st.text(max_size=30) | st.sampled_from(
     ["x" * 90_000, "\ud800", "\x00" * 3_000, "\u202e", "# A\n![x](http://y)"]

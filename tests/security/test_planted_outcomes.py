@@ -33,8 +33,8 @@ from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import data_converter
 from holdfast.testing import call, say, steps
 from holdfast.tools.effects import PastEffect, effect_key
-from tests.rig import Rig, StartRig, events_of, eventually
-from tests.security.people import PEOPLE, answer, clerk, decision, payments, request_of
+from tests.support.people import PEOPLE, answer, clerk, decision, payments, request_of
+from tests.support.rig import Rig, StartRig, events_of, eventually
 
 OURS = Seals({"2026": b"o" * 32})
 THEIRS = Seals({"2026": b"t" * 32})

@@ -16,7 +16,7 @@ from holdfast.run.polling import FAILURES
 from holdfast.run.substates.dormancy import WAITS
 from holdfast.tools.effects import Effect
 from tests.security.test_dormancy import faulty
-from tests.unit.runs import Thread, loaded_thread, tool_spec
+from tests.support.runs import Thread, loaded_thread, tool_spec
 from tests.unit.test_dormancy import audited, calling, continue_as_new, result, sleeper
 from tests.unit.test_polling import bring, check, poller, polling, polls
 

@@ -34,9 +34,9 @@ from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.pool import migrate, open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import call, say, steps
-from tests.portable_files import ALICE, MALLORY, SIGNER, Parts, log_of, parts_of, rebuilt
-from tests.rig import Rig, StartRig
-from tests.security.people import KEYS, PEOPLE, answer, decision, request_of
+from tests.support.people import KEYS, PEOPLE, answer, decision, request_of
+from tests.support.portable_files import ALICE, MALLORY, SIGNER, Parts, log_of, parts_of, rebuilt
+from tests.support.rig import Rig, StartRig
 
 SIGNED = Policy(
     rules=(allow("dump"), ask("pay", terms=Terms(by=("finance",), quorum=2))), approvers=PEOPLE, signatures="required"

@@ -24,7 +24,8 @@ from holdfast.portable.members import (
 )
 from holdfast.runtime.portable.verify import FileVerification
 from holdfast.stores import EffectRow
-from tests.portable_files import (
+from tests.support.families import Tree, family
+from tests.support.portable_files import (
     ALICE,
     SIGNER,
     Parts,
@@ -36,7 +37,6 @@ from tests.portable_files import (
     rebuilt,
     row_line,
 )
-from tests.unit.families import Tree, family
 
 OTHER = "its run did not end as the log above it has it: "
 BEGAN = "its run did not begin as the log above it has it: "

@@ -25,8 +25,7 @@ from holdfast.run.substates.refinements import REFINEMENTS
 from holdfast.runtime.cli.event_lines import event_line as shown_line
 from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, check_thread, eventually, runs_of, status_of
-from tests.security.people import (
+from tests.support.people import (
     KEYS,
     PEOPLE,
     answer,
@@ -39,7 +38,8 @@ from tests.security.people import (
     pending,
     refinement,
 )
-from tests.unit.runs import calls, loaded_thread, through_json
+from tests.support.rig import StartRig, check_thread, eventually, runs_of, status_of
+from tests.support.runs import calls, loaded_thread, through_json
 
 TEXTS = st.text(max_size=30) | st.sampled_from(
     ["narrow", "x" * 90_000, "\ud800", "\x00" * 3_000, "\u202e", "# A\n![x](http://y)", "1" * 1_000_000]

@@ -24,7 +24,7 @@ from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, steps, together
-from tests.rig import Rig, StartRig, check_thread, events_of, eventually, reset, runs_of, status_of, tasks_of
+from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually, reset, runs_of, status_of, tasks_of
 
 Run = WorkflowHandle[Any, Any]
 

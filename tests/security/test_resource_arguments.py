@@ -7,6 +7,8 @@ import pytest
 from holdfast import Agent, Catalog, NotAccepted, Policy, Resource, allow, ask, tool
 from holdfast.testing import agent, call, say
 
+pytestmark = pytest.mark.usefixtures("session_server")
+
 
 @dataclass
 class Session:

@@ -34,8 +34,8 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.encryption.codec import EncryptionCodec
 from holdfast.seals.scheduled import LAUNCHER, launcher_prefix
 from holdfast.testing import say
-from tests.rig import Rig, StartRig, eventually, start_rig
-from tests.security.attacker import reach
+from tests.support.attacker import reach
+from tests.support.rig import Rig, StartRig, eventually, start_rig
 
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 MONTHLY = "0 0 1 * *"

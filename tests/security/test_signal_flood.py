@@ -25,9 +25,9 @@ from holdfast.run.interventions import on_signal
 from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
 from holdfast.runtime.reading.runs import refused_answer
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, answer_of, events_of, eventually, runs_of, status_of
-from tests.security.people import clerk, payments
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+from tests.support.people import clerk, payments
+from tests.support.rig import StartRig, answer_of, events_of, eventually, runs_of, status_of
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
 PAY = steps([call("pay", cents=5), say("done")])
 BIG = "y" * 90_000

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.runtime.client.signed_requests import DIGEST, audience_of, sign_request
 from tests.integration.test_gateway import ALICE_KEY, AUDIENCE, approval, site
-from tests.rig import StartRig
+from tests.support.rig import StartRig
 
 
 async def test_a_signature_for_one_gateway_is_refused_by_another(rig: StartRig) -> None:

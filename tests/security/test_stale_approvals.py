@@ -27,9 +27,9 @@ from holdfast.run.details import current_details
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.testing import call, say, steps
 from holdfast.tools.effects import Effect
-from tests.rig import StartRig, check_thread, events_of, eventually, skip
-from tests.unit.plays import SEEDS, play
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
+from tests.support.plays import SEEDS, play
+from tests.support.rig import StartRig, check_thread, events_of, eventually, skip
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
 
 HOUR, MONTH = 3_600, 30 * 86_400
 TOOLS = (

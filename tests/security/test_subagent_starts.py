@@ -20,8 +20,8 @@ from holdfast.run.contracts import WORKFLOW
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.trees import read_tree
 from holdfast.testing import Conversation, Reply, call, hang, say
-from tests.rig import Rig, StartRig, check_thread
 from tests.security.test_inputs import fail, pending
+from tests.support.rig import Rig, StartRig, check_thread
 
 FORGED = Failure(message="forged", application_failure_info=ApplicationFailureInfo(type="Forged", non_retryable=True))
 

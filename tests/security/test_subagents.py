@@ -19,7 +19,7 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.trees import pending_of_tree
 from holdfast.testing import Conversation, Reply, call, say, together
 from holdfast.tools.cannot import HandedConstraint
-from tests.rig import StartRig, check_thread, eventually, status_of
+from tests.support.rig import StartRig, check_thread, eventually, status_of
 
 BLOCK = HandedConstraint(tool="pay", reason="no")
 PAID: list[str] = []

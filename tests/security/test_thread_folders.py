@@ -10,7 +10,7 @@ from holdfast import Agent, Catalog, Policy, allow, workspace_tools
 from holdfast.log.events import ToolCallFinished
 from holdfast.runtime.workspace.folders import digested_name, earlier_folder, folder_name
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, events_of, reset, tasks_of
+from tests.support.rig import StartRig, events_of, reset, tasks_of
 
 IDS = (
     *(

@@ -14,8 +14,8 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.temporal_server import DYNAMIC_CONFIG, SKIPPING
 from holdfast.runtime.reading.runs import Runs
 from holdfast.testing import Conversation, Reply, call, say, steps
-from tests.rig import StartRig, check_thread, skip, status_of
-from tests.security.people import PEOPLE, answer, clerk, decision, delegation, message, payments, pending
+from tests.support.people import PEOPLE, answer, clerk, decision, delegation, message, payments, pending
+from tests.support.rig import StartRig, check_thread, skip, status_of
 
 DAY = 86_400.0
 

@@ -36,8 +36,8 @@ from holdfast.runtime.encryption.fleet_keys import ensure_key, with_stack_key
 from holdfast.runtime.gateway.serving import listen
 from holdfast.seals.seals import Seals
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, status_of
-from tests.security.people import clerk
+from tests.support.people import clerk
+from tests.support.rig import StartRig, status_of
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0

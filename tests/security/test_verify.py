@@ -44,8 +44,8 @@ from holdfast.seals.seals import Seals
 from holdfast.stores import aside_id, origin_of
 from holdfast.testing import Conversation, Reply, call, say, steps
 from holdfast.testing.conformance import record
-from tests.rig import Rig, StartRig, events_of, eventually, start_rig
-from tests.security.people import KEYS, PEOPLE, answer, decision, request_of
+from tests.support.people import KEYS, PEOPLE, answer, decision, request_of
+from tests.support.rig import Rig, StartRig, events_of, eventually, start_rig
 
 SIGNED = Policy(
     rules=(allow("dump"), ask("pay", terms=Terms(by=("finance",), quorum=2))), approvers=PEOPLE, signatures="required"

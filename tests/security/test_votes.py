@@ -4,8 +4,8 @@ import pytest
 
 from holdfast import Policy, Terms, ask
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, check_thread
-from tests.security.people import PEOPLE, answer, clerk, decision, delegation, payments, request_of, revocation
+from tests.support.people import PEOPLE, answer, clerk, decision, delegation, payments, request_of, revocation
+from tests.support.rig import StartRig, check_thread
 
 TWO = Policy(
     rules=(ask("pay", terms=Terms(by=("finance", "carol"), quorum=2)),), approvers=PEOPLE, signatures="required"

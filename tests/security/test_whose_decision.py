@@ -13,8 +13,8 @@ from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.forks import fork
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, say, steps
-from tests.rig import StartRig, check_thread, eventually, status_of
-from tests.security.people import KEYS, PEOPLE, answer, clerk, decision, pay, payments, request_of, signed, steering
+from tests.support.people import KEYS, PEOPLE, answer, clerk, decision, pay, payments, request_of, signed, steering
+from tests.support.rig import StartRig, check_thread, eventually, status_of
 
 FINANCE = Policy(
     rules=(ask("pay", terms=Terms(by=("finance",), quorum=2)), allow()), approvers=PEOPLE, signatures="required"

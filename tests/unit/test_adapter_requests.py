@@ -13,13 +13,13 @@ from holdfast.llm.blocks import AudioBlock, FileBlock, ImageBlock, ProviderPart,
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, UserMessage
 from holdfast.llm.responses import Responses
-from tests.examples import examples
-from tests.unit.neutral import Thread, thread
-from tests.unit.sdk_types import check_message, check_request, sent_messages
+from tests.support.examples import examples
+from tests.support.neutral import Thread, thread
+from tests.support.sdk_types import check_message, check_request, sent_messages
+from tests.support.values import Wire
 from tests.unit.test_adapters import ADAPTERS, each_adapter, without_added
-from tests.unit.values import Wire
 
-THREADS = examples(200, 1_000)
+THREADS = examples(50, 1_000)
 GOLDEN = Path(__file__).parent / "golden"
 
 _LOOK = ToolDescription("look", "Look somewhere.", {"type": "object", "properties": {"z": {}, "a": {}}})

@@ -19,10 +19,10 @@ from holdfast.llm.blocks import (
     text_of,
 )
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, decode, encode
-from tests.examples import examples
-from tests.unit.neutral import APIS, MESSAGES, Api, drawn
-from tests.unit.sdk_types import check_message, sent_messages
-from tests.unit.values import Wire
+from tests.support.examples import examples
+from tests.support.neutral import APIS, MESSAGES, Api, drawn
+from tests.support.sdk_types import check_message, sent_messages
+from tests.support.values import Wire
 
 ADAPTERS = [api.adapter for api in APIS]
 each_api = pytest.mark.parametrize("api", APIS, ids=lambda api: api.adapter.issuer)
@@ -45,7 +45,7 @@ def without_added(message: Wire) -> Wire:
 
 
 @given(MESSAGES)
-@settings(max_examples=examples(100, 500))
+@settings(max_examples=examples(30, 500))
 def test_a_line_of_the_transcript_is_the_message(message: AnyMessage) -> None:
     """A message that was encoded for the transcript is read back with the same line, and is then sent alike for ever.
 
@@ -196,7 +196,7 @@ def test_reading_never_raises(api: Api) -> None:
     replies = drawn(api.replies, 40)
 
     @given(st.sampled_from(replies), st.lists(st.integers(0, 2) | st.integers(0, 20), max_size=8), _UNSOUND)
-    @settings(max_examples=examples(150, 1_000))
+    @settings(max_examples=examples(50, 1_000))
     def check(reply: Wire, path: list[int], value: Any) -> None:
         answer = altered(reply, path, value)
         message = api.adapter.decode(answer if isinstance(answer, dict) else {}, ids="step").message

@@ -34,9 +34,9 @@ from holdfast.run.children import (
 )
 from holdfast.run.commands import Call
 from holdfast.run.contracts import ArchiveRequest, LLMReply, ThreadRequest
-from tests.security.people import PEOPLE
-from tests.unit.plays import SUBAGENT_TOOLS
-from tests.unit.runs import UNGUARDED, Thread, agent_spec, calls, says, tool_spec
+from tests.support.people import PEOPLE
+from tests.support.plays import SUBAGENT_TOOLS
+from tests.support.runs import UNGUARDED, Thread, agent_spec, calls, says, tool_spec
 from tests.unit.test_audit import fault
 
 SMALL: dict[str, Any] = {

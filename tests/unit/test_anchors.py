@@ -20,7 +20,7 @@ from holdfast.runtime.cli.anchors import anchors_check, given_anchors
 from holdfast.runtime.composition.sealing import open_sealer
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.encryption.node_key import ensure_node_key, find_node_key
-from tests.rig import eventually
+from tests.support.rig import eventually
 from tests.unit.test_node_seals import KEY, NODE, seal_of
 
 HEAD = "a" * 64

@@ -39,8 +39,8 @@ from holdfast.run.consequences import on_reply
 from holdfast.run.contracts import ToolRequest
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.tools.numbers import with_floats
-from tests.examples import examples
-from tests.unit.runs import ADAPTER, NOW, agent_spec, calls, loaded_thread, tool_spec
+from tests.support.examples import examples
+from tests.support.runs import ADAPTER, NOW, agent_spec, calls, loaded_thread, tool_spec
 
 
 class Colour(Enum):

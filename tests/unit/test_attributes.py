@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.run.features import DORMANCY
 from holdfast.workflows.driver import Attributes
-from tests.unit.runs import Thread, calls, loaded_thread
+from tests.support.runs import Thread, calls, loaded_thread
 
 
 def updates(attributes: Attributes, thread: Thread) -> dict[str, Any]:

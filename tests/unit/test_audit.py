@@ -45,11 +45,11 @@ from holdfast.runtime.encryption.signing_keys import signed
 from holdfast.runtime.reading.histories import RecordedRun
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import SEAL, sealing
-from tests.examples import examples
 from tests.replay.record import HISTORIES
 from tests.replay.scenarios import LAUNCHER, LOOP
-from tests.unit.plays import SEEDS, play
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+from tests.support.examples import examples
+from tests.support.plays import SEEDS, play
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
 ALICE, BOB, HOOKS, MALLORY = (encode_key(bytes([number]) * 32) for number in (1, 2, 3, 4))
 PEOPLE = (Approver(name="alice", keys=(public_key(ALICE),)), Approver(name="bob", keys=(public_key(BOB),)))

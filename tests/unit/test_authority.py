@@ -15,7 +15,7 @@ from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import AuthorityDelegated, DecisionReceived, StateVerified, ToolCallFinished, ToolCallStarted
 from holdfast.run.contracts import LLMReply, Notice, ToolRequest
 from holdfast.tools.effects import Effect
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
 
 HOUR = 3_600
 ALICE, BOB, HOOKS, MALLORY = (encode_key(bytes([number]) * 32) for number in range(1, 5))

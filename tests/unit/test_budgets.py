@@ -47,8 +47,8 @@ from holdfast.run.details import current_details
 from holdfast.run.outlook import run_view
 from holdfast.runtime.gateway.bodies import BudgetBody
 from holdfast.runtime.llm.prices import cost_of, token_price
-from tests.security.people import PEOPLE
-from tests.unit.runs import UNGUARDED, Thread, agent_spec, calls, loaded_thread, says
+from tests.support.people import PEOPLE
+from tests.support.runs import UNGUARDED, Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.test_audit import fault
 from tests.unit.test_ending import keeper
 from tests.unit.test_outages import failed

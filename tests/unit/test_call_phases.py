@@ -82,7 +82,7 @@ from holdfast.run.substates.authority import Authority
 from holdfast.run.substates.calls import TRANSITIONS, Calls, CallState, Phase
 from holdfast.run.substates.inbox import Inbox, WaitingMessage
 from holdfast.tools.triggers import TimeTrigger
-from tests.unit.runs import NOW, agent_spec
+from tests.support.runs import NOW, agent_spec
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 ENDS: dict[Phase, Phase] = {phase: "finished" for phase in PHASES if phase != "finished"}

@@ -42,8 +42,8 @@ from holdfast.run.substates.constraints import (
     REASON_CHARS,
     Constraints,
 )
-from tests.unit.plays import SEEDS, play
-from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
+from tests.support.plays import SEEDS, play
+from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.test_audit import fault, without
 
 WHY = "the invoice is locked by the auditors"

@@ -24,7 +24,7 @@ from holdfast.run.machine import AgentRun
 from holdfast.runtime.client.start_options import check_task
 from holdfast.tools.results import result_text
 from holdfast.transcript.transcript import Transcript
-from tests.unit.runs import ADAPTER, NOW, agent_spec, loaded_thread, through_json
+from tests.support.runs import ADAPTER, NOW, agent_spec, loaded_thread, through_json
 
 PIXEL = base64.b64encode(bytes(range(256))).decode()
 BLOCKS: dict[str, dict[str, Any]] = {

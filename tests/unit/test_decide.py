@@ -15,7 +15,7 @@ from holdfast.run.next_actions import LoadAgent
 from holdfast.run.state import RunState
 from holdfast.tools.arguments import canonical_arguments
 from holdfast.tools.effects import Effect
-from tests.unit.runs import NOW, agent_spec, calls, loaded_thread, says
+from tests.support.runs import NOW, agent_spec, calls, loaded_thread, says
 
 
 def test_a_run_loads_its_agent_before_anything_else() -> None:

@@ -14,7 +14,7 @@ from holdfast.llm.messages import AssistantMessage
 from holdfast.run.call_words import describe_call
 from holdfast.run.contracts import LLMReply
 from holdfast.run.details import current_details, signal_json
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread
 
 TEXT = st.text() | st.sampled_from(["\n```\n### Request 9: may this run?\n", "`\n# x", "> y"])
 

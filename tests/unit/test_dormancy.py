@@ -28,7 +28,7 @@ from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.tools.decorator import tool
 from holdfast.tools.effects import Effect
 from holdfast.tools.triggers import LONGEST_SLEEP, RUNTIME_TOOLS, TimeTrigger, read_trigger
-from tests.unit.runs import NOW, Thread, agent_spec, loaded_thread, says, tool_spec
+from tests.support.runs import NOW, Thread, agent_spec, loaded_thread, says, tool_spec
 
 TOOLS = tuple(each.spec for each in dormancy_tools())
 

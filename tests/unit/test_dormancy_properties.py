@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from holdfast.audit.audit import Audit
 from holdfast.log.events import DormancyBegan, ToolCallFinished, WakeReceived
 from holdfast.run.substates.dormancy import BUFFERED, SEEN, WAITS
-from tests.examples import examples
-from tests.unit.runs import Thread, loaded_thread
+from tests.support.examples import examples
+from tests.support.runs import Thread, loaded_thread
 from tests.unit.test_dormancy import calling, sleeper
 
 NAMES = st.sampled_from("ab")

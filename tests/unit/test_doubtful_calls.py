@@ -10,7 +10,7 @@ from holdfast.log.events import DecisionReceived, ReconcileRequested, ToolCallFi
 from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.features import SETTLING, UNSAFE_ONCE_A_REPLY
 from holdfast.tools.effects import Effect
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
 
 SPEC = agent_spec(
     tools=(tool_spec("look"), tool_spec("pay", Effect.UNSAFE, undoable=True), tool_spec("ship", Effect.VERIFIABLE)),

@@ -19,7 +19,7 @@ from holdfast.run.outlook import doing, following, run_view
 from holdfast.run.substates.ending import LEARNING_SECONDS
 from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.tools.effects import Effect
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
 ANSWER = "the answer"
 

@@ -21,10 +21,10 @@ from holdfast.runtime.cli.eval_screens import eval_screen, eval_view
 from holdfast.runtime.evaluating.files import read_set
 from holdfast.runtime.evaluating.playback import Play
 from holdfast.tools.effects import Effect
-from tests.examples import examples
 from tests.replay.test_verifiers import recorded_logs
-from tests.unit.plays import play
-from tests.unit.runs import agent_spec, calls, loaded_thread, says
+from tests.support.examples import examples
+from tests.support.plays import play
+from tests.support.runs import agent_spec, calls, loaded_thread, says
 
 SEEDS = st.integers(min_value=0, max_value=2**16)
 

@@ -13,8 +13,8 @@ from holdfast.authority.statements import AuthorityDelegation
 from holdfast.lineage import Lineage
 from holdfast.log.events import ApprovalRequested, DecisionReceived
 from holdfast.run.features import EVERY_POLICY_ASKS
-from tests.security.people import KEYS, PEOPLE, decision, lift, revocation, signed, steering
-from tests.unit.runs import Thread, agent_spec, calls
+from tests.support.people import KEYS, PEOPLE, decision, lift, revocation, signed, steering
+from tests.support.runs import Thread, agent_spec, calls
 
 FINANCE = Policy(
     rules=(ask("pay", terms=Terms(by=("finance",), quorum=2)), allow()), approvers=PEOPLE, signatures="required"

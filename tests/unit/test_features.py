@@ -16,7 +16,7 @@ from holdfast.run.snapshot import snapshot_of
 from holdfast.seals.seals import Place, Seals
 from holdfast.seals.starts import refusal
 from holdfast.temporal.converter import SEAL, sealing
-from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
+from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
 
 SEALS = Seals({"test": bytes(32)})
 

@@ -13,7 +13,7 @@ from holdfast.runtime.gateway import signed_requests
 from holdfast.runtime.gateway.callers import Callers, CallersFile, KeyHolder, Token, read_callers
 from holdfast.runtime.gateway.problems import HTTPProblem
 from holdfast.runtime.gateway.signed_requests import SignedRequests
-from tests.serving import sha256
+from tests.support.serving import sha256
 
 KEY = encode_key(b"k" * 32)
 OTHER = encode_key(b"o" * 32)

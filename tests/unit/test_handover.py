@@ -9,7 +9,7 @@ from holdfast.run.contracts import ArchiveRequest, LLMRequest
 from holdfast.run.handover import Caller, session_of
 from holdfast.runtime.worker.handover import HandOver
 from holdfast.transcript.transcript import TranscriptRef
-from tests.unit.runs import Thread, calls, loaded_thread, says
+from tests.support.runs import Thread, calls, loaded_thread, says
 
 CALLER = Caller("default", "t", "r1")
 

@@ -28,8 +28,8 @@ from holdfast.run.contracts import (
 from holdfast.run.evolve_import import join_budget
 from holdfast.run.snapshot import snapshot_of
 from holdfast.tools.effects import Effect
-from tests.security.people import steering
-from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says, tool_spec
+from tests.support.people import steering
+from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
 LEVEL = 1
 DANA, EVE = encode_key(b"d" * 32), encode_key(b"e" * 32)

@@ -7,7 +7,7 @@ import pytest
 from holdfast.run.features import FEATURES
 from holdfast.run.interventions import INTERVENTIONS, SIGNALS, UPDATES, on_signal, react
 from holdfast.runtime.gateway.acting import ROUTES
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread
 
 PAYLOADS: dict[str, dict[str, Any]] = {
     "say": {"message": "hello", "by": "ann"},

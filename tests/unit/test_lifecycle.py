@@ -50,8 +50,8 @@ from holdfast.run.next_actions import (
     Wait,
 )
 from holdfast.run.state import RunState
-from tests.unit.plays import PLAYS, SEEDS, play
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
+from tests.support.plays import PLAYS, SEEDS, play
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
 ACTIONS: tuple[Action, ...] = (
     LoadAgent(),

@@ -18,7 +18,7 @@ from holdfast.run.contracts import LLMReply
 from holdfast.runtime.cli.keyboard import keys_in
 from holdfast.runtime.cli.keys import Answer, Edit
 from holdfast.runtime.cli.live_view import View, compared
-from tests.unit.runs import loaded_thread
+from tests.support.runs import loaded_thread
 
 SIZES = [(40, 10), (80, 10), (40, 24), (80, 24)]
 HOSTILE = (

@@ -12,7 +12,7 @@ from holdfast import Agent, Catalog, Tool, tool
 from holdfast.base.loose_json import strict_json
 from holdfast.tools.arguments import ArgumentsInvalid
 from holdfast.tools.spec import FINAL_RESULT
-from tests.examples import examples
+from tests.support.examples import examples
 
 
 class Item(BaseModel):

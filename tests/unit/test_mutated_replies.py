@@ -23,10 +23,10 @@ from holdfast.run.contracts import LLMReply
 from holdfast.run.features import CUT_OFF_CALLS
 from holdfast.tools.decorator import tool
 from holdfast.tools.effects import Effect
-from tests.examples import examples
-from tests.unit.neutral import APIS, Api
-from tests.unit.runs import NOW, agent_spec, loaded_thread, tool_spec
-from tests.unit.values import Wire
+from tests.support.examples import examples
+from tests.support.neutral import APIS, Api
+from tests.support.runs import NOW, agent_spec, loaded_thread, tool_spec
+from tests.support.values import Wire
 
 REPLIES, DAMAGES = examples(6, 670), 50
 """Of each API, and of each reply: 900 damaged replies, or 100,500 in the thorough profile."""

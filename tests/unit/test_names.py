@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from holdfast import Approver, Policy, Terms
 from holdfast.authority.statements import AuthorityDelegation, Decision
 from holdfast.base.names import NAME_CHARS, person_name
-from tests.unit.runs import Thread, agent_spec, loaded_thread, says
+from tests.support.runs import Thread, agent_spec, loaded_thread, says
 
 ANY = st.text(st.characters(codec=None), max_size=30)
 WRITTEN = st.text(st.sampled_from("abcXYZ09 ._@-äÉßＡ𝐛ﬁ\u0301\u00a0"), max_size=20)

@@ -20,7 +20,7 @@ from holdfast.run.requests import tool_request
 from holdfast.run.state import RunState
 from holdfast.seals.seals import Unsealed
 from holdfast.transcript.transcript import TranscriptRef
-from tests.unit.runs import NOW, agent_spec
+from tests.support.runs import NOW, agent_spec
 
 STATE = RunState(thread="t", spec=agent_spec())
 ASK = LLMRequest(transcript=TranscriptRef(length=1, digest="d", compactions=0))

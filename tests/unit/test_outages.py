@@ -31,7 +31,7 @@ from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
 from holdfast.tools.secrets import Secrets
 from tests.security.test_heartbeats import ORDER, attempt
-from tests.unit.runs import agent_spec, loaded_thread
+from tests.support.runs import agent_spec, loaded_thread
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -25,9 +25,9 @@ from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.runtime.client.showing import RECENT_EVENTS, continuation, show_thread
 from holdfast.runtime.reading.recent import ERROR_CHARS, errors_in, last_event, running_calls
 from holdfast.temporal.history_reader import read_events
-from tests.examples import examples
-from tests.unit.plays import SEEDS, play
-from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
+from tests.support.examples import examples
+from tests.support.plays import SEEDS, play
+from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.test_history import RECORDED, recorded
 
 ASKING = Policy(rules=(allow("look"), ask("pay", terms=Terms(expires_after=3_600))))

@@ -12,7 +12,7 @@ from holdfast.authority.policy import ToolUse, evaluate
 from holdfast.base.paths import in_workspace, is_outside, normalised, paths_in
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.tools.arguments import ArgumentsInvalid
-from tests.examples import examples
+from tests.support.examples import examples
 
 NAMES = st.sampled_from(["..", ".", "", "docs", "src", "a.py", "...", "~", " ", "ö", "%2e", "\\"])
 PATHS = st.one_of(

@@ -15,8 +15,8 @@ from holdfast.run.evolve import evolve
 from holdfast.run.pausing import PAUSES
 from holdfast.run.refusals import RECORDED
 from holdfast.run.state import RunState
-from tests.unit.plays import PLAYS, SEEDS, play
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+from tests.support.plays import PLAYS, SEEDS, play
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
 IDLE = Limits(idle_limit=60)
 ALICE = {"by": "alice", "reason": "let me look"}

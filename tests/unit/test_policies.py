@@ -27,7 +27,7 @@ from holdfast.errors import PolicyError
 from holdfast.runtime.config.policy_file import MAX_BYTES, load_policy, read_policy
 from holdfast.runtime.config.policy_forms import CONDITION_CHARS
 from holdfast.tools.effects import Effect
-from tests.unit.policies import KEYS, POLICIES
+from tests.support.policies import KEYS, POLICIES
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
 

@@ -10,7 +10,7 @@ from holdfast.authority.conditions import ConditionFailed, check_condition, hold
 from holdfast.authority.explain import explain
 from holdfast.authority.policy import Approver, Escalation, Policy, Rule, Terms, ToolUse, allow, ask, deny, evaluate
 from holdfast.tools.effects import Effect
-from tests.unit.policies import CONDITIONS, POLICIES, USES, rules
+from tests.support.policies import CONDITIONS, POLICIES, USES, rules
 
 
 def use(tool: str = "anything", effect: Effect = Effect.UNSAFE, **more: object) -> ToolUse:

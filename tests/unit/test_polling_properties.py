@@ -10,8 +10,8 @@ from holdfast.audit.audit import Audit
 from holdfast.log.events import DormancyBegan, RunPaused, RunResumed, ToolCallFinished, WaitPolled
 from holdfast.run.commands import Sleep
 from holdfast.run.contracts import ArchiveRequest, ToolOutcome
-from tests.examples import examples
-from tests.unit.runs import Thread, loaded_thread
+from tests.support.examples import examples
+from tests.support.runs import Thread, loaded_thread
 from tests.unit.test_dormancy import calling
 from tests.unit.test_polling import check, poller, polls
 

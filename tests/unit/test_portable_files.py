@@ -58,7 +58,10 @@ from holdfast.runtime.portable.verify import verify_file
 from holdfast.runtime.portable.writer import new_file
 from holdfast.stores import EffectRow, aside_id
 from holdfast.tools.cannot import HandedConstraint
-from tests.portable_files import (
+from tests.replay.test_verifiers import recorded_logs, redigested
+from tests.support.families import family
+from tests.support.plays import play
+from tests.support.portable_files import (
     ALICE,
     FOLDER,
     MALLORY,
@@ -76,10 +79,7 @@ from tests.portable_files import (
     row_line,
     sealed,
 )
-from tests.replay.test_verifiers import recorded_logs, redigested
-from tests.unit.families import family
-from tests.unit.plays import play
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
 Judgement = tuple[str, int | None]
 """Where the first thing is that does not hold, and the position of its event."""

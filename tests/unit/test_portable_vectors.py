@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.portable.members import INTENT, LOG, child_member
-from tests.portable_files import (
+from tests.support.families import family
+from tests.support.portable_files import (
     ALICE,
     FOLDER,
     MALLORY,
@@ -22,8 +23,7 @@ from tests.portable_files import (
     rebuilt,
     sealed,
 )
-from tests.unit.families import family
-from tests.unit.runs import agent_spec, calls, loaded_thread, says
+from tests.support.runs import agent_spec, calls, loaded_thread, says
 
 FILE = FOLDER / "portable.json"
 

@@ -22,8 +22,8 @@ from holdfast.transcript.prompt import (
     system_tiers,
     tiers_of,
 )
-from tests.rig import approve
-from tests.unit.runs import ADAPTER, agent_spec, tool_spec
+from tests.support.rig import approve
+from tests.support.runs import ADAPTER, agent_spec, tool_spec
 
 NOTES = SkillSpec(name="notes", description="Use it for notes.", files={"SKILL.md": "sha256:1"})
 

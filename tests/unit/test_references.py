@@ -7,7 +7,7 @@ from holdfast.llm.blocks import TextBlock
 from holdfast.log.events import ToolCallFinished
 from holdfast.log.references import artifacts_of, left_out
 from holdfast.run.contracts import ToolOutcome, ToolRequest
-from tests.unit.runs import calls, loaded_thread
+from tests.support.runs import calls, loaded_thread
 
 OWN, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 CONTENT = (TextBlock(text=left_out("image", 700_000, OWN)), TextBlock(text=left_out("image", 700_000, OTHER)))

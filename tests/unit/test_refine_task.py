@@ -19,7 +19,7 @@ from holdfast.log.events import ToolCallFinished, VerdictGiven
 from holdfast.run.contracts import LLMReply
 from holdfast.run.substates.refinements import REFINEMENTS
 from holdfast.transcript.transcript import refinement_text
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 from tests.unit.test_audit import fault
 from tests.unit.test_refining import refine, refinements
 

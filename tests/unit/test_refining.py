@@ -17,8 +17,8 @@ from holdfast.log.events import AgentEvent, MessageTaken, SignalRejected, TaskRe
 from holdfast.run.details import current_details
 from holdfast.run.substates.refinements import REFINEMENTS, REFINEMENTS_BYTES
 from holdfast.transcript.transcript import refinement_text
-from tests.security.people import KEYS, PEOPLE, refinement
-from tests.unit.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
+from tests.support.people import KEYS, PEOPLE, refinement
+from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.test_audit import fault
 
 LESS = {"kind": "narrow", "text": "Only the EU", "by": "alice"}

@@ -8,7 +8,7 @@ import pytest
 from holdfast.activities.llm_replies import NotAReply, read_reply
 from holdfast.activities.retry_after import LONGEST, retry_after
 from holdfast.llm.refusals import WORDS_CHARS, is_too_long, words_of
-from tests.unit.runs import ADAPTER, agent_spec
+from tests.support.runs import ADAPTER, agent_spec
 
 TOO_LONG = [
     (400, "This model's maximum context length is 8192 tokens, got 9000."),

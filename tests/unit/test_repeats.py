@@ -29,8 +29,8 @@ from holdfast.run.evolve import evolve
 from holdfast.run.repeats import RULE
 from holdfast.run.state import RunState
 from holdfast.run.substates.repeats import MAX_COUNT, WINDOW, Repeats
-from tests.unit.plays import PLAYS, SEEDS, play
-from tests.unit.runs import NOW, Thread, agent_spec, loaded_thread, says
+from tests.support.plays import PLAYS, SEEDS, play
+from tests.support.runs import NOW, Thread, agent_spec, loaded_thread, says
 from tests.unit.test_audit import fault
 from tests.unit.test_dormancy import sleeper
 
@@ -117,7 +117,7 @@ def test_a_cycle_of_calls_is_found(cycle: int) -> None:
 def test_a_cycle_that_is_longer_than_the_window_escapes() -> None:
     """The documented limit: `max_steps` bounds it."""
     thread = guarded()
-    for _ in range(12):
+    for _ in range(6):
         for number in range(WINDOW + 1):
             assert step(thread, args=f'{{"n":{number}}}') == 0
     assert not any(repeats(thread))

@@ -14,7 +14,7 @@ from holdfast.activities.llm_replies import NotAReply, read_reply
 from holdfast.activities.retry_after import LONGEST, retry_after
 from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.run.contracts import LLMReply
-from tests.unit.runs import ADAPTER, agent_spec
+from tests.support.runs import ADAPTER, agent_spec
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -15,9 +15,9 @@ from holdfast.log.events import ReplyRejected, RunBlocked, ToolCallFinished
 from holdfast.run.consequences import on_reply
 from holdfast.run.contracts import LLMReply
 from holdfast.run.features import BLOCK_SAYS_WHY, CUT_OFF_CALLS
-from tests.unit.neutral import APIS
-from tests.unit.runs import NOW, agent_spec, calls, loaded_thread
-from tests.unit.values import Wire
+from tests.support.neutral import APIS
+from tests.support.runs import NOW, agent_spec, calls, loaded_thread
+from tests.support.values import Wire
 
 ADAPTERS = {api.adapter.issuer: api.adapter for api in APIS}
 each_adapter = pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=list(ADAPTERS))

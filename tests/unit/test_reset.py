@@ -3,7 +3,7 @@
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import ToolCallFinished, ToolCallStarted
 from holdfast.tools.effects import PastEffect, effect_key
-from tests.unit.runs import calls, loaded_thread
+from tests.support.runs import calls, loaded_thread
 from tests.unit.test_run_properties import events_of
 
 

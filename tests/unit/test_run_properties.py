@@ -1,4 +1,4 @@
-"""The invariants of a thread, over randomly generated plays (`tests/unit/plays.py`)."""
+"""The invariants of a thread, over randomly generated plays (`tests/support/plays.py`)."""
 
 import hashlib
 import json
@@ -50,9 +50,9 @@ from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, ArchiveReques
 from holdfast.run.details import current_details
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
 from holdfast.transcript.transcript import Transcript, refinement_text
-from tests.examples import examples
-from tests.unit.plays import SEEDS, play
-from tests.unit.runs import UNGUARDED, agent_spec, calls, loaded_thread, says, through_json
+from tests.support.examples import examples
+from tests.support.plays import SEEDS, play
+from tests.support.runs import UNGUARDED, agent_spec, calls, loaded_thread, says, through_json
 
 REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
 ANY: TypeAdapter[Any] = TypeAdapter(Any)

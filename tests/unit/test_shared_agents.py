@@ -3,7 +3,7 @@
 from holdfast.base.canonical import canonical
 from holdfast.log.event_log import event_json
 from holdfast.log.events import AgentLoaded
-from tests.unit.runs import agent_spec, loaded_thread, through_json
+from tests.support.runs import agent_spec, loaded_thread, through_json
 
 
 def test_runs_of_one_agent_share_it() -> None:

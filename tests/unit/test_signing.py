@@ -9,7 +9,7 @@ from holdfast.authority.signatures import encode_key, is_signed, public_key, sig
 from holdfast.authority.statements import AuthorityDelegation, Decision
 from holdfast.errors import Refused, SettingsError
 from holdfast.runtime.encryption.signing_keys import check_shown, make_key, read_key, readable_by_others, signed
-from tests.unit.runs import calls, loaded_thread
+from tests.support.runs import calls, loaded_thread
 
 ALICE = encode_key(bytes([1]) * 32)
 

@@ -24,8 +24,8 @@ from holdfast.log.events import (
 from holdfast.run.contracts import ArchiveRequest, ToolRequest
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
-from tests.unit.plays import SEEDS, play
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+from tests.support.plays import SEEDS, play
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
 HOUR = 3_600
 RETURNED = ("ok", "failed", "undone", "cannot")

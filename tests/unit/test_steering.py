@@ -13,9 +13,9 @@ from holdfast.lineage import Lineage
 from holdfast.log.events import KeyRevoked, RunPaused, RunResumed, RunUnblocked
 from holdfast.run.children import StartChildren
 from holdfast.run.contracts import LLM_REJECTED
-from tests.security.people import KEYS, PEOPLE, decision, signed, steering
-from tests.unit.plays import SUBAGENT_TOOLS
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
+from tests.support.people import KEYS, PEOPLE, decision, signed, steering
+from tests.support.plays import SUBAGENT_TOOLS
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
 from tests.unit.test_subagents import helpers
 
 RULES = (ask("pay", terms=Terms(quorum=2)), allow())

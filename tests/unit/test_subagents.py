@@ -31,8 +31,8 @@ from holdfast.run.subagents import END_CHARS, GONE, UNFINISHED
 from holdfast.run.substates.constraints import HANDED_BYTES
 from holdfast.tools.cannot import HandedConstraint
 from holdfast.transcript.transcript import clip
-from tests.unit.plays import SUBAGENT_TOOLS
-from tests.unit.runs import Thread, agent_spec, loaded_thread, says, tool_spec
+from tests.support.plays import SUBAGENT_TOOLS
+from tests.support.runs import Thread, agent_spec, loaded_thread, says, tool_spec
 from tests.unit.test_audit import fault
 
 MANY = Limits(max_subagents=1_000, subagents_at_once=1_000, max_calls=500, repeats_slowed=0, repeats_told=0)

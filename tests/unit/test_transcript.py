@@ -13,7 +13,7 @@ from holdfast.log.events import AgentEvent, ContextCompacted, LLMReplied, Messag
 from holdfast.tools.effects import PastEffect
 from holdfast.transcript.prompt import request_prefix
 from holdfast.transcript.transcript import Transcript, clip
-from tests.unit.runs import ADAPTER, agent_spec
+from tests.support.runs import ADAPTER, agent_spec
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(),

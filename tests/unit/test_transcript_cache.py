@@ -13,7 +13,7 @@ from holdfast.llm.messages import AssistantMessage, Usage, decode
 from holdfast.log.events import LLMReplied, ToolCallFinished, ToolCallRequested, UserMessageReceived
 from holdfast.run.contracts import LLMRequest
 from holdfast.transcript.transcript import Transcript, TranscriptRef, tool_message
-from tests.unit.runs import ADAPTER, agent_spec, calls
+from tests.support.runs import ADAPTER, agent_spec, calls
 
 SPEC = agent_spec()
 

@@ -12,7 +12,7 @@ from holdfast.run.contracts import ToolOutcome, ToolRequest
 from holdfast.run.substates.authority import REQUESTERS
 from holdfast.tools.effects import Effect
 from holdfast.trust import Trust, least
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
 STANDING = RecalledTier(tier="standing", text="## Standing memory\n\n- m-1: be brief")
 

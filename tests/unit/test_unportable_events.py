@@ -11,7 +11,7 @@ from holdfast.llm.messages import Usage
 from holdfast.log.event_log import EventLog, event_json, event_line, first_altered
 from holdfast.log.events import AgentEvent, DecisionReceived, LLMReplied, UserMessageReceived
 from holdfast.log.stored_lines import read_lines
-from tests.unit.runs import NOW, through_json
+from tests.support.runs import NOW, through_json
 
 
 def reply(**fields: Any) -> LLMReplied:

@@ -11,8 +11,8 @@ from holdfast.errors import EventUnreadable
 from holdfast.log.event_log import EventLog
 from holdfast.log.events import RunUnblocked
 from holdfast.log.upcasters import CURRENT, UPCASTERS, Upcaster, decode_event
-from tests.unit.plays import SEEDS, play
-from tests.unit.runs import NOW
+from tests.support.plays import SEEDS, play
+from tests.support.runs import NOW
 
 RENAMED = Upcaster("run_unblocked", 1, "`who` became `by`", lambda event: {**event, "by": event["who"]})
 TRIMMED = Upcaster("run_unblocked", 2, "`by` without white space", lambda event: {**event, "by": event["by"].strip()})

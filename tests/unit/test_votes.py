@@ -17,8 +17,8 @@ from holdfast.base.replacing import replace
 from holdfast.log.events import DecisionReceived
 from holdfast.run.contracts import ToolRequest
 from holdfast.run.rights import STATEMENTS
-from tests.examples import examples
-from tests.unit.runs import Thread, agent_spec, calls, loaded_thread, says
+from tests.support.examples import examples
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.test_authority import awaiting_approval, call_starts, clerk, last_decision, pays
 
 NAMES = ("ann", "ben", "cid", "dot", "eve")

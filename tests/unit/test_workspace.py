@@ -32,7 +32,7 @@ from holdfast.runtime.workspace.files import NotAFile, NotText
 from holdfast.runtime.workspace.paths import OutsideWorkspace, inside, matches_glob
 from holdfast.tools.decorator import ToolContext
 from holdfast.tools.effects import Effect
-from tests.examples import examples
+from tests.support.examples import examples
 
 
 @pytest.fixture

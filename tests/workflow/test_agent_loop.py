@@ -26,7 +26,7 @@ from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.temporal.converter import data_converter
 from holdfast.testing import Conversation, Reply, call, hang, say, together
 from holdfast.workflows import WORKFLOWS
-from tests.rig import StartRig, answer_of, check_thread, eventually, status_of
+from tests.support.rig import StartRig, answer_of, check_thread, eventually, status_of
 
 BY = {"by": "alice"}
 TASKS = "# Tasks\n\n- [ ] one\n- [ ] two\n"

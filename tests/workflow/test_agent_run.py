@@ -30,7 +30,7 @@ from holdfast.testing import (
     steps,
     together,
 )
-from tests.rig import StartRig, answer_of, check_thread, events_of, eventually, status_of
+from tests.support.rig import StartRig, answer_of, check_thread, events_of, eventually, status_of
 
 
 @tool(effect="read")

@@ -25,7 +25,7 @@ from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.replay.scenarios import CATALOG, SCENARIOS
-from tests.rig import Rig, StartRig, check_thread, eventually, reset, task_of
+from tests.support.rig import Rig, StartRig, check_thread, eventually, reset, task_of
 from tests.unit.test_history import EXPECTED
 
 

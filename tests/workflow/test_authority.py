@@ -18,7 +18,7 @@ from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import Decision
 from holdfast.log.events import DecisionReceived
 from holdfast.testing import call, say, steps, together
-from tests.rig import StartRig, answer_of, check_thread, eventually, runs_of, status_of
+from tests.support.rig import StartRig, answer_of, check_thread, eventually, runs_of, status_of
 
 ALICE, BOB, MALLORY = (encode_key(bytes([number]) * 32) for number in range(1, 4))
 PEOPLE = (

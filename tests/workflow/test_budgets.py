@@ -13,7 +13,7 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.llm.prices import cost_of
 from holdfast.testing import call, disconnect, fail, raw, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, budgeted
-from tests.rig import StartRig, check_thread, eventually, status_of
+from tests.support.rig import StartRig, check_thread, eventually, status_of
 from tests.unit.test_history import EXPECTED
 
 

@@ -5,7 +5,7 @@ from temporalio.client import Client
 from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.client.threads import Threads
 from tests.replay.scenarios import CATALOG, SCENARIOS, asked
-from tests.rig import StartRig, check_thread
+from tests.support.rig import StartRig, check_thread
 
 
 async def test_a_waiting_run_is_compacted_at_once_and_replays(rig: StartRig, client: Client) -> None:

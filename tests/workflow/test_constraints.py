@@ -11,7 +11,7 @@ from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import call, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, constrained
-from tests.rig import StartRig, check_thread, status_of
+from tests.support.rig import StartRig, check_thread, status_of
 from tests.unit.test_history import EXPECTED
 
 

@@ -30,8 +30,8 @@ from holdfast.log.events import AgentEvent
 from holdfast.run.compaction import INSTRUCTION
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps, together
-from tests.rig import Rig, StartRig, answer_of, check_thread, events_of, eventually, runs_of, status_of
-from tests.unit.runs import UNGUARDED, agent_spec, calls, says
+from tests.support.rig import Rig, StartRig, answer_of, check_thread, events_of, eventually, runs_of, status_of
+from tests.support.runs import UNGUARDED, agent_spec, calls, says
 from tests.workflow.test_history import SPEC, Desk, Handle, begin, deciding, ended, working
 
 

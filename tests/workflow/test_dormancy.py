@@ -25,7 +25,7 @@ from holdfast.runtime.client.threads import Threads
 from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, dormant
-from tests.rig import Rig, StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of
+from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of
 
 WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
 AGENT = SearchAttributeKey.for_keyword("HoldfastAgent")

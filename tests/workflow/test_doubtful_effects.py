@@ -7,7 +7,9 @@ import pytest
 from holdfast import Absent, Agent, Catalog, Found, NotDone, Policy, Tool, ToolContext, Unknown, allow, tool
 from holdfast.runtime.reading.runs import retrying
 from holdfast.testing import Conversation, Reply, agent, call, say, steps, together
-from tests.rig import eventually
+from tests.support.rig import eventually
+
+pytestmark = pytest.mark.usefixtures("session_server")
 
 ALLOW = Policy(rules=(allow(),))
 

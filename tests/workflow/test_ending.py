@@ -14,7 +14,7 @@ from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.stores.memories import PostgresMemories
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, learnt, not_learnt
-from tests.rig import StartRig, check_thread, eventually
+from tests.support.rig import StartRig, check_thread, eventually
 
 POLICY = Policy(rules=(allow(),))
 

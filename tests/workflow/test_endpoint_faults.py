@@ -13,7 +13,7 @@ from holdfast.run.compaction import INSTRUCTION
 from holdfast.runtime.reading.runs import Retrying, retrying
 from holdfast.testing import Conversation, Reply, call, raw, say
 from holdfast.tools.secrets import Secrets
-from tests.rig import Rig, StartRig, check_thread, eventually
+from tests.support.rig import Rig, StartRig, check_thread, eventually
 
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 

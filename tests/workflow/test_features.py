@@ -23,7 +23,7 @@ from holdfast.run.rights import Reaction
 from holdfast.run.state import RunState
 from holdfast.temporal.history_reader import read_events
 from holdfast.testing import call, say, steps
-from tests.rig import StartRig, answer_of, check_thread, events_of, eventually, runs_of, status_of
+from tests.support.rig import StartRig, answer_of, check_thread, events_of, eventually, runs_of, status_of
 from tests.workflow.test_agent_loop import catalog as loop_catalog
 from tests.workflow.test_agent_loop import diligent, replays
 

@@ -46,8 +46,8 @@ from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, tog
 from holdfast.testing.scripted_worker import LEAVE
 from holdfast.tools.effects import Effect
 from holdfast.workflows import WORKFLOWS
-from tests.rig import Rig, StartRig, answer_of, events_and_history, events_of, eventually, status_of
-from tests.unit.runs import agent_spec, calls, says, tool_spec
+from tests.support.rig import Rig, StartRig, answer_of, events_and_history, events_of, eventually, status_of
+from tests.support.runs import agent_spec, calls, says, tool_spec
 
 Handle = WorkflowHandle[Any, Any]
 

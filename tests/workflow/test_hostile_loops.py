@@ -23,7 +23,7 @@ from holdfast.runtime.memory.loop_files import LoopFiles
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.testing import Conversation, Reply, call, hang, say
 from holdfast.tools.decorator import tool
-from tests.rig import StartRig, eventually, status_of
+from tests.support.rig import StartRig, eventually, status_of
 from tests.workflow.test_agent_loop import BY, TASKS, catalog, diligent, git
 
 NOW = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)

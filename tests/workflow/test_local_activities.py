@@ -20,8 +20,8 @@ from holdfast.runtime.client.start_options import issued
 from holdfast.temporal.history_reader import read_events
 from holdfast.testing import call, say, steps, together
 from holdfast.tools.decorator import Tool
-from tests.rig import StartRig, check_thread, events_of, eventually, status_of
-from tests.unit.runs import calls, says
+from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of
+from tests.support.runs import calls, says
 from tests.workflow.test_history import SPEC, Desk, Handle, begin, check, deciding, working
 
 LOCAL = SPEC.model_copy(update={"limits": Limits(max_steps=200)})

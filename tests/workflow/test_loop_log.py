@@ -31,7 +31,7 @@ from holdfast.runtime.client.loops import loop_state_at, steer
 from holdfast.runtime.client.threads import Threads
 from holdfast.stores import ThreadStore
 from holdfast.testing import hang, say
-from tests.rig import Rig, StartRig, answer_of, eventually, reset, status_of
+from tests.support.rig import Rig, StartRig, answer_of, eventually, reset, status_of
 from tests.workflow.test_agent_loop import BY, TASKS, catalog, diligent, replays
 
 Handle = WorkflowHandle[Any, Any]

@@ -45,7 +45,7 @@ from holdfast.run.state import RunState
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.runtime.workspace.file_tools import workspace_tools
 from holdfast.testing import Conversation, Reply, call, fail, hang, say
-from tests.rig import Rig, StartRig, check_thread, events_of, eventually, lose_attempt, status_of
+from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually, lose_attempt, status_of
 
 AT_ONCE, HOUR = timedelta(milliseconds=1), timedelta(hours=1)
 

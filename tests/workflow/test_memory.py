@@ -17,7 +17,7 @@ from holdfast.runtime.memory.skills import load_skills
 from holdfast.runtime.stores.memories import PostgresMemories
 from holdfast.runtime.stores.pool import open_pool
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
-from tests.rig import Rig, StartRig, approve, check_thread, events_of, status_of
+from tests.support.rig import Rig, StartRig, approve, check_thread, events_of, status_of
 
 ALL = Memory(strategies=200, standing=200, files=400, workspace_skills=True)
 

@@ -13,7 +13,7 @@ from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, say
 from tests.replay.scenarios import CATALOG, SCENARIOS, paused
-from tests.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of
+from tests.support.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of
 
 
 def thread_of(rig: Rig, thread: str) -> Thread:

@@ -10,7 +10,7 @@ from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.log.events import ToolCallFinished, WaitPolled
 from holdfast.testing import call, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, polled
-from tests.rig import StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of
+from tests.support.rig import StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of
 from tests.workflow.test_dormancy import activities, thread_of
 
 POLLING = Policy(rules=(allow(),))

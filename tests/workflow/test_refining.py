@@ -12,7 +12,7 @@ from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, hang, say
 from tests.replay.scenarios import CATALOG, SCENARIOS, refined
-from tests.rig import PATIENCE, StartRig, check_thread, eventually, skip, status_of
+from tests.support.rig import PATIENCE, StartRig, check_thread, eventually, skip, status_of
 from tests.unit.test_history import EXPECTED
 
 

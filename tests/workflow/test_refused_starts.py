@@ -18,8 +18,8 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.seals.seals import Seals
 from holdfast.testing import say, steps
 from tests.replay.scenarios import CATALOG
-from tests.rig import StartRig
-from tests.security.attacker import reach
+from tests.support.attacker import reach
+from tests.support.rig import StartRig
 
 
 @pytest.mark.parametrize("begin", [{"task": "go", "resume": True}, {"task": {"a": 3}}, None])

@@ -12,7 +12,7 @@ from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.testing import Conversation, Reply, call, say
 from tests.replay.scenarios import CATALOG, SCENARIOS, repeated
-from tests.rig import StartRig, check_thread, events_of, eventually, status_of
+from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of
 from tests.unit.test_history import EXPECTED
 
 

@@ -27,7 +27,7 @@ from holdfast.run.state import RunState
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.memory.tools import memory_tools
 from holdfast.testing import Conversation, Reply, call, hang, say, steps, together
-from tests.rig import Rig, StartRig, check_thread, events_of, eventually, lose_attempt, status_of
+from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually, lose_attempt, status_of
 
 
 class Finding(BaseModel):

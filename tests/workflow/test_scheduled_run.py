@@ -13,7 +13,7 @@ from holdfast.runtime.client.start_options import issued
 from holdfast.schedule.launching import ScheduledInput, ScheduledResult
 from holdfast.seals.scheduled import launcher_prefix
 from holdfast.testing import hang, say
-from tests.rig import Rig, StartRig, check_thread, eventually, status_of
+from tests.support.rig import Rig, StartRig, check_thread, eventually, status_of
 
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 AT = "2026-01-02T03:04:05Z"

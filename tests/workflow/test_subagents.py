@@ -14,7 +14,7 @@ from holdfast.run.children import ENDED_SIGNAL
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.trees import pending_of_tree, read_tree
 from holdfast.testing import Conversation, Reply, call, say, together
-from tests.rig import Rig, StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of
+from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of
 
 ALLOWED = Policy(rules=(allow(),))
 ASKS = Policy(rules=(ask("pay", reason="money"), allow()))

@@ -18,7 +18,7 @@ from holdfast.runtime.client import time_skipping
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.time_skipping import skip_time
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps
-from tests.rig import Rig, StartRig, answer_of, check_thread, events_of, eventually, runs_of, skip, status_of
+from tests.support.rig import Rig, StartRig, answer_of, check_thread, events_of, eventually, runs_of, skip, status_of
 
 DAY = 86_400.0
 WEEKS = timedelta(days=21)

@@ -9,8 +9,8 @@ from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import ToolCallFinished, WaitPolled
 from holdfast.testing import Conversation, Reply, call, say
 from holdfast.tools.triggers import polled_call, read_trigger
-from tests.rig import StartRig, check_thread, events_of, eventually, status_of
-from tests.unit.runs import NOW
+from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of
+from tests.support.runs import NOW
 
 QUICK = Limits(poll_seconds=0.1, poll_ceiling=0.5)
 

@@ -11,7 +11,7 @@ from holdfast.authority.refinements import Refinement
 from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
 from holdfast.run.interventions import INTERVENTIONS
-from tests.rig import Rig, answer_of, eventually
+from tests.support.rig import Rig, answer_of, eventually
 
 KEYS = {
     name: encode_key(bytes([number]) * 32)

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from testcontainers.community.postgres import PostgresContainer
 
-COMPOSE = Path(__file__).parents[1] / "docker-compose.yml"
+COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"
 
 
 def docker_answers() -> bool:

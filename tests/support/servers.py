@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
+
 from holdfast.runtime.config.stack_file import Stack, read_stack
 from holdfast.runtime.devstack import processes, temporal_server
 from holdfast.runtime.devstack.devstack import DevStack
@@ -35,10 +37,14 @@ class _Servers:
         own = {name: value for name, value in SETTINGS.items() if name not in temporal_server.DYNAMIC_CONFIG}
         temporal_server.DYNAMIC_CONFIG.update(own)
         try:
-            return self._stack.start()
+            stack = self._stack.start()
         finally:
             for name in own:
                 del temporal_server.DYNAMIC_CONFIG[name]
+        with psycopg.connect(stack.database_url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET fsync = off")  # its data need not outlive the machine, only kills
+            connection.execute("SELECT pg_reload_conf()")
+        return stack
 
     def stop(self) -> None:
         self._stack.stop()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.runtime.gateway.serving import Server, listen
-from tests.rig import eventually
+from tests.support.rig import eventually
 
 JSON = dict[str, Any]
 

@@ -28,7 +28,7 @@ from holdfast.llm.blocks import (
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, UserMessage
 from holdfast.llm.responses import Responses
-from tests.unit.values import IDENT, JSON, NAME, TEXT, Wire
+from tests.support.values import IDENT, JSON, NAME, TEXT, Wire
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Api:
 
 
 def _wire_replies() -> ModuleType:
-    return import_module("tests.unit.wire_replies")
+    return import_module("tests.support.wire_replies")
 
 
 APIS = (

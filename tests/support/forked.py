@@ -73,7 +73,7 @@ def _server() -> str:
     address = f"{folder}/socket"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "TEMPORAL_"))}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.integration.forked", address], cwd=ROOT, env=environ, stdout=subprocess.PIPE
+        [sys.executable, "-m", "tests.support.forked", address], cwd=ROOT, env=environ, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"

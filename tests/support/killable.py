@@ -4,12 +4,17 @@ import asyncio
 import os
 import time
 from dataclasses import replace
+from datetime import timedelta
 from functools import wraps
 from typing import Any
 
 from holdfast import Absent, Agent, Catalog, Found, Memory, Policy, Tool, ToolContext, allow, ask, tool
 from holdfast.runtime.memory.progress_tool import update_progress
 from holdfast.runtime.memory.tools import complete_task, note_learning
+from holdfast.runtime.worker import construction
+
+if "STICKY_SECONDS" in os.environ:  # so long that a takeover comes first, however slow the machine is
+    construction.STICKY_TIMEOUT = timedelta(seconds=int(os.environ["STICKY_SECONDS"]))
 
 
 def _lines(context: ToolContext) -> list[str]:

@@ -40,7 +40,7 @@ from holdfast.runtime.portable.verify import FileVerification, verify_file
 from holdfast.runtime.portable.writer import Writer
 from holdfast.stores import EffectRow
 
-FOLDER = Path(__file__).parents[1] / "docs" / "verify"
+FOLDER = Path(__file__).parents[2] / "docs" / "verify"
 ALICE, MALLORY = encode_key(b"a" * 32), encode_key(b"m" * 32)
 SIGNER = public_key(ALICE)
 

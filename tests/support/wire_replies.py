@@ -8,7 +8,7 @@ from openai.types import chat, completion_usage, responses
 from openai.types.chat import chat_completion
 from openai.types.responses import response_output_text, response_reasoning_item, response_usage
 
-from tests.unit.values import BLANK, COUNT, IDENT, NAME, OBJECT, TEXT, Wire
+from tests.support.values import BLANK, COUNT, IDENT, NAME, OBJECT, TEXT, Wire
 
 
 def _maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -18,8 +18,8 @@ from holdfast.run.children import (
 from holdfast.run.commands import Call
 from holdfast.run.contracts import RunResult, ToolOutcome, ToolRequest
 from holdfast.trust import least
-from tests.unit.plays import SUBAGENT_TOOLS
-from tests.unit.runs import Thread, agent_spec, calls, says, tool_spec
+from tests.support.plays import SUBAGENT_TOOLS
+from tests.support.runs import Thread, agent_spec, calls, says, tool_spec
 from tests.unit.test_subagents import asks
 
 Tree = dict[str, list[AgentEvent]]

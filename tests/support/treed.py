@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from holdfast import Agent, Budget, Catalog, Limits, Policy, allow
 from holdfast.base.models import Frozen
 from holdfast.testing import Conversation, Reply, call, say, slow, together
-from tests.integration.outside import charge, ship, transfer
+from tests.support.outside import charge, ship, transfer
 
 LLM = "gpt-4o-mini"
 """An LLM with a list price: trees have budgets of money."""

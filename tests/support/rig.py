@@ -45,6 +45,9 @@ from holdfast.workflows import WORKFLOWS
 PATIENCE = 120.0
 """Seconds after which a test gives up waiting for a condition."""
 
+_migrated: set[str] = set()
+"""The databases that this process has migrated."""
+
 
 @dataclass
 class Rig:
@@ -99,6 +102,13 @@ def environ_of(stack: Stack) -> dict[str, str]:
     }
 
 
+async def migrate_once(database_url: str) -> None:
+    """Migrate a database, unless this process has done so."""
+    if database_url not in _migrated:
+        await migrate(database_url)
+        _migrated.add(database_url)
+
+
 @asynccontextmanager
 async def start_rig(
     client: Client,
@@ -118,12 +128,12 @@ async def start_rig(
         catalog: The worker's agents and tools.
         script: The LLM's replies.
         worker_client: The worker's client: a client allows one worker per task queue.
-        database_url: The URL of a PostgreSQL, which is migrated.
+        database_url: The URL of a PostgreSQL, which is migrated at its first use.
         folder: The folder for workspaces.
         task_queue: The worker's task queue; a new one if not given.
         options: More arguments of `build_worker`.
     """
-    await migrate(database_url)
+    await migrate_once(database_url)
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
     queue = task_queue or f"test-{uuid4().hex[:8]}"

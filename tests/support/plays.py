@@ -56,8 +56,8 @@ from holdfast.run.refusals import RECORDED
 from holdfast.tools.cannot import HandedConstraint
 from holdfast.tools.effects import Effect, PastEffect, effect_key
 from holdfast.tools.spec import ToolSpec
-from tests.examples import examples
-from tests.unit.runs import Thread, agent_spec, tool_spec
+from tests.support.examples import examples
+from tests.support.runs import Thread, agent_spec, tool_spec
 
 PLAYS = examples(30, 60)
 """How many plays there are: few enough that all tests share them and each is played once."""

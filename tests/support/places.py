@@ -30,8 +30,8 @@ from holdfast.runtime.stores.ledger import effects_of
 from holdfast.runtime.stores.threads import PostgresThreads
 from holdfast.stores import EffectRow
 from holdfast.testing import Script
-from tests.keeping import new_pool
-from tests.rig import PATIENCE, Rig, start_rig, status_of
+from tests.support.keeping import new_pool
+from tests.support.rig import PATIENCE, Rig, start_rig, status_of
 
 CAROL = encode_key(b"c" * 32)
 """The key that signs the files."""

@@ -5,7 +5,7 @@ import zlib
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, ask
 from holdfast.testing import Conversation, Reply, call, say, slow, together
-from tests.integration.outside import charge, look, mail, transfer
+from tests.support.outside import charge, look, mail, transfer
 
 TURNS: tuple[tuple[str, ...], ...] = (
     ("charge", "look"),

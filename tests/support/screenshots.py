@@ -1,6 +1,7 @@
 """Take the documentation's pictures of the Web UI, from a real run in a real browser.
 
-`python -m tests.screenshots [FOLDER]`: into `docs/images` by default. With `--hostile`, the arguments attack the page.
+`python -m tests.support.screenshots [FOLDER]` writes them, into `docs/images` by default. With `--hostile`, the
+arguments attack the page.
 """
 
 import argparse
@@ -22,9 +23,9 @@ from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
 from holdfast.runtime.devstack.ports import Ports, any_free
 from holdfast.testing import call, say, steps
-from tests.rig import start_rig, status_of
+from tests.support.rig import start_rig, status_of
 
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 DESKTOP: ViewportSize = {"width": 1280, "height": 1160}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 PATIENCE = 120_000

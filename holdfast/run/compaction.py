@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from holdfast.llm.messages import UserMessage
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import Context
-from holdfast.run.substates.refinements import TaskRefinement
+from holdfast.run.substates.inbox import TaskRefinement
 from holdfast.transcript.transcript import TASK, refinement_text
 
 INSTRUCTION = """\

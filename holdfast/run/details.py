@@ -31,7 +31,7 @@ from holdfast.run.policies import signatures_required
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.calls import CallState
 from holdfast.run.substates.dormancy import Dormancy
-from holdfast.run.substates.pause import Pause
+from holdfast.run.substates.steps import Pause
 from holdfast.tools.triggers import EventTrigger
 
 SHOWN_REQUESTS = 10

@@ -25,7 +25,7 @@ from holdfast.run.budgeting import short_of
 from holdfast.run.features import KEEPS_PROGRESS, LEARNS
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.state import RunState
-from holdfast.run.substates.ending import LEARNING_SECONDS, LEARNING_TOOLS, PROGRESS_TOOL
+from holdfast.run.substates.steps import LEARNING_SECONDS, LEARNING_TOOLS, PROGRESS_TOOL
 
 GOAL_CHARS = 500
 """Characters of the task that progress.txt gets as the goal, where it has none."""

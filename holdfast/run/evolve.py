@@ -92,8 +92,8 @@ from holdfast.run.features import SIGNED_STEERING
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.authority import DelegatedAuthority, escalated, reminded
 from holdfast.run.substates.dormancy import BufferedEvent
-from holdfast.run.substates.moves import Move
-from holdfast.run.substates.pause import Pause
+from holdfast.run.substates.origin import Move
+from holdfast.run.substates.steps import Pause
 
 _HOLDS = (RunPaused, RunResumed, RunBlocked, RunUnblocked, MoveRequested)
 """What a signed statement that steers the run is bound to the number of."""

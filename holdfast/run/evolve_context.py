@@ -26,8 +26,7 @@ from holdfast.run.state import RunState
 from holdfast.run.substates.context import FOLLOW_UPS_CHARS
 from holdfast.run.substates.dormancy import Polls, Wait
 from holdfast.run.substates.freshness import FindingDigest
-from holdfast.run.substates.inbox import WaitingMessage
-from holdfast.run.substates.refinements import TaskRefinement
+from holdfast.run.substates.inbox import TaskRefinement, WaitingMessage
 from holdfast.run.substates.repeats import Repeats
 from holdfast.tools.triggers import PollTrigger
 from holdfast.transcript.transcript import clip

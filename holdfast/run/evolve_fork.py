@@ -7,8 +7,8 @@ from holdfast.run.evolve_import import brought_from, trust_brought
 from holdfast.run.evolve_run import trust_so_far
 from holdfast.run.state import RunState
 from holdfast.run.substates.dormancy import Dormancy
-from holdfast.run.substates.ending import Ending
-from holdfast.run.substates.fork import Fork
+from holdfast.run.substates.origin import Fork
+from holdfast.run.substates.steps import Ending
 from holdfast.run.substates.subagents import Subagents
 
 

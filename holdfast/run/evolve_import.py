@@ -15,8 +15,7 @@ from holdfast.run.rights import Speaker, refuse_extender, verify_speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import Authority, with_votes
 from holdfast.run.substates.calls import CallState
-from holdfast.run.substates.moves import Import
-from holdfast.run.substates.origin import RunOrigin
+from holdfast.run.substates.origin import Import, RunOrigin
 from holdfast.trust import Trust, least
 
 

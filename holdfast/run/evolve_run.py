@@ -7,9 +7,8 @@ from holdfast.run.features import KEEPS_TRUST
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import Authority, with_reason
 from holdfast.run.substates.calls import Calls, CallState, Move
-from holdfast.run.substates.ending import Ending
-from holdfast.run.substates.idle import Idle
 from holdfast.run.substates.repeats import Repeats
+from holdfast.run.substates.steps import Ending, Idle
 from holdfast.seals.starts import START_WITHIN
 from holdfast.tools.effects import PastEffect
 from holdfast.trust import Trust, least

@@ -19,7 +19,7 @@ from holdfast.log.events import AgentEvent, RunPaused, RunResumed, SignalRejecte
 from holdfast.run.refusals import bounded
 from holdfast.run.state import RunState
 from holdfast.run.steering import Steerer, SteeringOutcome, refuse_to_end_pause, steerer
-from holdfast.run.substates.pause import Pause
+from holdfast.run.substates.steps import Pause
 
 PauseOutcome = Literal["accepted", "duplicate", "not_paused", "too_late", "too_many"] | SteeringOutcome
 """The outcome of a request to pause or to resume."""

@@ -26,7 +26,7 @@ from holdfast.run.policies import policies_of, signatures_required
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import Refusal, Speaker
 from holdfast.run.state import RunState
-from holdfast.run.substates.refinements import REFINEMENTS, REFINEMENTS_BYTES
+from holdfast.run.substates.inbox import REFINEMENTS, REFINEMENTS_BYTES
 
 Refined = tuple[RefinementOutcome, str, list[AgentEvent]]
 """The outcome of a refinement, why, and the events that follow."""

@@ -1,6 +1,7 @@
 """The state of an agent run: everything that a decision depends on, and nothing else.
 
-1. Nothing about a run lives outside its state, and a state is what its events make of it (`holdfast.run.evolve`).
+1. Nothing about a run lives outside its state, and a state is what its events make of it (`holdfast.run.evolve`). Its
+   parts (`holdfast.run.substates`) are frozen dataclasses, one concept each, with the changes that concern nothing else.
 2. A call moves by the table of transitions in `holdfast.run.substates.calls`.
 3. The status is derived, never set.
 4. The size of a state does not grow with its thread: the state is carried from one Temporal run to the next. Defaults
@@ -23,17 +24,11 @@ from holdfast.run.substates.calls import Calls, CallState
 from holdfast.run.substates.constraints import Constraints
 from holdfast.run.substates.context import Context
 from holdfast.run.substates.dormancy import Dormancy
-from holdfast.run.substates.ending import Ending
-from holdfast.run.substates.fork import Fork
 from holdfast.run.substates.freshness import Freshness
-from holdfast.run.substates.idle import Idle
-from holdfast.run.substates.inbox import Inbox
-from holdfast.run.substates.moves import Import, Move
-from holdfast.run.substates.origin import RunOrigin
-from holdfast.run.substates.pause import Pause
-from holdfast.run.substates.refinements import TaskRefinement
+from holdfast.run.substates.inbox import Inbox, TaskRefinement
+from holdfast.run.substates.origin import Fork, Import, Move, RunOrigin
 from holdfast.run.substates.repeats import Repeats
-from holdfast.run.substates.steps import Steps
+from holdfast.run.substates.steps import Ending, Idle, Pause, Steps
 from holdfast.run.substates.subagents import Subagents
 from holdfast.tools.effects import PastEffect, effect_key
 from holdfast.tools.subagents import SUBAGENT_TOOLS

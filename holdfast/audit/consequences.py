@@ -76,7 +76,6 @@ from holdfast.run.decisions import on_decision, on_due
 from holdfast.run.dormancy import on_wake, wake_payload
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.evolve import evolve
-from holdfast.run.evolve_import import arrives
 from holdfast.run.extending import on_extension
 from holdfast.run.forking import forked_events
 from holdfast.run.importing import on_entered, refuse_import
@@ -160,8 +159,8 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
                 raise Wrong(f"its budget allows more than the agent's own ({own.words})")
             if (given := state.origin.handed) and event.budget != given.narrowed(event.budget):
                 raise Wrong(f"its budget allows more than its parent gave it ({given.words})")
-            entered = evolve(state, event) if arrives(state) else state
-            yield [event, *(on_entered(entered, at=at) if arrives(state) and not on_loaded(entered) else [])]
+            entered = evolve(state, event) if state.entering else state
+            yield [event, *(on_entered(entered, at=at) if state.entering and not on_loaded(entered) else [])]
         case BudgetReserved(call=int()):
             yield on_starts_due(state)
             yield from raisings(state, event, events)

@@ -170,7 +170,7 @@ def on_time(state: RunState, *, at: datetime) -> Events:
     waits = state.awaits_message and not state.compacts_now and not state.pause
     if waits and state.idle.until and state.idle.until <= at and not state.closing_work:
         return [on_complete(state)]
-    return [*on_due(state, at=at), *on_learning_time(state, at=at)]
+    return [*on_due(state, at=at), *(on_learning_time(state, at=at) if state.ending.until else [])]
 
 
 def on_lost_llm(state: RunState, cause: str, message: str, outage: Outage | None = None) -> Events:

@@ -53,9 +53,11 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     if state.pause or (state.moving and not state.outcome):
         return Wait()
     action = _without_looking(state, at=at)
-    if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):
+    if not state.spec or not state.spec.verify:
+        return action
+    if isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):
         return Verify(state.spec.verify)
-    if state.spec and isinstance(action, Wait) and baseline_due(state):
+    if isinstance(action, Wait) and baseline_due(state):
         return Verify(state.spec.verify, baseline=True)
     return action
 
@@ -64,17 +66,11 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
     """What comes next, by what the run has recorded about the world."""
     if state.outcome:
         return Finish()
-    if state.spec and state.calls.orphaned:
-        return Settle(state.calls.orphaned)
-    if startable := state.calls.startable(at):
-        return StartCalls(startable)
-    if polls := due_polls(state, at=at):
-        return Poll(polls)
-    if state.calls.waiting:
-        return Wait()
-    if state.subagents.open and state.ends_at(at):
+    if state.calls.current and (action := _of_calls(state, at=at)):
+        return action
+    if state.subagents.children and state.subagents.open and state.ends_at(at):
         return EndSubagents()
-    if progress_due(state, at=at):
+    if state.keeps_progress and progress_due(state, at=at):
         return NoteProgress()
     if state.blocked:
         return Complete() if state.ends_at(at) else Wait()
@@ -91,13 +87,24 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return compaction
     if state.inbox.waiting:
         return TakeMessages()
-    if block := refusals_block(state):
+    if state.repeats.seen and (block := refusals_block(state)):
         return block
     if steps.used_up:
         return Block("StepLimit", _at_step_limit(steps, limits))
-    if short := short_of(state):
+    if state.account.limits and (short := short_of(state)):
         return ReportBudget(short)
     return CallLLM()
+
+
+def _of_calls(state: RunState, *, at: datetime) -> Action | None:
+    """What the calls of the step lead to; None if each has its result."""
+    if state.spec and (orphaned := state.calls.orphaned):
+        return Settle(orphaned)
+    if startable := state.calls.startable(at):
+        return StartCalls(startable)
+    if state.dormancy.waits and (polls := due_polls(state, at=at)):
+        return Poll(polls)
+    return Wait() if state.calls.waiting else None
 
 
 def _budget_due(state: RunState) -> Action | None:

@@ -245,7 +245,11 @@ def on_due(state: RunState, *, at: datetime) -> Events:
             events.append(ApprovalEscalated(request=request.id, by=step.by if step else ()))
         if request.remind_at and request.remind_at <= at:
             events.append(ApprovalReminded(request=request.id))
-    return [*events, *on_sleep_due(state, at=at), *on_pause_due(state, at=at)]
+    if state.dormancy.waits:
+        events += on_sleep_due(state, at=at)
+    if state.pause:
+        events += on_pause_due(state, at=at)
+    return events
 
 
 def _check(state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime) -> Speaker | Refusal:

@@ -22,7 +22,6 @@ from holdfast.log.events import (
     VerdictGiven,
 )
 from holdfast.run.budgeting import short_of
-from holdfast.run.features import KEEPS_PROGRESS, LEARNS
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.state import RunState
 from holdfast.run.substates.steps import LEARNING_SECONDS, LEARNING_TOOLS, PROGRESS_TOOL
@@ -40,7 +39,7 @@ tools are not called any more."""
 def progress_due(state: RunState, *, at: datetime) -> str:
     """Return what the run has to note in progress.txt now; empty for nothing."""
     spec, ending = state.spec, state.ending
-    if spec is None or not spec.memory.progress or state.features < KEEPS_PROGRESS or spec.tool(PROGRESS_TOOL) is None:
+    if spec is None or not state.keeps_progress or spec.tool(PROGRESS_TOOL) is None:
         return ""
     if state.ends_at(at):
         asks = not state.blocked and (ending.learning == "asked" or learning_due(state))
@@ -56,10 +55,7 @@ def progress_due(state: RunState, *, at: datetime) -> str:
 
 def learning_due(state: RunState) -> bool:
     """Whether the LLM is to be asked what it has learnt, once the run would end."""
-    spec = state.spec
-    if spec is None or not spec.memory.learn or state.features < LEARNS:
-        return False
-    if state.ending.learning or state.steps.used_up or state.account.closing or short_of(state):
+    if not state.learns or state.ending.learning or state.steps.used_up or state.account.closing or short_of(state):
         return False
     return bool(_learning_tools(state))
 

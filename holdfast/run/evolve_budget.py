@@ -38,7 +38,7 @@ from holdfast.run.budgeting import (
     short_of,
     with_lost,
 )
-from holdfast.run.evolve_import import arrives, join_budget
+from holdfast.run.evolve_import import join_budget
 from holdfast.run.state import RunState
 
 _REFUSED = "LLMRejected"
@@ -47,20 +47,44 @@ _REFUSED = "LLMRejected"
 _MICROSECOND = timedelta(microseconds=1)
 
 
+def require_budget(state: RunState, event: AgentEvent) -> RunState:
+    """Return the state as it is: `keep_account` changes the account.
+
+    Raises:
+        EventOutOfPlace: The run has no budget.
+    """
+    if not state.account.limits:
+        raise EventOutOfPlace("the run has no budget")
+    return state
+
+
+def extend_budget(state: RunState, event: BudgetExtended) -> RunState:
+    """Use up a signed extension.
+
+    Raises:
+        EventOutOfPlace: The run has no budget.
+    """
+    require_budget(state, event)
+    if not event.proof or event.until is None:
+        return state
+    digest = event.said.signed_digest(state.thread)
+    return replace(state, authority=state.authority.use_statement(digest, until=event.until, at=event.at))
+
+
+def open_account(before: RunState, event: AgentLoaded, after: RunState) -> RunState:
+    """Open the account of a run whose agent has a budget. An imported run keeps what it has spent."""
+    assert event.budget is not None
+    own = Account.open(event.budget, event.price, tokens=first_request(event.spec, more=before.task))
+    own = with_handed(before, own)
+    return replace(after, account=join_budget(after, before.account, own) if before.entering else own)
+
+
 def keep_account(before: RunState, event: AgentEvent, after: RunState) -> RunState:
-    """Return the state with its account as the event changes it.
+    """Return the state of a run with a budget, with its account as the event changes it.
 
     Raises:
         EventOutOfPlace: It reserves more than there is room for, or settles what was never reserved.
     """
-    if isinstance(event, AgentLoaded) and event.budget:
-        tokens = first_request(event.spec, more=before.task)
-        own = with_handed(before, Account.open(event.budget, event.price, tokens=tokens))
-        return replace(after, account=join_budget(after, before.account, own) if arrives(before) else own)
-    if not before.account.limits:
-        if isinstance(event, BudgetReserved | BudgetLow | BudgetSpent | BudgetExtended | LLMCallLost):
-            raise EventOutOfPlace("the run has no budget")
-        return after
     if isinstance(event, RunStarted):
         return replace(after, account=Account())
     account = before.account

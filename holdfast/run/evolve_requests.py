@@ -1,4 +1,4 @@
-"""How approval requests, and people's decisions on them, change a run's state."""
+"""How approval requests, people's decisions on them, and what these lead to change a run's state."""
 
 from typing import assert_never
 
@@ -7,12 +7,12 @@ from holdfast.authority.votes import Vote, agreeing, cast
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import ApprovalExpired, DecisionReceived
+from holdfast.log.events import ApprovalExpired, AuthorityDelegated, DecisionReceived, RuleRemembered
 from holdfast.run.features import KEYS_REVOKED
 from holdfast.run.remembered_rules import rule_made_by
 from holdfast.run.repeats import RULE as REPEATED
 from holdfast.run.state import RunState
-from holdfast.run.substates.authority import with_votes
+from holdfast.run.substates.authority import DelegatedAuthority, with_votes
 from holdfast.run.substates.calls import CallState
 from holdfast.run.substates.repeats import Repeats
 
@@ -54,6 +54,17 @@ def _open(state: RunState, request: ApprovalRequest, call: CallState, *, lapsed:
         call = replace(call, past=past, epoch=past.epoch)
     calls = state.calls.put(call).without_past(past)
     return replace(state, calls=calls, authority=state.authority.opened(request, lapsed=lapsed))
+
+
+def receive_decision(state: RunState, event: DecisionReceived) -> RunState:
+    """Count a decision that was accepted. One that was refused, or led to another request, changes nothing."""
+    match event.outcome:
+        case "accepted":
+            return close_decided(state, event)
+        case "waiting_for_quorum":
+            return count_vote(state, event)
+        case _:
+            return state
 
 
 def close_decided(state: RunState, event: DecisionReceived) -> RunState:
@@ -166,3 +177,19 @@ def _with_arguments(state: RunState, call: CallState, arguments: str, *, by: str
 def put_call(state: RunState, call: CallState) -> RunState:
     """Change one call and nothing else."""
     return replace(state, calls=state.calls.put(call))
+
+
+def remember_rule(state: RunState, event: RuleRemembered) -> RunState:
+    """Remember the rule that the approval just recorded makes."""
+    rule = {"rule": event.rule, "tool": event.tool, "call_digest": event.call_digest}
+    return replace(state, authority=state.authority.remember(**rule, by=event.by))
+
+
+def delegate(state: RunState, event: AuthorityDelegated) -> RunState:
+    """Delegate approval authority; a signed delegation is used up by that."""
+    delegation = DelegatedAuthority(by=event.by, to=event.to, until=event.until, statement=event.said)
+    authority = state.authority.delegate(delegation, at=event.at)
+    if event.proof:
+        digest = event.said.signed_digest(state.thread)
+        authority = authority.use_statement(digest, until=event.until, at=event.at)
+    return replace(state, authority=authority)

@@ -1,14 +1,23 @@
-"""How a run's own events change its state: its start, its agent, a retry, and a reset."""
+"""How a run's own events change its state: from its start and its agent over pauses, blocks and resets to its end."""
 
 from holdfast.base.replacing import replace
 from holdfast.lineage import Lineage
-from holdfast.log.events import AgentLoaded, RunContinued, RunReset, RunStarted
+from holdfast.log.events import (
+    AgentLoaded,
+    RunBlocked,
+    RunContinued,
+    RunFinished,
+    RunPaused,
+    RunReset,
+    RunResumed,
+    RunStarted,
+)
 from holdfast.run.features import KEEPS_TRUST
-from holdfast.run.state import RunState
+from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.authority import Authority, with_reason
 from holdfast.run.substates.calls import Calls, CallState, Move
 from holdfast.run.substates.repeats import Repeats
-from holdfast.run.substates.steps import Ending, Idle
+from holdfast.run.substates.steps import Ending, Idle, Pause
 from holdfast.seals.starts import START_WITHIN
 from holdfast.tools.effects import PastEffect
 from holdfast.trust import Trust, least
@@ -44,8 +53,12 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
         steps=state.steps.use_reply(),
         calls=Calls(current=tuple(orphaned(state, call) for call in state.calls.current), count=state.calls.count),
         authority=asked_by(replace(state.authority, requests=()), event.lineage),
-        subagents=state.subagents.reopened(),
-        constraints=state.constraints.take_over(event.constraints, number=0, at=event.at),
+        subagents=state.subagents.reopened() if state.subagents.children else state.subagents,
+        constraints=(
+            state.constraints.take_over(event.constraints, number=0, at=event.at)
+            if event.constraints
+            else state.constraints
+        ),
         context=replace(state.context, trust=trust),
         repeats=Repeats(),
         idle=Idle(limit=event.idle_limit),
@@ -125,6 +138,13 @@ def load_agent(state: RunState, event: AgentLoaded) -> RunState:
     )
 
 
+def block_run(state: RunState, event: RunBlocked) -> RunState:
+    """Block the run until a person has fixed the cause. A compaction that somebody asked for is not made."""
+    after = event.outage.words(event.at) if event.outage else ""
+    blocked = Blocked(cause=event.cause, message=event.message, after=after)
+    return replace(state, blocked=blocked, context=replace(state.context, requested=False))
+
+
 def unblock_run(state: RunState) -> RunState:
     """Unblock the run; at a limit, that grants the same amount again."""
     steps = state.steps.use_reply()
@@ -132,6 +152,38 @@ def unblock_run(state: RunState) -> RunState:
         steps = replace(steps, limit=steps.limit + state.spec.limits.max_steps)
     context = state.context.retried(step=steps.count)
     return replace(state, blocked=None, steps=steps, context=context, repeats=Repeats())
+
+
+def pause_run(state: RunState, event: RunPaused) -> RunState:
+    """Pause the run, or change its pause, which began when it was paused first."""
+    since = state.pause.since if state.pause else event.at
+    pause = Pause(by=event.by, reason=event.reason, since=since, until=event.until, proof=event.proof)
+    return replace(state, pause=pause, pauses=state.pauses + 1)
+
+
+def resume_run(state: RunState, event: RunResumed) -> RunState:
+    """Resume the run. Its wait for a message starts over, unless it is over: the LLM was asked what it has learnt."""
+    restarts = state.idle.awaiting and not state.ending.learning
+    return replace(state, pause=None, idle=state.idle.begin(event.at) if restarts else state.idle)
+
+
+def finish_run(state: RunState, event: RunFinished) -> RunState:
+    """End the run. What is open when it is moved is open in the other cluster."""
+    if event.outcome == "moved":
+        return replace(state, outcome="moved")
+    return replace(
+        state,
+        outcome=event.outcome,
+        result=event.result,
+        structured=event.structured,
+        failure=event.cause,
+        blocked=None,
+        pause=None,
+        moving=None,
+        authority=replace(state.authority, requests=()),
+        idle=state.idle.end(),
+        ending=state.ending.put_off(),
+    )
 
 
 def reset_run(state: RunState, event: RunReset) -> RunState:

@@ -1,7 +1,7 @@
 """The state of an agent run: everything that a decision depends on, and nothing else.
 
 1. Nothing about a run lives outside its state, and a state is what its events make of it (`holdfast.run.evolve`). Its
-   parts (`holdfast.run.substates`) are frozen dataclasses, one concept each, with the changes that concern nothing else.
+   parts (`holdfast.run.substates`) are frozen dataclasses, one concept each, with the changes that concern it alone.
 2. A call moves by the table of transitions in `holdfast.run.substates.calls`.
 3. The status is derived, never set.
 4. The size of a state does not grow with its thread: the state is carried from one Temporal run to the next. Defaults
@@ -159,6 +159,11 @@ class RunState:
         return tool is not None and tool.kind == "runtime" and self.features >= DORMANCY
 
     @property
+    def entering(self) -> bool:
+        """Whether an imported run waits for the agent of this cluster."""
+        return self.imported is not None and not self.imported.entered
+
+    @property
     def awaits_message(self) -> bool:
         """Whether the LLM has answered, and no follow-up message has arrived yet."""
         return self.idle.awaiting and not self.inbox.waiting
@@ -171,12 +176,17 @@ class RunState:
     @property
     def closing_work(self) -> bool:
         """Whether the run has something to do between the LLM's answer and its end (`holdfast.run.ending`)."""
-        if self.spec is None:
-            return False
-        memory, level = self.spec.memory, self.features
-        if self.subagents.children:
-            return True
-        return (memory.progress and level >= KEEPS_PROGRESS) or (memory.learn and level >= LEARNS)
+        return self.spec is not None and bool(self.subagents.children or self.keeps_progress or self.learns)
+
+    @property
+    def keeps_progress(self) -> bool:
+        """Whether the run notes in progress.txt how far it is."""
+        return self.spec is not None and self.spec.memory.progress and self.features >= KEEPS_PROGRESS
+
+    @property
+    def learns(self) -> bool:
+        """Whether the LLM is asked at the end what is worth remembering."""
+        return self.spec is not None and self.spec.memory.learn and self.features >= LEARNS
 
     def ends_at(self, at: datetime) -> bool:
         """Whether the wait for a message is over at that time, and only the closing work comes before the end."""
@@ -196,7 +206,8 @@ class RunState:
             return None if self.compacts_now else self.idle.until
         due = [request.due_at for request in self.authority.requests]
         due += [self.pause.until] if self.pause else []
-        due += [self.dormancy.due(after=at), self.ending.until]
+        due += [self.dormancy.due(after=at)] if self.dormancy.waits else []
+        due += [self.ending.until]
         return min((time for time in due if time), default=None)
 
     def next_start(self, at: datetime) -> datetime | None:
@@ -228,7 +239,7 @@ class RunState:
 
     def stale_for(self, at: datetime) -> int:
         """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0."""
-        return self.freshness.stale_for(self.spec, at)
+        return self.freshness.stale_for(self.spec, at) if self.spec and self.spec.verify else 0
 
     def effect_key(self, number: int, call: ToolCall) -> str:
         """Return the key of the one effect that a call has: in no other run of the thread, and under no other number.

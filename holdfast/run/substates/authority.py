@@ -157,6 +157,24 @@ class Authority:
         """Put the changed request in the place of the one of the same id."""
         return replace(self, requests=tuple(changed if each.id == changed.id else each for each in self.requests))
 
+    def remind(self, name: str) -> "Authority":
+        """Count one more reminder of an open request.
+
+        Raises:
+            EventOutOfPlace: It is not open.
+        """
+        request = self.open_request(name)
+        return self.with_request(request.model_copy(update={"reminded": request.reminded + 1}))
+
+    def escalate(self, name: str) -> "Authority":
+        """Count one more escalation of an open request.
+
+        Raises:
+            EventOutOfPlace: It is not open.
+        """
+        request = self.open_request(name)
+        return self.with_request(request.model_copy(update={"level": request.level + 1}))
+
     def without_requests_about(self, number: int) -> "Authority":
         """Close what is open about a call that has a result now."""
         if all(request.number != number for request in self.requests):
@@ -244,16 +262,6 @@ def _without_requester(request: ApprovalRequest, name: str) -> ApprovalRequest:
 def with_votes(request: ApprovalRequest, votes: tuple[Vote, ...]) -> ApprovalRequest:
     """Return the request with these votes."""
     return request.model_copy(update={"votes": votes})
-
-
-def reminded(request: ApprovalRequest) -> ApprovalRequest:
-    """Return the request after one more reminder."""
-    return request.model_copy(update={"reminded": request.reminded + 1})
-
-
-def escalated(request: ApprovalRequest) -> ApprovalRequest:
-    """Return the request after one more escalation."""
-    return request.model_copy(update={"level": request.level + 1})
 
 
 def with_reason(request: ApprovalRequest, why: str) -> ApprovalRequest:

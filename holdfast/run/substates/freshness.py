@@ -46,13 +46,11 @@ class Freshness:
     baseline: tuple[FindingDigest, ...] = ()
     """What the `verify` tools found last since the step began: the world that approvals of this step are good for."""
 
-    def stale_for(self, spec: AgentSpec | None, at: datetime) -> int:
-        """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0.
+    def stale_for(self, spec: AgentSpec, at: datetime) -> int:
+        """Return the seconds since an agent with `verify` tools acted, if they have to run first; else 0.
 
         Once stale, the picture stays stale until the tools have run: an LLM that replies after a day replies to what
         it was sent the day before.
         """
-        if spec is None or not spec.verify:
-            return 0
         waited = (at - self.acted_at).total_seconds() if self.acted_at else 0
         return max(self.stale_seconds, int(waited), 1) if waited > spec.limits.stale_after else self.stale_seconds

@@ -112,7 +112,7 @@ class Subagents:
 
     def reopened(self) -> "Subagents":
         """Return those that another run of the thread takes over: the open ones."""
-        return Subagents(self.open) if self.children else self
+        return Subagents(self.open)
 
     def view(self) -> list[dict[str, Any]]:
         """Return them as `show` presents them."""

@@ -69,7 +69,7 @@ from holdfast.log.events import (
 )
 from holdfast.run.baseline import on_findings
 from holdfast.run.budgeting import on_call, on_report
-from holdfast.run.consequences import on_cancel, on_loaded, on_outcome, on_reopen, on_reply, on_start, on_time
+from holdfast.run.consequences import on_cancel, on_loaded, on_outcome, on_reopen, on_runtime_call, on_start, on_time
 from holdfast.run.constraints import on_lift
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_decision, on_due
@@ -96,9 +96,9 @@ from holdfast.run.next_actions import (
 from holdfast.run.pausing import on_pause, on_resume
 from holdfast.run.polling import ends_unfulfilled, on_poll, poll_event, refuse_poll
 from holdfast.run.refining import on_refinement
+from holdfast.run.replies import on_reply
 from holdfast.run.resets import on_reset
 from holdfast.run.rights import on_delegation, on_revocation
-from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.state import RunState
 from holdfast.run.steering import sent_payload
 from holdfast.run.subagents import on_starts_due

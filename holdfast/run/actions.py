@@ -5,14 +5,7 @@ from typing import assert_never
 from holdfast.log.events import MessageTaken, RunBlocked, ToolCallFinished
 from holdfast.run.archiving import Archiving
 from holdfast.run.budgeting import on_call, on_report
-from holdfast.run.consequences import (
-    CLOSED_EARLY,
-    OUTCOME_UNKNOWN,
-    on_compaction,
-    on_outcome,
-    on_start,
-    on_task,
-)
+from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN, on_outcome, on_runtime_call, on_start, on_task
 from holdfast.run.contracts import LLMRequest, RunInput, ToolOutcome, ToolRequest
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.features import SIZED_REQUESTS
@@ -38,8 +31,8 @@ from holdfast.run.next_actions import (
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.polling import refuse_poll
 from holdfast.run.recorder import Recorder
+from holdfast.run.replies import on_compaction
 from holdfast.run.requests import agent_request, origin_of, poll_request, tool_request, verify_request
-from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.state import RunState
 from holdfast.run.subagent_watch import SubagentWatch
 from holdfast.run.verification import Verification
@@ -55,7 +48,7 @@ def _llm_request(state: RunState, transcript: TranscriptRef, *, compacting: bool
     return LLMRequest(
         transcript=transcript,
         compacting=compacting,
-        priced=account.priced,
+        priced=budgeted and account.priced,
         budgeted=budgeted,
         lost=account.lost,
         sized=state.features >= SIZED_REQUESTS,
@@ -98,7 +91,8 @@ class Actions:
             case LoadAgent():
                 self._load_agent()
             case CallLLM():
-                self._run.record(*on_call(self._run.state))
+                if self._run.state.account.limits:
+                    self._run.record(*on_call(self._run.state))
                 state = self._run.state
                 self._calls.call(_llm_request(state, self._run.transcript.ref(state.spec_hash)), state)
             case ReportBudget():
@@ -146,7 +140,8 @@ class Actions:
     def _compact(self, action: Compact) -> None:
         state, transcript = self._run.state, self._run.transcript
         if action.asking:
-            self._run.record(*on_call(state, summary=True))
+            if state.account.limits:
+                self._run.record(*on_call(state, summary=True))
             ref = transcript.ref(state.spec_hash, shown=action.answered_only)
             self._calls.call(_llm_request(state, ref, compacting=True), self._run.state)
         else:

@@ -19,7 +19,6 @@ from typing import Any, Generic, TypeVar
 from temporalio.common import RetryPolicy
 
 from holdfast.agents.agent import Limits
-from holdfast.run.call_words import describe_call
 from holdfast.run.children import (
     Announced,
     AnnounceEnd,
@@ -47,6 +46,7 @@ from holdfast.run.contracts import (
     ToolRequest,
 )
 from holdfast.run.state import RunState
+from holdfast.run.summaries import describe_call
 from holdfast.seals.orders import Answer, Order
 from holdfast.tools.effects import Effect
 from holdfast.tools.spec import ToolSpec

@@ -200,7 +200,8 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
     past = state.calls.get(number).past
     match decision.decision:
         case "approve":
-            rule = rule_made_by(votes, number=state.authority.rule_count + 1, quorum=request.quorum)
+            number = state.authority.rule_count + 1
+            rule = rule_made_by(votes, number=number, quorum=request.quorum) if decision.remember else None
             if rule is None:
                 return []
             voters = tuple(vote.by for vote in votes)
@@ -267,7 +268,7 @@ def _check(state: RunState, decision: Decision, request: ApprovalRequest | None,
         return Refusal("malformed", "give the answer as `result`")
     if refusal := _editable(state, decision, state.calls.get(request.number), at=at):
         return refusal
-    if decision.decision in ("approve", "absent"):
+    if state.constraints.kept and decision.decision in ("approve", "absent"):
         asked = request.call(request.edit(decision.arguments))
         if refusal := refuse_approval(state, asked, at=at):
             return refusal

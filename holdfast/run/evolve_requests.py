@@ -82,7 +82,8 @@ def close_decided(state: RunState, event: DecisionReceived) -> RunState:
             votes = agreeing(cast(() if edited else request.votes, vote), vote)
             if state.features >= KEYS_REVOKED:
                 approved = replace(approved, granted_by=tuple(each.key for each in votes if each.key))
-            rule = rule_made_by(votes, number=authority.rule_count + 1, quorum=request.quorum)
+            number = authority.rule_count + 1
+            rule = rule_made_by(votes, number=number, quorum=request.quorum) if event.remember else None
             repeats = Repeats() if request.rule == REPEATED else state.repeats
             after = replace(put_call(state, approved), repeats=repeats)
             return replace(after, authority=replace(authority, proposed_rule=rule))

@@ -18,13 +18,13 @@ from holdfast.base.digests import digest
 from holdfast.base.text import one_line
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, ToolCallFinished
-from holdfast.run.call_words import describe_call
 from holdfast.run.features import LOOP_GUARD
 from holdfast.run.next_actions import Block
 from holdfast.run.pacing import Pace, PollOutcome, next_delay
 from holdfast.run.policies import asked_of_all
 from holdfast.run.state import RunState
 from holdfast.run.substates.repeats import Repeats, short
+from holdfast.run.summaries import describe_call
 
 RULE = "repeated call"
 """The rule of the guard's own verdicts."""

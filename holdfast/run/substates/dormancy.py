@@ -224,10 +224,8 @@ class Dormancy:
             return self
         return replace(self, waits=tuple(wait for wait in self.waits if wait.number != number))
 
-    def view(self) -> dict[str, Any] | None:
-        """Return it as `show` presents it; None where nothing sleeps and nothing is buffered."""
-        if not self.waits and not self.buffered:
-            return None
+    def view(self) -> dict[str, Any]:
+        """Return it as `show` presents it."""
         buffered = [{"event": each.event, "id": each.id, "at": each.at.isoformat()} for each in self.buffered]
         until = self.until.isoformat() if self.until else None
         return {"until": until, "waits": [wait.view() for wait in self.waits], "buffered": buffered}

@@ -114,10 +114,6 @@ class Subagents:
         """Return those that another run of the thread takes over: the open ones."""
         return Subagents(self.open)
 
-    def view(self) -> list[dict[str, Any]]:
-        """Return them as `show` presents them."""
-        return [child.view() for child in self.children]
-
 
 def numbered(children: Iterable[Child]) -> dict[int, Child]:
     """Return children by the numbers of their calls."""

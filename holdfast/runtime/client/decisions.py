@@ -18,7 +18,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.authority.claim_limits import CLAIM_BYTES, REASON_CHARS, STATEMENT_BYTES, too_large
+from holdfast.authority.statements import CLAIM_BYTES, REASON_CHARS, STATEMENT_BYTES, too_large
 from holdfast.errors import AnswerForged, HoldfastError, Refused
 from holdfast.run.contracts import View
 from holdfast.runtime.client.connect import seals_of

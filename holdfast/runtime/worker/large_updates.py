@@ -7,7 +7,7 @@ server itself refuses such an update when the workflow task is completed.
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 
-from holdfast.authority.claim_limits import CLAIM_BYTES
+from holdfast.authority.statements import CLAIM_BYTES
 
 
 def without_large_updates(activation: WorkflowActivation) -> WorkflowActivation:

@@ -126,6 +126,11 @@ def short_of(state: RunState, *, summary: bool = False) -> LimitName | Literal["
     return account.lacks(call_cost(state, summary=summary) + kept_back(state)) if account.limits else ""
 
 
+def has_room(state: RunState, account: Account) -> bool:
+    """Return whether a run with this account could make another call."""
+    return not short_of(replace(state, account=replace(account, closing="", short="")))
+
+
 def budget_due(state: RunState) -> ReportBudget | Block | None:
     """Return what the budget leads to before anything else is asked of the LLM; None for nothing."""
     account = state.account

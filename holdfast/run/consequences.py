@@ -1,7 +1,7 @@
 """The events that follow when something happens to a run: a task, a tool call, the passing of time, its end. Those
 that follow from an LLM call are in `holdfast.run.replies`.
 
-Pure functions: state and fact in, events out. The fact is recorded first, then what follows from it.
+Pure functions: state and fact in, events out. The fact is recorded first, then its consequences.
 """
 
 from datetime import datetime, timedelta
@@ -83,7 +83,7 @@ def on_lost_agent(cause: str, message: str) -> Events:
 
 
 def on_time(state: RunState, *, at: datetime) -> Events:
-    """Return the events that are due: the end of the wait for a message, and what is due about open requests."""
+    """Return the events that are due: the end of the wait for a message, and deadlines of open requests."""
     waits = state.awaits_message and not state.compacts_now and not state.pause
     if waits and state.idle.until and state.idle.until <= at and not state.closing_work:
         return [on_complete(state)]
@@ -93,8 +93,8 @@ def on_time(state: RunState, *, at: datetime) -> Events:
 def on_reopen(state: RunState) -> Events:
     """Return the events that end the calls that were open when a thread was closed from outside.
 
-    Effects that had started, or that people were asked about, stay open: the ledger and the tool's `check` may say what
-    became of them.
+    Effects that had started, or that people were asked about, stay open: the ledger or the tool's `check` may resolve
+    them.
     """
     effects = tuple(call.number for call in state.calls.current if _is_effect(state, call))
     return _ended(state, CLOSED_EARLY, but=effects)

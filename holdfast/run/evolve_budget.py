@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from holdfast.base.replacing import replace
 from holdfast.budget.account import LLM_CALL, Account, Cost
+from holdfast.budget.tree import allowance_name, reserve_allowance, settle_allowance
 from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import text_of
 from holdfast.llm.tokens import BYTES_PER_TOKEN, MEDIA_TOKENS, tokens_of
@@ -28,21 +29,20 @@ from holdfast.log.events import (
     SubagentEnded,
     ToolCallFinished,
 )
-from holdfast.run.allowances import reserved_for, settled_by, with_handed
 from holdfast.run.budgeting import (
     BUDGET_SPENT,
     MESSAGE_TOKENS,
     actual_cost,
     first_request,
     message_tokens,
-    short_of,
     with_lost,
 )
 from holdfast.run.evolve_import import join_budget
 from holdfast.run.state import RunState
+from holdfast.tools.subagents import RUN_AGENT
 
 _REFUSED = "LLMRejected"
-"""`holdfast.run.contracts.LLM_REJECTED`, from where snapshots, and so this fold, are imported."""
+"""`holdfast.run.contracts.LLM_REJECTED`: that module imports snapshots, and so this fold."""
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -75,7 +75,7 @@ def open_account(before: RunState, event: AgentLoaded, after: RunState) -> RunSt
     """Open the account of a run whose agent has a budget. An imported run keeps what it has spent."""
     assert event.budget is not None
     own = Account.open(event.budget, event.price, tokens=first_request(event.spec, more=before.task))
-    own = with_handed(before, own)
+    own = replace(own, handed=True) if before.origin.handed else own
     return replace(after, account=join_budget(after, before.account, own) if before.entering else own)
 
 
@@ -83,7 +83,7 @@ def keep_account(before: RunState, event: AgentEvent, after: RunState) -> RunSta
     """Return the state of a run with a budget, with its account as the event changes it.
 
     Raises:
-        EventOutOfPlace: It reserves more than there is room for, or settles what was never reserved.
+        EventOutOfPlace: It reserves more than the budget has room for, or settles an amount that was never reserved.
     """
     if isinstance(event, RunStarted):
         return replace(after, account=Account())
@@ -101,13 +101,17 @@ def keep_account(before: RunState, event: AgentEvent, after: RunState) -> RunSta
 
 
 def _applied(state: RunState, event: AgentEvent) -> Account:
-    """What an event reserves, settles or says."""
+    """The account after the event has reserved or settled something, or reported the end of the budget."""
     account = state.account
     match event:
         case BudgetReserved(call=int()):
-            return reserved_for(state, event)
-        case SubagentEnded() | ToolCallFinished():
-            return settled_by(state, event)
+            return _reserve_allowance(state, event)
+        case SubagentEnded():
+            return settle_allowance(account, event.number, event.cost)
+        case ToolCallFinished():
+            name = allowance_name(event.number)
+            unused = name in account.reserved and state.subagents.find(event.number) is None
+            return account.settle(name, Cost()) if unused else account
         case BudgetReserved():
             return account.reserve(LLM_CALL, Cost(steps=event.steps, tokens=event.tokens, usd=event.nano_usd))
         case LLMReplied():
@@ -142,8 +146,22 @@ def _applied(state: RunState, event: AgentEvent) -> Account:
             return account
 
 
+def _reserve_allowance(state: RunState, event: BudgetReserved) -> Account:
+    """The account with the allowance that an event reserves for a sub-agent.
+
+    Raises:
+        EventOutOfPlace: The call starts no sub-agent, or has an allowance, or there is no room.
+    """
+    assert event.call is not None
+    call = state.calls.get(event.call)
+    if call.phase != "started" or call.call.name != RUN_AGENT or state.subagents.find(event.call):
+        raise EventOutOfPlace(f"call {event.call} waits for no start of a sub-agent")
+    cost = Cost(steps=event.steps, tokens=event.tokens, usd=event.nano_usd)
+    return reserve_allowance(state.account, event.call, cost)
+
+
 def _require_summary(account: Account, *, of: bool = True) -> None:
-    """Check that what is settled was reserved for a summary, or else for a reply, which counts as a step.
+    """Check that the amount was reserved for a summary (`of`), or else for a reply, which counts as a step.
 
     Raises:
         EventOutOfPlace: It was reserved for the other, or not at all.
@@ -154,7 +172,7 @@ def _require_summary(account: Account, *, of: bool = True) -> None:
 
 
 def _grown(state: RunState, event: AgentEvent, account: Account) -> Account:
-    """The account with the estimated tokens of the next request."""
+    """The account with the new estimate of the tokens of the next request."""
     match event:
         case LLMReplied():
             return replace(account, request_tokens=event.usage.prompt_tokens + event.usage.completion_tokens)
@@ -164,7 +182,7 @@ def _grown(state: RunState, event: AgentEvent, account: Account) -> Account:
             media = 0 if isinstance(event.content, str) else sum(block.type != "text" for block in event.content)
             more = message_tokens(text_of(event.content)) + media * MEDIA_TOKENS
         case MessageTaken():
-            message = state.inbox.find(event.message)  # whose text is clipped
+            message = state.inbox.find(event.message)  # its text is clipped, its size is not
             size = -(-message.size // BYTES_PER_TOKEN)
             more = MESSAGE_TOKENS + (tokens_of(message.text) + MEDIA_TOKENS if message.more else size)
         case MemoryRecalled():
@@ -177,8 +195,3 @@ def _grown(state: RunState, event: AgentEvent, account: Account) -> Account:
         case _:
             return account
     return replace(account, request_tokens=account.request_tokens + more)
-
-
-def has_room(state: RunState, account: Account) -> bool:
-    """Return whether a run with this account could make another call."""
-    return not short_of(replace(state, account=replace(account, closing="", short="")))

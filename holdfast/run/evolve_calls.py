@@ -24,7 +24,7 @@ from holdfast.trust import Trust, least
 
 
 def request_call(state: RunState, event: ToolCallRequested) -> RunState:
-    """Add a call to the current step. A call of the run's own is what it had to note in progress.txt."""
+    """Add a call to the current step. A call that the run itself makes notes its progress in progress.txt."""
     calls = state.calls.request(event.number, event.call, past=event.past, own=event.own)
     if not event.own:
         return replace(state, calls=calls)
@@ -76,7 +76,7 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
         after = replace(after, context=after.context.add_unresolved_call(line))
     if event.scope:
         polled = state.spec.polled_call(call.call) if state.spec else None
-        refused = polled or call.call  # what said so is the tool that was polled
+        refused = polled or call.call  # the polled tool said so, not the one that sleeps
         constraints = after.constraints.add(
             event.number, refused, scope=event.scope, reason=event.text, until=event.until, at=event.at
         )
@@ -90,7 +90,7 @@ def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
 
 
 def lower_trust(state: RunState, trust: Trust) -> RunState:
-    """Lower the trust in the LLM to that of what it reads."""
+    """Lower the trust in the LLM's words to that of the content that it reads."""
     context = state.context
     kept = state.features >= KEEPS_TRUST or state.origin.lineage is not None
     depends = state.spec is not None and (kept or state.spec.depends_on_trust)
@@ -120,7 +120,7 @@ def receive_wake(state: RunState, event: WakeReceived) -> RunState:
 
 
 def start_subagent(state: RunState, event: SubagentStarted) -> RunState:
-    """Add a child run of a started call.
+    """Add the sub-agent of a started call.
 
     Raises:
         EventOutOfPlace: The call has not started, or has started one already.
@@ -131,10 +131,10 @@ def start_subagent(state: RunState, event: SubagentStarted) -> RunState:
 
 
 def end_subagent(state: RunState, event: SubagentEnded) -> RunState:
-    """Note how a child run ended. The LLM reads the reasons of its constraints, which are as trusted as its words.
+    """Note how a sub-agent ended. The LLM reads the reasons of its constraints, with the trust of its other words.
 
     Raises:
-        EventOutOfPlace: There is no such open child.
+        EventOutOfPlace: There is no such open sub-agent.
     """
     taken = state.constraints.take_over(event.constraints, number=event.number, at=event.at)
     state = replace(state, subagents=state.subagents.ended(event), constraints=taken)

@@ -24,7 +24,7 @@ from holdfast.run.substates.freshness import FindingDigest
 from holdfast.run.substates.inbox import TaskRefinement, WaitingMessage
 from holdfast.run.substates.repeats import Repeats
 from holdfast.transcript.transcript import clip
-from holdfast.trust import least
+from holdfast.trust import Trust, least
 
 
 def begin_step(state: RunState, event: LLMReplied) -> RunState:
@@ -71,13 +71,13 @@ def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
         more=more_than_text(event.content),
         size=size_of(event.content),
     )
-    # The agent reads the message at the end of the step: what only waits because it repeats itself starts now.
+    # The agent reads the message at the end of the step, so calls that only wait because they repeat start now.
     calls, inbox = state.calls.without_delays(), state.inbox.receive(message)
     return replace(state, origin=state.origin.heard(event.by), inbox=inbox, authority=authority, calls=calls)
 
 
 def refine_task(state: RunState, event: TaskRefined) -> RunState:
-    """Refine the task: the refinement waits like a message, and who makes it asks for what follows.
+    """Refine the task: the refinement waits like a message, and its sender counts as a requester.
 
     The LLM reads that of its own call as the call's result.
     """
@@ -131,13 +131,13 @@ def recall(state: RunState, event: MemoryRecalled) -> RunState:
 
 
 def keep_baseline(state: RunState, findings: tuple[Finding, ...]) -> RunState:
-    """Keep what the `verify` tools found: approvals of this step are good for it."""
+    """Keep the findings of the `verify` tools: approvals of this step are good for that state of the world."""
     baseline = tuple(map(FindingDigest.of, findings))
     return replace(state, freshness=replace(state.freshness, baseline=baseline))
 
 
 def verify(state: RunState, event: StateVerified) -> RunState:
-    """Keep what the `verify` tools found after a long pause. The LLM reads it, with the trust of a tool's result."""
+    """Keep the findings of the `verify` tools after a long pause. The LLM reads them, as trusted as a tool's result."""
     tools = {tool.name: tool.trust for tool in state.spec.tools} if state.spec else {}
-    trust = reduce(least, (each.trust or tools.get(each.tool, "tool") for each in event.findings), "tool")
+    trust: Trust = reduce(least, (each.trust or tools.get(each.tool, "tool") for each in event.findings), "tool")
     return lower_trust(keep_baseline(state, event.findings), trust)

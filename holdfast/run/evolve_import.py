@@ -25,10 +25,10 @@ from holdfast.trust import Trust, least
 
 
 def fork_run(state: RunState, event: RunForked) -> RunState:
-    """Begin a fork. It has what the thread knew, and none of its authority.
+    """Begin a fork. It keeps the content of the thread, and none of its authority.
 
-    Remembered rules, delegations and what waits to be undone belong to the original thread: people gave them for that
-    thread. Its requesters stay, because they cannot approve where the policy says so.
+    Remembered rules, delegations and effects that wait to be undone belong to the original thread: people gave them for
+    that thread. Its requesters stay, because the policy may not let them approve.
 
     Its sub-agents stay the original's, too: a fork neither awaits nor cancels them. The fork of a sub-agent's thread is
     no child of the run that started that one, which has its own; but the policies above still judge it. So do policies
@@ -40,7 +40,7 @@ def fork_run(state: RunState, event: RunForked) -> RunState:
     if event.origin != state.thread or event.point.position != state.events - 1:
         raise EventOutOfPlace(f"it forks {event.point.thread} after event {event.point.position}")
     authority = replace(state.authority, proposed_rule=None, rules=(), delegations=()).add_requester(event.by)
-    file = event.imported  # its folder, which is in another place, is none of this one
+    file = event.imported  # its folder is in another cluster
     state = replace(state, workspace="", origin=brought_from(state, file)) if file else state
     trust = trust_brought(state, file) if file else trust_so_far(state)
     before = state.fork.policies if state.fork else ()
@@ -54,7 +54,7 @@ def fork_run(state: RunState, event: RunForked) -> RunState:
         policies=tuple(dict.fromkeys((*before, *policies))),
     )
     heard, lineage = state.origin.heard(event.by), state.origin.lineage
-    for policy in heard.policies:  # what judges already judges once
+    for policy in heard.policies:  # each policy judges once
         policies.pop(policy.hash, None)
     deepest = lineage.deepest if lineage else heard.deepest
     origin = replace(
@@ -132,32 +132,32 @@ def import_run(state: RunState, event: RunImported) -> RunState:
 
 
 def brought_from(state: RunState, point: ImportPoint) -> RunOrigin:
-    """Return where an imported run comes from: the policy that it had judges its calls from now on, too."""
+    """Return the origin of an imported run: its former policy judges its calls from now on, too."""
     sealed = state.origin.sealed and bool(point.signer)
     return replace(state.origin, sealed=sealed, user_proven=False, starts={}, policies=policies_brought(state))
 
 
 def trust_brought(state: RunState, point: ImportPoint) -> Trust:
-    """Return how far the content of an imported log is trusted: nobody vouches for that of an unsigned file."""
+    """Return how far the content of an imported log is trusted: nobody vouches for an unsigned file."""
     return least(trust_so_far(state), "person" if point.signer else "web")
 
 
 def _settled(state: RunState, call: CallState) -> CallState:
-    """A call whose effect was under way: it has to be looked up here. What sleeps, or waits for people, stays so."""
+    """The call; an effect that was under way has to be looked up here. A call that sleeps or waits for people stays."""
     sleeps = state.dormancy.waits_of(call.number)
     under_way = (call.phase == "started" and not sleeps) or (call.phase == "allowed" and call.undo)
     return orphaned(state, call, move="settle") if under_way or call.phase == "orphaned" else call
 
 
 def enter(state: RunState, event: AgentLoaded) -> RunState:
-    """Load the agent of this place. It may make no more steps than were left."""
+    """Load the agent of this cluster. It may make no more steps than were left."""
     assert state.imported is not None
     same = state.imported.spec_hash == event.spec_hash
     loaded = load_agent(state, event)
     limit = min(state.steps.limit, loaded.steps.limit)
     calls, authority = loaded.calls, loaded.authority
     for call in calls.current if not same else ():
-        if call.phase == "outcome_unknown":  # the people who are to say may be others here
+        if call.phase == "outcome_unknown":  # other people may have to answer here
             calls = calls.put(orphaned(state, call, move="settle"))
             authority = authority.without_requests_about(call.number)
     entered = replace(
@@ -172,14 +172,14 @@ def enter(state: RunState, event: AgentLoaded) -> RunState:
 
 
 def join_budget(state: RunState, account: Account, own: Account) -> Account:
-    """Return the account of a run that was imported: what it has spent, within its limits and those of this place.
+    """Return the account of a run that was imported: what it has spent, within its limits and those of this cluster.
 
-    People's extensions are in its limits. They raise those of this place, too, as far as its policy allows them.
+    People's extensions are in its limits. They raise those of this cluster, too, as far as its policy allows them.
 
     Args:
-        state: The state with the agent of this place.
+        state: The state with the agent of this cluster.
         account: The account that the run had.
-        own: A new one, with the budget of this place.
+        own: A new one, with the budget of this cluster.
     """
     if not account.limits:
         return own
@@ -193,9 +193,9 @@ def join_budget(state: RunState, account: Account, own: Account) -> Account:
 
 
 def _raises_here(state: RunState, raised: Raised) -> bool:
-    """Whether what people gave elsewhere counts: the policy here allows it, and it is signed, where that is required.
+    """Whether an extension from elsewhere counts: the policy here allows it, and it is signed if that is required.
 
-    The file's signer vouches for what nobody has signed. What people gave to sub-agents was judged there, and is spent.
+    The file's signer vouches for unsigned extensions. Those of sub-agents were judged there, and are spent.
     """
     assert state.imported is not None
     policy, vouched = policy_of(state), bool(state.imported.point.signer)
@@ -212,7 +212,7 @@ def _raises_here(state: RunState, raised: Raised) -> bool:
 
 
 def _vouched_for(state: RunState) -> Authority:
-    """What people decided elsewhere, as far as it is signed with a key that the policy of this place has."""
+    """The authority without votes, rules and delegations that no key in the policy of this cluster has signed."""
     authority = state.authority
     requests = tuple(
         with_votes(request, tuple(vote for vote in request.votes if _counts(state, vote)))

@@ -1,4 +1,4 @@
-"""How approval requests, people's decisions on them, and what these lead to change a run's state."""
+"""How approval requests, decisions, remembered rules and delegations change a run's state."""
 
 from typing import assert_never
 
@@ -171,7 +171,7 @@ def _with_arguments(state: RunState, call: CallState, arguments: str, *, by: str
     if arguments == call.call.arguments:
         return call
     edited = ToolCall(id=call.call.id, name=call.call.name, arguments=arguments)
-    past = state.past_of(call.number, edited)  # another effect than the one that the LLM's own call has had
+    past = state.past_of(call.number, edited)  # another effect than that of the LLM's own call
     return replace(call, call=edited, edited_by=by or "a vote", past=past, epoch=past.epoch if past else 0)
 
 

@@ -40,7 +40,7 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
             state.origin,
             first_run_id=event.first_run_id,
             sealed=event.sealed,
-            # A later run of a thread that is below others, or was forked from such a one, has policies above it, too.
+            # A later run of a sub-agent's thread, or of a fork of one, has policies above it, too.
             depth=max(event.depth, state.origin.depth) if state.origin.policies else event.depth,
             user_proven=state.origin.user_proven and event.user_proven,
             starts=starts,
@@ -91,12 +91,12 @@ def continue_run(state: RunState, event: RunContinued) -> RunState:
 
 
 def without_allowance(lineage: Lineage | None) -> Lineage | None:
-    """Return the lineage of a sub-agent that another run continues: what the first one was given is settled."""
+    """Return the lineage of a sub-agent that another run continues: the allowance of the first one is settled."""
     return lineage.model_copy(update={"allowance": None}) if lineage and lineage.allowance else lineage
 
 
 def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
-    """Add those who have asked the parent for something: they ask for what a sub-agent does, too."""
+    """Add the requesters of the parent run: they count as requesters of its sub-agents, too."""
     for name in lineage.requesters if lineage else ():
         authority = authority.add_requester(name)
     if lineage and lineage.revoked_keys:
@@ -107,7 +107,7 @@ def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
 
 
 def orphaned(state: RunState, call: CallState, *, move: Move = "orphan") -> CallState:
-    """Return a call of the step during which the thread was closed: an effect that was under way has to be settled."""
+    """Return a call of the step in which the thread was closed: an effect that was under way has to be resolved."""
     phase = call.after(move)
     if phase == "finished":
         return call
@@ -205,7 +205,7 @@ def reset_run(state: RunState, event: RunReset) -> RunState:
 
 
 def _meeting(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:
-    """The call of the step that has had this effect: its own effect, or that of the same call where none has to ask."""
+    """The call of the step that has had this effect: its own, or that of the same call if neither needs approval."""
     for call in calls.current:
         free = not call.begun and call.past is None and call.phase in ("requested", "awaiting_approval", "allowed")
         if free and effect.key == state.effect_key(call.number, call.call):

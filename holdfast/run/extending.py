@@ -19,7 +19,7 @@ from holdfast.authority.policy import Policy
 from holdfast.budget.budget import Amounts, fits
 from holdfast.log.events import AgentEvent, BudgetExtended, SignalRejected
 from holdfast.run.arrivals import verify_sender
-from holdfast.run.evolve_budget import has_room
+from holdfast.run.budgeting import has_room
 from holdfast.run.features import EVERY_POLICY_ASKS
 from holdfast.run.policies import policies_of, policy_of
 from holdfast.run.refusals import bounded

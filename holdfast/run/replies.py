@@ -95,7 +95,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
     if reply.message is not None and reply.message.tool_calls:
         return events + _on_calls(state, reply, at=at)
     if state.ending.learning == "asked" or state.account.closing == "asked":
-        return events  # the run has its answer, or what the LLM hands in at the end of the budget
+        return events  # the run has its answer, or the LLM's last reply at the end of the budget
     if reply.rejected:
         notice = f"Your last reply could not be used: {reply.rejected} Please reply again."
         rejected = ReplyRejected(reason=reply.rejected, notice=notice)
@@ -188,9 +188,9 @@ def _twin_of(state: RunState, call: ToolCall, events: Sequence[AgentEvent]) -> i
 
 
 def _on_last_rejected(state: RunState, reply: LLMReply, why: str) -> Events:
-    """Block the run where this is the last reply that may be rejected.
+    """Block the run if this is the last reply that may be rejected.
 
-    Below its feature level, `next_action` blocks it, which does not see why; a content filter is the exception.
+    Below its feature level, `next_action` blocks it without the reason; a content filter is the exception.
     """
     count = state.steps.rejected_replies + 1
     if not state.spec or count < state.spec.limits.max_rejected_replies:

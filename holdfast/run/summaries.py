@@ -11,7 +11,7 @@ from holdfast.base.text import one_line, plain
 from holdfast.llm.blocks import Content, ToolCall, text_of
 
 TASK = "task"
-"""The memo of a start that has the task in one line: Temporal lists memos, and does not list summaries."""
+"""The key of the memo with the task in one line: Temporal lists memos, and does not list summaries."""
 
 _CHARS = 100
 
@@ -22,7 +22,7 @@ def summary(task: Content) -> str:
 
 
 def memo(task: Content) -> dict[str, str]:
-    """Return what Temporal keeps beside a run, for lists of runs."""
+    """Return the memo that Temporal keeps with a run, for lists of runs."""
     return {TASK: one_line(_first_line(task), _CHARS)}
 
 
@@ -40,7 +40,7 @@ def describe_call(call: ToolCall) -> str:
 
 
 def describe_terms(request: ApprovalRequest) -> str:
-    """Return who may decide, how many have decided, and until when, in a line; empty where anybody may, at any time."""
+    """Return who may decide, how many have decided, and until when, in a line; empty if anybody may, at any time."""
     parts: list[str] = []
     for number, each in enumerate(request.requirements):
         who, given = ", ".join(request.who_for(number)) or "its approvers", len(votes_for(request.votes, number))

@@ -57,7 +57,7 @@ class Polls(Frozen):
     last: str = ""
     """Digest of the last result."""
     result: PollKind | None = None
-    """What the last one brought."""
+    """The result of the last one."""
     news: int = 0
     """How often the result was another one than before."""
     failures: int = 0
@@ -133,7 +133,7 @@ class BufferedEvent(Frozen):
 
     @classmethod
     def of(cls, event: WakeReceived) -> Self:
-        """Return what is kept of an event."""
+        """Return the buffered form of an event."""
         kept = {name: getattr(event, name) for name in ("event", "id", "data", "by", "reason", "at")}
         return cls(wake=event.position, **kept)
 

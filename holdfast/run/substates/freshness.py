@@ -1,4 +1,4 @@
-"""When the agent last acted, and what its `verify` tools found: whether it has to look at the world before it acts."""
+"""When the agent last acted, and the findings of its `verify` tools: whether they have to run before it acts again."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from holdfast.base.models import Frozen
 from holdfast.log.events import Finding
 
 HEAD_CHARS = 120
-"""Characters of a finding that are kept, to show people what has changed."""
+"""Characters of a finding that are kept, to show people the difference."""
 
 
 class FindingDigest(Frozen):
@@ -25,7 +25,7 @@ class FindingDigest(Frozen):
 
     @classmethod
     def of(cls, finding: Finding) -> Self:
-        """Return what is kept of a finding."""
+        """Return the digest of a finding."""
         content = finding.content
         return cls(
             tool=finding.tool,

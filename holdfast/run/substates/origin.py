@@ -25,7 +25,7 @@ class RunOrigin:
     depth: int = 0
     """How many agents stand between the run and a person."""
     user: str = ""
-    """Who gave the task; empty where no name was given. Later messages do not change it."""
+    """Who gave the task; empty if no name was given. Later messages do not change it."""
     user_proven: bool = True
     """It is known that this person gave the task, and no other person has started a run or sent a message since."""
     starts: dict[str, datetime] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Move:
     """Who asked; only a claim."""
     reason: str = ""
     to: str = ""
-    """The id of the only place that may import it; empty for any."""
+    """The id of the only cluster that may import it; empty for any."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Import:
     spec_hash: str
     """Digest of the agent that the thread had before."""
     entered: bool = False
-    """The agent of this place is loaded."""
+    """The agent of this cluster is loaded."""
 
     def view(self) -> dict[str, Any]:
         """Return the import as `show` presents it."""

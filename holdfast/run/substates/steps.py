@@ -35,7 +35,7 @@ class Steps:
 
 
 class Pause(Frozen):
-    """Nothing starts before it ends; what was under way ends, and is recorded."""
+    """Nothing starts before it ends; calls under way end, and are recorded."""
 
     by: str
     reason: str = ""
@@ -82,7 +82,7 @@ LEARNING_TOOLS = ("remember", "note_learning")
 """The tools that the LLM may call in the step in which it is asked what it has learnt."""
 
 LEARNING_SECONDS = 3_600
-"""How long the end of a run waits for that step: for the LLM's reply, and then for people to approve what it calls."""
+"""How long the end of a run waits for that step: for the LLM's reply, and then for approvals of its calls."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Ending:
     """The end of a run, as far as it has come."""
 
     noted: str = ""
-    """What the run has noted in progress.txt last: `in progress`, `completed`, or `blocked` with the step."""
+    """The last note in progress.txt: `in progress`, `completed`, or `blocked` with the step."""
     learning: Literal["", "asked", "over"] = ""
     """Whether the LLM has been asked what it has learnt; `over` once it has replied, or could not."""
     until: datetime | None = None
@@ -101,7 +101,7 @@ class Ending:
         return replace(self, learning="asked", until=at + timedelta(seconds=LEARNING_SECONDS))
 
     def replied(self) -> "Ending":
-        """Note that the LLM has replied, or could not; nothing changes where it was not asked."""
+        """Note that the LLM has replied, or could not; nothing changes if it was not asked."""
         return replace(self, learning="over", until=None) if self.learning == "asked" else self
 
     def put_off(self) -> "Ending":

@@ -53,6 +53,11 @@ def invisible_removed(text: str) -> str:
     return INVISIBLE.sub("", text)
 
 
+def is_blank(text: str) -> bool:
+    """Whether text has nothing that a person would see."""
+    return not invisible_removed(text).strip()
+
+
 def visible_json(text: str) -> str:
     """Write out the invisible characters of a JSON text as JSON escapes them: the value stays the same."""
     return INVISIBLE.sub(_json_escape, text)

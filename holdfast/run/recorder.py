@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent
+from holdfast.log.events import AgentEvent, ToolCallFinished
 from holdfast.run.contracts import Notice
 from holdfast.run.evolve import evolve
 from holdfast.run.notices import notice_of
@@ -57,7 +57,9 @@ class Recorder:
                     continue
             else:
                 self.record_refusals()
-            stamped = self.log.append(noted(self.state, event), at=self.at)
+            if isinstance(event, ToolCallFinished):
+                event = noted(self.state, event)
+            stamped = self.log.append(event, at=self.at)
             if is_refused(stamped):
                 self.refusals.keep(stamped)
             notice = notice_of(self.state, stamped) if self.state.notify else None

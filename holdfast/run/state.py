@@ -322,6 +322,6 @@ class RunState:
             "rejected_replies": self.steps.rejected_replies,
             "max_rejected_replies": limits.max_rejected_replies,
             "max_calls": limits.max_calls,
-            "repeats": self.repeats.highest,
+            "repeats": self.repeats.highest if self.repeats.seen else 0,
             "repeats_asked": limits.repeats_asked,
         }

@@ -173,7 +173,9 @@ def bind(
     names = {parameter.name for parameter in parameters_of(function)}
     bound = {name: value for name, value in arguments.items() if name in names}
     bound |= {name: context for name, hint in hints_of(function).items() if name in names and hint is ToolContext}
-    return bound | {name: resources[kind] for name, kind in resources_of(function).items() if name in names}
+    if resources:
+        bound |= {name: resources[kind] for name, kind in resources_of(function).items() if name in names}
+    return bound
 
 
 @overload

@@ -11,13 +11,7 @@ from holdfast.base.names import person_name
 from holdfast.base.text import one_line
 from holdfast.llm.blocks import Content, text_of, with_heading
 from holdfast.llm.content import too_long, unfit
-from holdfast.log.events import (
-    AgentEvent,
-    ReconcileRequested,
-    RunFinished,
-    ToolCallFinished,
-    ToolCallStarted,
-)
+from holdfast.log import events as ev
 from holdfast.run.approval_requests import new_request
 from holdfast.run.constraints import refused, refusing
 from holdfast.run.contracts import (
@@ -46,7 +40,7 @@ from holdfast.tools.effects import Effect, words_of
 from holdfast.tools.spec import FINAL_RESULT, LONGEST_SETTLING
 from holdfast.tools.subagents import SUBAGENT_TOOLS
 
-Events = list[AgentEvent]
+Events = list[ev.AgentEvent]
 
 CLOSED_EARLY = "The run was closed from outside before this was done."
 OUTCOME_UNKNOWN = "Its outcome is unknown."
@@ -110,15 +104,15 @@ def _is_effect(state: RunState, call: CallState) -> bool:
 def _ended(state: RunState, why: str, *, in_doubt: tuple[Phase, ...] = (), but: tuple[int, ...] = ()) -> Events:
     """End every open call; those of the phases `in_doubt` end with an unknown outcome."""
     return [
-        ToolCallFinished(number=call.number, status="unknown", content=f"{why} {OUTCOME_UNKNOWN}")
+        ev.ToolCallFinished(number=call.number, status="unknown", content=f"{why} {OUTCOME_UNKNOWN}")
         if call.phase in in_doubt
-        else ToolCallFinished(number=call.number, status="cancelled", content=words_of(why, call.past))
+        else ev.ToolCallFinished(number=call.number, status="cancelled", content=words_of(why, call.past))
         for call in state.calls.current
         if call.phase != "finished" and call.number not in but
     ]
 
 
-def on_start(state: RunState, number: int, *, at: datetime) -> ToolCallStarted | ToolCallFinished:
+def on_start(state: RunState, number: int, *, at: datetime) -> ev.ToolCallStarted | ev.ToolCallFinished:
     """Return the event that starts an allowed call: its intent, with the key of its one effect.
 
     If a constraint refuses the call that was added since the call was allowed, the event ends it.
@@ -127,7 +121,7 @@ def on_start(state: RunState, number: int, *, at: datetime) -> ToolCallStarted |
     if state.constraints.kept and not call.undo and (constraint := refusing(state, call.call, at=at)):
         return refused(number, constraint, call.past)
     key = state.effect_key(number, call.call)
-    return ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)
+    return ev.ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)
 
 
 def on_runtime_call(state: RunState, number: int, *, at: datetime) -> Events:
@@ -166,14 +160,14 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
             # By the run's clock: the ledger's may differ.
             settles_at = at + timedelta(seconds=min(outcome.settles_in, LONGEST_SETTLING))
             request = request.model_copy(update={"settles_at": settles_at})
-        return [ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures)]
+        return [ev.ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures)]
     content, status = outcome.content, outcome.status
     if call.undo:
         content, status = with_heading("This happened, and was undone: ", content), "undone"
     elif call.edited_by:
         content = with_heading(call.edit_note, content)
     return [
-        ToolCallFinished(
+        ev.ToolCallFinished(
             number=number,
             status=status,
             content=content,
@@ -209,8 +203,8 @@ def on_cancel(state: RunState, reason: str = "") -> Events:
         return []
     ended = _ended(state, "The run was cancelled.", in_doubt=("outcome_unknown", "orphaned"))
     said = one_line(reason[:CANCEL_REASON_CHARS], CANCEL_REASON_CHARS) if state.features >= CANCEL_REASON else ""
-    return [*ended, RunFinished(outcome="cancelled", result=f"cancelled: {said}" if said else "cancelled")]
+    return [*ended, ev.RunFinished(outcome="cancelled", result=f"cancelled: {said}" if said else "cancelled")]
 
 
-def _failed(cause: str, message: str) -> RunFinished:
-    return RunFinished(outcome="failed", cause=cause, result=message)
+def _failed(cause: str, message: str) -> ev.RunFinished:
+    return ev.RunFinished(outcome="failed", cause=cause, result=message)

@@ -12,15 +12,7 @@ from datetime import datetime
 
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import (
-    AgentEvent,
-    LearningRequested,
-    LearningSkipped,
-    RunFinished,
-    ToolCallFinished,
-    ToolCallRequested,
-    VerdictGiven,
-)
+from holdfast.log import events as ev
 from holdfast.run.budgeting import short_of
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.state import RunState
@@ -60,16 +52,16 @@ def learning_due(state: RunState) -> bool:
     return bool(_learning_tools(state))
 
 
-def on_learning_due(state: RunState) -> LearningRequested:
+def on_learning_due(state: RunState) -> ev.LearningRequested:
     """Return the event that asks the LLM what it has learnt."""
-    return LearningRequested(notice=NOTICE.format(tools=" or ".join(_learning_tools(state))))
+    return ev.LearningRequested(notice=NOTICE.format(tools=" or ".join(_learning_tools(state))))
 
 
-def on_learning_time(state: RunState, *, at: datetime) -> list[AgentEvent]:
+def on_learning_time(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
     """Return the event that gives up waiting for the LLM's reply to that; none where it is not due."""
     if not state.ending.until or state.ending.until > at:
         return []
-    return [LearningSkipped(cause="Timeout", message=f"the LLM has not replied within {LEARNING_SECONDS:,} s")]
+    return [ev.LearningSkipped(cause="Timeout", message=f"the LLM has not replied within {LEARNING_SECONDS:,} s")]
 
 
 def refuse_other_tool(state: RunState, call: ToolCall) -> str:
@@ -79,20 +71,20 @@ def refuse_other_tool(state: RunState, call: ToolCall) -> str:
     return f"the run has its answer and ends; now it only calls {' and '.join(_learning_tools(state))}"
 
 
-def on_complete(state: RunState) -> RunFinished:
+def on_complete(state: RunState) -> ev.RunFinished:
     """Return the event that ends the run, with the answer that it was given."""
-    return RunFinished(outcome="completed", result=state.result, structured=state.structured)
+    return ev.RunFinished(outcome="completed", result=state.result, structured=state.structured)
 
 
-def on_progress_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
+def on_progress_due(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
     """Return the events of the run's own call that keeps progress.txt: the call, its verdict, and a denial."""
     number = state.calls.count + 1
     call = ToolCall(id=f"own_{number}", name=PROGRESS_TOOL, arguments=_arguments(state, progress_due(state, at=at)))
     past = next((each for each in state.calls.past if (each.tool, each.call_digest) == (call.name, call.digest)), None)
     verdict = judge_call(state, call)
-    events: list[AgentEvent] = [
-        ToolCallRequested(number=number, call=call, past=past.key if past else "", own=True),
-        VerdictGiven(
+    events: list[ev.AgentEvent] = [
+        ev.ToolCallRequested(number=number, call=call, past=past.key if past else "", own=True),
+        ev.VerdictGiven(
             number=number,
             verdict=verdict.verdict,
             rule=verdict.rule,
@@ -101,10 +93,10 @@ def on_progress_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
         ),
     ]
     if verdict.verdict == "deny":
-        events.append(ToolCallFinished(number=number, status="denied", content=denial_of(verdict)))
+        events.append(ev.ToolCallFinished(number=number, status="denied", content=denial_of(verdict)))
     elif verdict.verdict == "ask":
         why = f"Not called: approval is required ({verdict.rule}), which a run does not ask for on its own behalf"
-        events.append(ToolCallFinished(number=number, status="denied", content=why))
+        events.append(ev.ToolCallFinished(number=number, status="denied", content=why))
     return events
 
 

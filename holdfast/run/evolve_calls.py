@@ -4,16 +4,7 @@ from datetime import timedelta
 
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
-from holdfast.log.events import (
-    DormancyBegan,
-    SubagentEnded,
-    SubagentStarted,
-    ToolCallFinished,
-    ToolCallRequested,
-    ToolCallStarted,
-    VerdictGiven,
-    WakeReceived,
-)
+from holdfast.log import events as ev
 from holdfast.run.ending import progress_due
 from holdfast.run.features import KEEPS_TRUST
 from holdfast.run.repeats import counted
@@ -23,7 +14,7 @@ from holdfast.tools.triggers import PollTrigger
 from holdfast.trust import Trust, least
 
 
-def request_call(state: RunState, event: ToolCallRequested) -> RunState:
+def request_call(state: RunState, event: ev.ToolCallRequested) -> RunState:
     """Add a call to the current step. A call that the run itself makes notes its progress in progress.txt."""
     calls = state.calls.request(event.number, event.call, past=event.past, own=event.own)
     if not event.own:
@@ -34,7 +25,7 @@ def request_call(state: RunState, event: ToolCallRequested) -> RunState:
     return replace(state, calls=calls, ending=replace(state.ending, noted=noted))
 
 
-def give_verdict(state: RunState, event: VerdictGiven) -> RunState:
+def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:
     """Allow a call, perhaps from a later time on; any other verdict leaves it to the events that follow."""
     call = state.calls.get(event.number)
     if event.verdict == "allow":
@@ -51,14 +42,14 @@ def give_verdict(state: RunState, event: VerdictGiven) -> RunState:
     return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())
 
 
-def start_call(state: RunState, event: ToolCallStarted) -> RunState:
+def start_call(state: RunState, event: ev.ToolCallStarted) -> RunState:
     """Start an allowed call, which uses up its approval."""
     call = state.calls.get(event.number)
     started = replace(call, phase=call.after("start"), grant="", begun=True, starts_at=None, repeats=0)
     return replace(state, calls=state.calls.put(started))
 
 
-def finish_call(state: RunState, event: ToolCallFinished) -> RunState:
+def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
     """Give a call its result, which the LLM reads; an open request about the call is closed."""
     call = state.calls.get(event.number)
     authority, dormancy = state.authority, state.dormancy
@@ -99,7 +90,7 @@ def lower_trust(state: RunState, trust: Trust) -> RunState:
     return replace(state, context=replace(context, trust=least(context.trust, trust)))
 
 
-def begin_wait(state: RunState, event: DormancyBegan) -> RunState:
+def begin_wait(state: RunState, event: ev.DormancyBegan) -> RunState:
     """Let a started call sleep.
 
     Raises:
@@ -112,14 +103,14 @@ def begin_wait(state: RunState, event: DormancyBegan) -> RunState:
     return replace(state, dormancy=state.dormancy.began(wait, wake=event.wake))
 
 
-def receive_wake(state: RunState, event: WakeReceived) -> RunState:
+def receive_wake(state: RunState, event: ev.WakeReceived) -> RunState:
     """Note an event from outside, and keep it if no call waits for it yet."""
     dormancy = state.dormancy.note(event.id)
     kept = event.outcome == "buffered"
     return replace(state, dormancy=dormancy.buffer(BufferedEvent.of(event)) if kept else dormancy)
 
 
-def start_subagent(state: RunState, event: SubagentStarted) -> RunState:
+def start_subagent(state: RunState, event: ev.SubagentStarted) -> RunState:
     """Add the sub-agent of a started call.
 
     Raises:
@@ -130,7 +121,7 @@ def start_subagent(state: RunState, event: SubagentStarted) -> RunState:
     return replace(state, subagents=state.subagents.started(event))
 
 
-def end_subagent(state: RunState, event: SubagentEnded) -> RunState:
+def end_subagent(state: RunState, event: ev.SubagentEnded) -> RunState:
     """Note how a sub-agent ended. The LLM reads the reasons of its constraints, with the trust of its other words.
 
     Raises:

@@ -5,17 +5,7 @@ from functools import reduce
 from holdfast.base.replacing import replace
 from holdfast.llm.blocks import more_than_text, text_of
 from holdfast.llm.content import size_of
-from holdfast.log.events import (
-    ContextCompacted,
-    Finding,
-    LLMReplied,
-    MemoryRecalled,
-    MessageAwaited,
-    MessageTaken,
-    StateVerified,
-    TaskRefined,
-    UserMessageReceived,
-)
+from holdfast.log import events as ev
 from holdfast.run.evolve_calls import lower_trust
 from holdfast.run.features import COMPACTION_MUST_HELP
 from holdfast.run.state import RunState
@@ -27,7 +17,7 @@ from holdfast.transcript.transcript import clip
 from holdfast.trust import Trust, least
 
 
-def begin_step(state: RunState, event: LLMReplied) -> RunState:
+def begin_step(state: RunState, event: ev.LLMReplied) -> RunState:
     """Begin a step."""
     step = state.steps.count + 1
     request_tokens = max(event.usage.prompt_tokens, event.request_tokens)
@@ -48,13 +38,13 @@ def begin_step(state: RunState, event: LLMReplied) -> RunState:
     )
 
 
-def compact(state: RunState, event: ContextCompacted) -> RunState:
+def compact(state: RunState, event: ev.ContextCompacted) -> RunState:
     """Compact the context to a summary."""
     context, steps = state.context.compacted(event.summary, step=state.steps.count), state.steps.use_reply()
     return replace(state, context=context, steps=steps, usage=state.usage + event.usage)
 
 
-def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
+def receive_message(state: RunState, event: ev.UserMessageReceived) -> RunState:
     """Receive a person's message: the first one is the task, a later one waits."""
     authority, text = state.authority, text_of(event.content)
     if event.proof and event.until:
@@ -76,7 +66,7 @@ def receive_message(state: RunState, event: UserMessageReceived) -> RunState:
     return replace(state, origin=state.origin.heard(event.by), inbox=inbox, authority=authority, calls=calls)
 
 
-def refine_task(state: RunState, event: TaskRefined) -> RunState:
+def refine_task(state: RunState, event: ev.TaskRefined) -> RunState:
     """Refine the task: the refinement waits like a message, and its sender counts as a requester.
 
     The LLM reads that of its own call as the call's result.
@@ -108,7 +98,7 @@ def refine_task(state: RunState, event: TaskRefined) -> RunState:
     )
 
 
-def take_message(state: RunState, event: MessageTaken) -> RunState:
+def take_message(state: RunState, event: ev.MessageTaken) -> RunState:
     """Show a waiting message to the LLM, or a refinement of the task, which a compaction keeps apart."""
     message, context = state.inbox.find(event.message), state.context
     if all(refinement.message != event.message for refinement in state.refinements):
@@ -117,26 +107,26 @@ def take_message(state: RunState, event: MessageTaken) -> RunState:
     return replace(state, inbox=inbox, context=context, idle=idle, ending=ending, repeats=Repeats())
 
 
-def await_message(state: RunState, event: MessageAwaited) -> RunState:
+def await_message(state: RunState, event: ev.MessageAwaited) -> RunState:
     """Keep the LLM's answer, and begin to wait for a follow-up message."""
     idle, steps = state.idle.begin(event.at), state.steps.use_reply()
     return replace(state, idle=idle, result=event.result, structured=event.structured, steps=steps)
 
 
-def recall(state: RunState, event: MemoryRecalled) -> RunState:
+def recall(state: RunState, event: ev.MemoryRecalled) -> RunState:
     """Keep the standing memory, and trust the LLM no further than the files of memory that it reads."""
     standing = next((tier.text for tier in event.tiers if tier.tier == "standing"), "")
     recalled = replace(state, context=replace(state.context, standing_memory=standing))
     return reduce(lower_trust, (tier.trust for tier in event.tiers if tier.tier == "files"), recalled)
 
 
-def keep_baseline(state: RunState, findings: tuple[Finding, ...]) -> RunState:
+def keep_baseline(state: RunState, findings: tuple[ev.Finding, ...]) -> RunState:
     """Keep the findings of the `verify` tools: approvals of this step are good for that state of the world."""
     baseline = tuple(map(FindingDigest.of, findings))
     return replace(state, freshness=replace(state.freshness, baseline=baseline))
 
 
-def verify(state: RunState, event: StateVerified) -> RunState:
+def verify(state: RunState, event: ev.StateVerified) -> RunState:
     """Keep the findings of the `verify` tools after a long pause. The LLM reads them, as trusted as a tool's result."""
     tools = {tool.name: tool.trust for tool in state.spec.tools} if state.spec else {}
     trust: Trust = reduce(least, (each.trust or tools.get(each.tool, "tool") for each in event.findings), "tool")

@@ -9,7 +9,7 @@ from holdfast.base.replacing import replace
 from holdfast.budget.account import Account, Raised
 from holdfast.budget.budget import largest
 from holdfast.errors import EventOutOfPlace
-from holdfast.log.events import AgentLoaded, ConstraintLifted, RunForked, RunImported
+from holdfast.log import events as ev
 from holdfast.log.import_point import ImportPoint
 from holdfast.run.evolve_run import load_agent, orphaned, trust_so_far
 from holdfast.run.policies import policy_of
@@ -24,7 +24,7 @@ from holdfast.run.substates.subagents import Subagents
 from holdfast.trust import Trust, least
 
 
-def fork_run(state: RunState, event: RunForked) -> RunState:
+def fork_run(state: RunState, event: ev.RunForked) -> RunState:
     """Begin a fork. It keeps the content of the thread, and none of its authority.
 
     Remembered rules, delegations and effects that wait to be undone belong to the original thread: people gave them for
@@ -87,7 +87,7 @@ def fork_run(state: RunState, event: RunForked) -> RunState:
     )
 
 
-def lift_fork(state: RunState, event: ConstraintLifted) -> RunState:
+def lift_fork(state: RunState, event: ev.ConstraintLifted) -> RunState:
     """Let the effects of a fork run as the policy says.
 
     Raises:
@@ -98,7 +98,7 @@ def lift_fork(state: RunState, event: ConstraintLifted) -> RunState:
     return replace(state, fork=replace(state.fork, lifted_by=event.by))
 
 
-def import_run(state: RunState, event: RunImported) -> RunState:
+def import_run(state: RunState, event: ev.RunImported) -> RunState:
     """Continue a run that was moved here: with all that was open, under the names that its effects have.
 
     A run that is closed stays closed. Another one may continue it, and has none of its rules and delegations.
@@ -149,7 +149,7 @@ def _settled(state: RunState, call: CallState) -> CallState:
     return orphaned(state, call, move="settle") if under_way or call.phase == "orphaned" else call
 
 
-def enter(state: RunState, event: AgentLoaded) -> RunState:
+def enter(state: RunState, event: ev.AgentLoaded) -> RunState:
     """Load the agent of this cluster. It may make no more steps than were left."""
     assert state.imported is not None
     same = state.imported.spec_hash == event.spec_hash

@@ -7,7 +7,7 @@ from holdfast.authority.votes import Vote, agreeing, cast
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import ApprovalExpired, AuthorityDelegated, DecisionReceived, RuleRemembered
+from holdfast.log import events as ev
 from holdfast.run.features import KEYS_REVOKED
 from holdfast.run.remembered_rules import rule_made_by
 from holdfast.run.repeats import RULE as REPEATED
@@ -56,7 +56,7 @@ def _open(state: RunState, request: ApprovalRequest, call: CallState, *, lapsed:
     return replace(state, calls=calls, authority=state.authority.opened(request, lapsed=lapsed))
 
 
-def receive_decision(state: RunState, event: DecisionReceived) -> RunState:
+def receive_decision(state: RunState, event: ev.DecisionReceived) -> RunState:
     """Count a decision that was accepted. One that was refused, or led to another request, changes nothing."""
     match event.outcome:
         case "accepted":
@@ -67,7 +67,7 @@ def receive_decision(state: RunState, event: DecisionReceived) -> RunState:
             return state
 
 
-def close_decided(state: RunState, event: DecisionReceived) -> RunState:
+def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
     """Close the request. A call that may run is allowed now; one that may not is finished by the next event."""
     request = _answered_request(state, event)
     call = state.calls.get(request.number)
@@ -104,7 +104,7 @@ def close_decided(state: RunState, event: DecisionReceived) -> RunState:
             assert_never(event.decision)
 
 
-def count_vote(state: RunState, event: DecisionReceived) -> RunState:
+def count_vote(state: RunState, event: ev.DecisionReceived) -> RunState:
     """Count one vote of several. Changed arguments are a new question, which the votes before have not answered."""
     request = _answered_request(state, event)
     call = state.calls.get(request.number)
@@ -116,7 +116,7 @@ def count_vote(state: RunState, event: DecisionReceived) -> RunState:
     return replace(put_call(state, replace(call, phase=call.after("answer"))), authority=authority)
 
 
-def _answered_request(state: RunState, event: DecisionReceived) -> ApprovalRequest:
+def _answered_request(state: RunState, event: ev.DecisionReceived) -> ApprovalRequest:
     """The open request that a decision answers.
 
     Raises:
@@ -129,7 +129,7 @@ def _answered_request(state: RunState, event: DecisionReceived) -> ApprovalReque
     return request
 
 
-def _vote_of(request: ApprovalRequest, event: DecisionReceived) -> Vote:
+def _vote_of(request: ApprovalRequest, event: ev.DecisionReceived) -> Vote:
     return Vote(
         said=event.said,
         seen=request.seen,
@@ -140,7 +140,7 @@ def _vote_of(request: ApprovalRequest, event: DecisionReceived) -> Vote:
     )
 
 
-def close_expired(state: RunState, event: ApprovalExpired) -> RunState:
+def close_expired(state: RunState, event: ev.ApprovalExpired) -> RunState:
     """Close a request that expired, as the policy decides."""
     request = state.authority.open_request(event.request)
     if request.kind != "approval":
@@ -180,13 +180,13 @@ def put_call(state: RunState, call: CallState) -> RunState:
     return replace(state, calls=state.calls.put(call))
 
 
-def remember_rule(state: RunState, event: RuleRemembered) -> RunState:
+def remember_rule(state: RunState, event: ev.RuleRemembered) -> RunState:
     """Remember the rule that the approval just recorded makes."""
     rule = {"rule": event.rule, "tool": event.tool, "call_digest": event.call_digest}
     return replace(state, authority=state.authority.remember(**rule, by=event.by))
 
 
-def delegate(state: RunState, event: AuthorityDelegated) -> RunState:
+def delegate(state: RunState, event: ev.AuthorityDelegated) -> RunState:
     """Delegate approval authority; a signed delegation is used up by that."""
     delegation = DelegatedAuthority(by=event.by, to=event.to, until=event.until, statement=event.said)
     authority = state.authority.delegate(delegation, at=event.at)

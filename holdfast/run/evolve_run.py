@@ -2,16 +2,7 @@
 
 from holdfast.base.replacing import replace
 from holdfast.lineage import Lineage
-from holdfast.log.events import (
-    AgentLoaded,
-    RunBlocked,
-    RunContinued,
-    RunFinished,
-    RunPaused,
-    RunReset,
-    RunResumed,
-    RunStarted,
-)
+from holdfast.log import events as ev
 from holdfast.run.features import KEEPS_TRUST
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.authority import Authority, with_reason
@@ -26,7 +17,7 @@ REASON_CHARS = 2_000
 """Characters of a request's reason, after a reset has added to it."""
 
 
-def start_run(state: RunState, event: RunStarted) -> RunState:
+def start_run(state: RunState, event: ev.RunStarted) -> RunState:
     """Begin a run. One that continues a closed thread begins where the thread ended; its agent is loaded anew."""
     trust = least(trust_so_far(state), event.trust)
     # `holdfast.seals.starts` refuses a start that is older than this.
@@ -82,7 +73,7 @@ def trust_so_far(state: RunState) -> Trust:
     return "web" if unknown else state.context.trust
 
 
-def continue_run(state: RunState, event: RunContinued) -> RunState:
+def continue_run(state: RunState, event: ev.RunContinued) -> RunState:
     """Continue in a new Temporal run, perhaps at a higher feature level."""
     features = max(state.features, event.features)
     begins = state.features < KEEPS_TRUST <= features
@@ -122,7 +113,7 @@ def orphaned(state: RunState, call: CallState, *, move: Move = "orphan") -> Call
     return replace(call, phase=phase, request=None, past=past)
 
 
-def load_agent(state: RunState, event: AgentLoaded) -> RunState:
+def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
     """Load the agent: its limits count from here on."""
     limits, idle = event.spec.limits, state.idle
     return replace(
@@ -138,7 +129,7 @@ def load_agent(state: RunState, event: AgentLoaded) -> RunState:
     )
 
 
-def block_run(state: RunState, event: RunBlocked) -> RunState:
+def block_run(state: RunState, event: ev.RunBlocked) -> RunState:
     """Block the run until a person has fixed the cause. A compaction that somebody asked for is not made."""
     after = event.outage.words(event.at) if event.outage else ""
     blocked = Blocked(cause=event.cause, message=event.message, after=after)
@@ -154,20 +145,20 @@ def unblock_run(state: RunState) -> RunState:
     return replace(state, blocked=None, steps=steps, context=context, repeats=Repeats())
 
 
-def pause_run(state: RunState, event: RunPaused) -> RunState:
+def pause_run(state: RunState, event: ev.RunPaused) -> RunState:
     """Pause the run, or change its pause, which began when it was paused first."""
     since = state.pause.since if state.pause else event.at
     pause = Pause(by=event.by, reason=event.reason, since=since, until=event.until, proof=event.proof)
     return replace(state, pause=pause, pauses=state.pauses + 1)
 
 
-def resume_run(state: RunState, event: RunResumed) -> RunState:
+def resume_run(state: RunState, event: ev.RunResumed) -> RunState:
     """Resume the run. Its wait for a message starts over, unless it is over: the LLM was asked what it has learnt."""
     restarts = state.idle.awaiting and not state.ending.learning
     return replace(state, pause=None, idle=state.idle.begin(event.at) if restarts else state.idle)
 
 
-def finish_run(state: RunState, event: RunFinished) -> RunState:
+def finish_run(state: RunState, event: ev.RunFinished) -> RunState:
     """End the run. What is open when it is moved is open in the other cluster."""
     if event.outcome == "moved":
         return replace(state, outcome="moved")
@@ -186,7 +177,7 @@ def finish_run(state: RunState, event: RunFinished) -> RunState:
     )
 
 
-def reset_run(state: RunState, event: RunReset) -> RunState:
+def reset_run(state: RunState, event: ev.RunReset) -> RunState:
     """Temporal moved the run back: calls that have not begun meet the effects that the abandoned branch has had."""
     known = {effect.key for effect in state.calls.past}
     calls, requests = state.calls, state.authority.requests

@@ -15,19 +15,7 @@ from holdfast.llm.blocks import ToolCall, text_of
 from holdfast.llm.ends import CUT_OFF
 from holdfast.llm.finish_reasons import may_be_cut_off
 from holdfast.llm.outages import Outage
-from holdfast.log.events import (
-    AgentEvent,
-    ApprovalRequested,
-    ContextCompacted,
-    ContextExceeded,
-    LLMCallLost,
-    LLMReplied,
-    ReplyRejected,
-    RunBlocked,
-    ToolCallFinished,
-    ToolCallRequested,
-    VerdictGiven,
-)
+from holdfast.log import events as ev
 from holdfast.run.approval_requests import new_request
 from holdfast.run.budgeting import NO_TOOL
 from holdfast.run.compaction import summary_message
@@ -54,7 +42,7 @@ from holdfast.tools.arguments import canonical_arguments
 from holdfast.tools.effects import Effect, words_of
 from holdfast.tools.spec import FINAL_RESULT
 
-Events = list[AgentEvent]
+Events = list[ev.AgentEvent]
 
 WHY_CHARS = 500
 """Characters of the reason for the last rejected reply that the block has."""
@@ -77,7 +65,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
         at: Now, for the requests that open.
     """
     events: Events = [
-        LLMReplied(
+        ev.LLMReplied(
             message=reply.message,
             transcript_length=shown,
             usage=reply.usage,
@@ -98,13 +86,13 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
         return events  # the run has its answer, or the LLM's last reply at the end of the budget
     if reply.rejected:
         notice = f"Your last reply could not be used: {reply.rejected} Please reply again."
-        rejected = ReplyRejected(reason=reply.rejected, notice=notice)
+        rejected = ev.ReplyRejected(reason=reply.rejected, notice=notice)
         return [*events, rejected, *_on_last_rejected(state, reply, reply.rejected)]
     result = reply.message.text if reply.message else ""
     if state.inbox.waiting:
         return events  # another message arrived meanwhile
     if state.spec and state.spec.gives_result:
-        return [*events, ReplyRejected(reason=MISSING, notice=NOTICE)]
+        return [*events, ev.ReplyRejected(reason=MISSING, notice=NOTICE)]
     return [*events, *answered(state, result)]
 
 
@@ -122,7 +110,7 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         past = next((each for each in before if (each.tool, each.call_digest) == (call.name, call.digest)), None)
         if past:
             before.remove(past)
-        events.append(ToolCallRequested(number=number, call=call, past=past.key if past else ""))
+        events.append(ev.ToolCallRequested(number=number, call=call, past=past.key if past else ""))
         gives = call.name == FINAL_RESULT and state.spec.gives_result
         closing = NO_TOOL if state.account.closing == "asked" and not gives else ""
         problem = closing or refuse_result(state, reply, call) or refuse_other_tool(state, call)
@@ -131,7 +119,7 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             problem = CUT_OFF
         if problem or call.id in reply.problems:
             problem = reply.problems.get(call.id) or problem
-            events.append(ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
+            events.append(ev.ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
             continue
         if state.constraints.kept and (cannot := refuse_call(state, number, call, past=past, at=at)):
             events += cannot
@@ -139,27 +127,27 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         verdict = judge_call(state, call)
         twin = _twin_of(state, call, events)
         if twin and verdict.verdict == "allow":
-            events.append(ToolCallFinished(number=number, status="invalid", content=NOT_TWICE.format(twin=twin)))
+            events.append(ev.ToolCallFinished(number=number, status="invalid", content=NOT_TWICE.format(twin=twin)))
             continue
         repeats, delay = delay_of(state, call, verdict)
-        given = VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
+        given = ev.VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
         if verdict.remembered:
             lifted = {"terms": verdict.terms, "requirements": verdict.requirements}
             given = given.model_copy(update=lifted)
         events.append(given.model_copy(update={"repeats": repeats, "delay": delay}) if delay else given)
         if verdict.verdict == "deny":
             content = words_of(denial_of(verdict), past)
-            events.append(ToolCallFinished(number=number, status="denied", content=content))
+            events.append(ev.ToolCallFinished(number=number, status="denied", content=content))
         elif verdict.verdict == "ask":
             why = f"{verdict.reason or verdict.rule}; this reply has the very same call as call {twin}" if twin else ""
             request = new_request(state, "approval", number, call, verdict, why=why, at=at, ahead=opened, past=past)
             opened += 1
-            events.append(ApprovalRequested(request=request))
+            events.append(ev.ApprovalRequested(request=request))
     ends = state.ending.learning or state.account.closing
-    if not any(isinstance(event, VerdictGiven) for event in events) and not ends:
-        events.append(ReplyRejected(reason="no call in it can run"))
+    if not any(isinstance(event, ev.VerdictGiven) for event in events) and not ends:
+        events.append(ev.ReplyRejected(reason="no call in it can run"))
         if state.features >= BLOCK_SAYS_WHY:
-            said = [text_of(event.content) for event in events if isinstance(event, ToolCallFinished)]
+            said = [text_of(event.content) for event in events if isinstance(event, ev.ToolCallFinished)]
             events += _on_last_rejected(state, reply, said[-1] if said else "no call in it can run")
     return events
 
@@ -171,7 +159,7 @@ def _problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
     return subagent_problem(spec, call) or call_problem(spec, call, at=at)
 
 
-def _twin_of(state: RunState, call: ToolCall, events: Sequence[AgentEvent]) -> int:
+def _twin_of(state: RunState, call: ToolCall, events: Sequence[ev.AgentEvent]) -> int:
     """Return the number of the very same `unsafe` call before it in the reply; 0 for none.
 
     Args:
@@ -182,8 +170,8 @@ def _twin_of(state: RunState, call: ToolCall, events: Sequence[AgentEvent]) -> i
     tool = state.spec.tool(call.name) if state.spec else None
     if state.features < UNSAFE_ONCE_A_REPLY or tool is None or tool.effect is not Effect.UNSAFE:
         return 0
-    given = {event.number for event in events if isinstance(event, VerdictGiven) and event.verdict != "deny"}
-    requested = [event for event in events if isinstance(event, ToolCallRequested) and event.number in given]
+    given = {event.number for event in events if isinstance(event, ev.VerdictGiven) and event.verdict != "deny"}
+    requested = [event for event in events if isinstance(event, ev.ToolCallRequested) and event.number in given]
     return next((event.number for event in requested if event.call.digest == call.digest), 0)
 
 
@@ -198,10 +186,10 @@ def _on_last_rejected(state: RunState, reply: LLMReply, why: str) -> Events:
     several = f"{count} replies in a row could not be used"
     if reply.finish_reason == "content_filter":
         last = f"{several}; the provider's content filter kept back the last one"
-        return [RunBlocked(cause=CONTENT_FILTERED, message=last)]
+        return [ev.RunBlocked(cause=CONTENT_FILTERED, message=last)]
     if state.features < BLOCK_SAYS_WHY:
         return []
-    return [RunBlocked(cause="RepliesRejected", message=f"{several}. The last one: {one_line(why, WHY_CHARS)}")]
+    return [ev.RunBlocked(cause="RepliesRejected", message=f"{several}. The last one: {one_line(why, WHY_CHARS)}")]
 
 
 def on_summary(
@@ -219,7 +207,7 @@ def on_summary(
     summary = reply.message.text.strip() if reply.message else ""
     if not summary or reply.rejected:
         why = reply.rejected or "it holds no summary."
-        rejected = ReplyRejected(reason=f"asked for a summary of the conversation: {why}")
+        rejected = ev.ReplyRejected(reason=f"asked for a summary of the conversation: {why}")
         if state.account.limits:
             cost = reply.cost if state.account.priced else None
             rejected = rejected.model_copy(update={"usage": reply.usage, "outage": reply.outage, "cost": cost})
@@ -231,22 +219,24 @@ def on_summary(
 
 def on_compaction(
     state: RunState, summary: str, *, compacted: int, kept: int, originals: tuple[int, ...]
-) -> ContextCompacted:
+) -> ev.ContextCompacted:
     """Return the event that compacts the context, with this summary."""
     text = summary_message(state, summary, originals=originals)
-    return ContextCompacted(summary_message=text, summary=summary, messages=compacted, kept=kept, originals=originals)
+    return ev.ContextCompacted(
+        summary_message=text, summary=summary, messages=compacted, kept=kept, originals=originals
+    )
 
 
 def on_lost_llm(state: RunState, cause: str, message: str, outage: Outage | None = None) -> Events:
     """Return the events that follow when an LLM call failed for good; `outage` has the attempts that failed before."""
     if cause == CONTEXT_TOO_LONG:
-        return [ContextExceeded(message=message, outage=outage if state.account.limits else None)]
-    return [RunBlocked(cause=cause, message=message, outage=outage)]
+        return [ev.ContextExceeded(message=message, outage=outage if state.account.limits else None)]
+    return [ev.RunBlocked(cause=cause, message=message, outage=outage)]
 
 
-def on_lost_attempts(state: RunState, proof: LLMFailed) -> LLMCallLost:
+def on_lost_attempts(state: RunState, proof: LLMFailed) -> ev.LLMCallLost:
     """Return the event that charges the attempts at an LLM call that may have cost something, by the proof of them."""
-    return LLMCallLost(
+    return ev.LLMCallLost(
         attempts=proof.lost,
         request_tokens=proof.request_tokens,
         usage=proof.usage,

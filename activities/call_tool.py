@@ -19,9 +19,9 @@ from holdfast.activities.tool_attempt import Attempt
 from holdfast.activities.tool_outcomes import Outcomes, RawResult
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.agents.catalog import Catalog
-from holdfast.run.call_words import describe_call
 from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.ledger import CallAttempt, ClaimedEffect, EffectLedger
+from holdfast.run.summaries import describe_call
 from holdfast.runtime.workspace.tainted_files import TaintedFiles
 from holdfast.stores import ArtifactStore
 from holdfast.tools.arguments import ArgumentsInvalid

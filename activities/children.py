@@ -53,7 +53,7 @@ from holdfast.run.children import (
     proven_lineage,
 )
 from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
-from holdfast.run.task_summary import memo, summary
+from holdfast.run.summaries import memo, summary
 from holdfast.runtime.reading.costs import spent_by
 from holdfast.runtime.reading.executions import describe
 from holdfast.runtime.reading.reader import Reader

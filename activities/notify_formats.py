@@ -10,7 +10,8 @@ from holdfast.authority.approvals import SHORT_DIGEST, ApprovalRequest
 from holdfast.authority.statements import parsed
 from holdfast.base.text import one_line, visible
 from holdfast.run.contracts.record import Notice
-from holdfast.run.details import HARMLESS, describe_terms
+from holdfast.run.details import HARMLESS
+from holdfast.run.summaries import describe_terms
 from holdfast.runtime.config.webhooks import Receiver
 from holdfast.runtime.programs import CLI
 

@@ -15,7 +15,7 @@ from holdfast.loop.state import Iteration, LoopInput, RunEnd
 from holdfast.run import contracts
 from holdfast.run.contracts import RunInput, RunResult
 from holdfast.run.features import LOOP_BUDGETS
-from holdfast.run.task_summary import memo
+from holdfast.run.summaries import memo
 from holdfast.seals.seals import is_unsealed
 from holdfast.trust import Trust
 

@@ -16,7 +16,7 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 from holdfast.base.text import code
 from holdfast.run import contracts
 from holdfast.run.contracts import RunResult
-from holdfast.run.task_summary import memo, summary
+from holdfast.run.summaries import memo, summary
 from holdfast.schedule.launching import ScheduledInput, ScheduledResult, launch, run_details
 from holdfast.seals.starts import NO_INPUT, only
 from holdfast.workflows.driver import any_number

@@ -7,7 +7,7 @@ from holdfast.examples.loop.watch import JSON
 from holdfast.examples.shared import progress
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, ReplyRejected, RunBlocked, RunFinished, ToolCallFinished, ToolCallRequested
-from holdfast.run.call_words import describe_call
+from holdfast.run.summaries import describe_call
 
 RESULT = 46
 """Characters to show of a result."""

@@ -19,7 +19,7 @@ from holdfast.log.events import (
     ToolCallRequested,
     VerdictGiven,
 )
-from holdfast.run.call_words import describe_call
+from holdfast.run.summaries import describe_call
 
 
 class Progress(progress.Progress):

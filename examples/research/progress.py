@@ -23,7 +23,7 @@ from holdfast.log.events import (
     ToolCallFinished,
     ToolCallRequested,
 )
-from holdfast.run.call_words import describe_call
+from holdfast.run.summaries import describe_call
 from holdfast.tools.subagents import RUN_AGENT, read_run_agent
 from holdfast.tools.triggers import WakeTrigger
 

@@ -17,7 +17,7 @@ from holdfast.memory.semantic import MemoryStore
 from holdfast.stores import ArtifactStore, ThreadStore
 from holdfast.tools.decorator import Tool
 from holdfast.tools.effects import Effect
-from holdfast.tools.places import place, placed
+from holdfast.tools.signatures import place, placed
 from holdfast.tools.spec import FINAL_RESULT
 from holdfast.tools.subagents import SUBAGENT_TOOLS, offered
 from holdfast.tools.triggers import RUNTIME_TOOLS

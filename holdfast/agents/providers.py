@@ -17,10 +17,9 @@ from typing import Any, Literal, get_args, get_origin
 
 from holdfast.errors import CatalogError
 from holdfast.tools.decorator import Tool, ToolContext
-from holdfast.tools.places import place, placed
 from holdfast.tools.resources import resource_type, resources_of
 from holdfast.tools.secrets import Secrets, is_secret_name
-from holdfast.tools.signatures import hints_of, parameters_of, plain
+from holdfast.tools.signatures import hints_of, parameters_of, place, placed, plain
 
 Lifetime = Literal["async", "sync", "value"]
 """An async context manager · a sync one · a function that returns the resource, which nothing closes."""

@@ -36,12 +36,12 @@ from holdfast.log.events import (
     UserMessageReceived,
 )
 from holdfast.log.references import artifacts_of
-from holdfast.run.call_words import describe_call
 from holdfast.run.evolve import evolve
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS, SIGNED_STEERING
 from holdfast.run.policies import policy_for
 from holdfast.run.repeats import told
 from holdfast.run.state import RunState
+from holdfast.run.summaries import describe_call
 from holdfast.tools.effects import Effect, PastEffect, effect_key
 
 

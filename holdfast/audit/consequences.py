@@ -69,13 +69,12 @@ from holdfast.log.events import (
 )
 from holdfast.run.baseline import on_findings
 from holdfast.run.budgeting import on_call, on_report
-from holdfast.run.consequences import on_cancel, on_loaded, on_outcome, on_reopen, on_reply, on_start, on_time
+from holdfast.run.consequences import on_cancel, on_loaded, on_outcome, on_reopen, on_runtime_call, on_start, on_time
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_due
 from holdfast.run.dormancy import wake_payload
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.evolve import evolve
-from holdfast.run.evolve_import import arrives
 from holdfast.run.forking import forked_events
 from holdfast.run.importing import on_entered, refuse_import
 from holdfast.run.interventions import react
@@ -92,8 +91,8 @@ from holdfast.run.next_actions import (
     TakeMessages,
 )
 from holdfast.run.polling import ends_unfulfilled, on_poll, poll_event, refuse_poll
+from holdfast.run.replies import on_reply
 from holdfast.run.resets import on_reset
-from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.state import RunState
 from holdfast.run.steering import sent_payload
 from holdfast.run.subagents import on_starts_due
@@ -158,8 +157,8 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
                 raise Wrong(f"its budget allows more than the agent's own ({own.words})")
             if (given := state.origin.handed) and event.budget != given.narrowed(event.budget):
                 raise Wrong(f"its budget allows more than its parent gave it ({given.words})")
-            entered = evolve(state, event) if arrives(state) else state
-            yield [event, *(on_entered(entered, at=at) if arrives(state) and not on_loaded(entered) else [])]
+            entered = evolve(state, event) if state.entering else state
+            yield [event, *(on_entered(entered, at=at) if state.entering and not on_loaded(entered) else [])]
         case BudgetReserved(call=int()):
             yield on_starts_due(state)
             yield from raisings(state, event, events)

@@ -1,6 +1,8 @@
-"""Text formatting: shortening to one line, writing out invisible characters, and escaping for Markdown."""
+"""Text formatting: one line, rows of a width, visible characters, and escapes for Markdown."""
 
 import re
+from collections.abc import Callable, Iterator
+from unicodedata import east_asian_width
 
 QUOTED_CHARS = 2_000
 """Maximum length of a quoted text, by default; a longer one is cut, with a note that says so."""
@@ -51,6 +53,11 @@ def invisible_removed(text: str) -> str:
     return INVISIBLE.sub("", text)
 
 
+def is_blank(text: str) -> bool:
+    """Whether text has nothing that a person would see."""
+    return not invisible_removed(text).strip()
+
+
 def visible_json(text: str) -> str:
     """Write out the invisible characters of a JSON text as JSON escapes them: the value stays the same."""
     return INVISIBLE.sub(_json_escape, text)
@@ -99,3 +106,43 @@ def _backslashed(found: re.Match[str]) -> str:
 def _json_escape(found: re.Match[str]) -> str:
     units = found.group().encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+CONTINUED = "┆ "
+"""What the second and each further row of a line begins with."""
+
+TAB = "⇥   "
+"""How a tab is shown, which is wider than one column."""
+
+_BEGINNING = re.compile(r"[-+ ]*(?:│ )?")
+
+
+def columns_of(character: str) -> int:
+    """Return how many columns a character takes, by Unicode's East Asian width."""
+    return 2 if east_asian_width(character) in "WF" else 1
+
+
+def wrapped(line: str, width: int, *, columns: Callable[[str], int] = columns_of) -> list[str]:
+    """Return a line as rows of at most `width` columns: all of it, each further row with a mark at the line's indent.
+
+    Args:
+        line: Without a line break.
+        width: At least 4.
+        columns: Returns how many columns a character takes.
+    """
+    text = line.replace("\t", TAB)
+    found = _BEGINNING.match(text)
+    hanging = " " * min(found.end() if found else 0, width // 2)
+    return list(_rows(text, width, hanging + CONTINUED, columns))
+
+
+def _rows(text: str, width: int, mark: str, columns: Callable[[str], int]) -> Iterator[str]:
+    row, taken = "", 0
+    for character in text:
+        needed = columns(character)
+        if taken + needed > width:
+            yield row
+            row, taken = mark, len(mark)
+        row += character
+        taken += needed
+    yield row

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from holdfast.base.canonical import canonical, portable
 from holdfast.base.digests import digest
+from holdfast.base.text import is_blank
 from holdfast.llm.blocks import (
     AudioBlock,
     Block,
@@ -31,7 +32,7 @@ from holdfast.llm.blocks import (
     ToolCall,
 )
 from holdfast.llm.messages import MAX_DEPTH, AnyMessage, AssistantMessage, Usage, too_deep
-from holdfast.llm.thoughts import is_blank, without_thoughts
+from holdfast.llm.thoughts import without_thoughts
 
 EMPTY_MESSAGE, EMPTY_RESULT = "[an empty message]", "[an empty result]"
 """What a message or a tool's result is sent as that shows nothing: several providers refuse it."""

@@ -7,6 +7,7 @@ Reference: https://platform.openai.com/docs/api-reference/chat. Fields that othe
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from holdfast.base.text import is_blank
 from holdfast.llm.adapters import (
     EMPTY_MESSAGE,
     EMPTY_RESULT,
@@ -44,7 +45,6 @@ from holdfast.llm.blocks import (
 )
 from holdfast.llm.finish_reasons import finish_reason
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
-from holdfast.llm.thoughts import is_blank
 
 _REASONING = ("reasoning_content", "reasoning")
 """Fields in which providers show what their LLM thought."""

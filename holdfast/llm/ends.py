@@ -7,12 +7,11 @@ if the LLM itself ended it, it shows something, and it is no call that was writt
 import re
 from collections.abc import Collection
 
-from holdfast.base.text import one_line, visible
+from holdfast.base.text import is_blank, one_line, visible
 from holdfast.llm.adapters import Decoded
 from holdfast.llm.blocks import OtherBlock, ReasoningBlock, RefusalBlock, SaidBlock, TextBlock, blocks_of
 from holdfast.llm.finish_reasons import STOP
 from holdfast.llm.messages import AssistantMessage
-from holdfast.llm.thoughts import is_blank
 from holdfast.llm.written_calls import written_call
 
 CUT_OFF = (

@@ -11,6 +11,7 @@ which LLMs that do not reason may refuse. Tools in the options, such as the API'
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from holdfast.base.text import is_blank
 from holdfast.llm.adapters import (
     EMPTY_MESSAGE,
     EMPTY_RESULT,
@@ -49,7 +50,6 @@ from holdfast.llm.blocks import (
 )
 from holdfast.llm.finish_reasons import CALLS, LENGTH, STOP, finish_reason
 from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage
-from holdfast.llm.thoughts import is_blank
 
 _INCLUDE = ["reasoning.encrypted_content"]
 

@@ -9,7 +9,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from holdfast.base.text import invisible_removed
+from holdfast.base.text import is_blank
 from holdfast.llm.blocks import ReasoningBlock, SaidBlock, TextBlock
 
 _NAME = r"(?:think(?:ing)?|thought|seed:think|antml:thinking)"
@@ -37,11 +37,6 @@ def without_thoughts(blocks: Iterable[SaidBlock]) -> Iterator[SaidBlock]:
             yield block
         elif not is_blank(text):
             yield block.model_copy(update={"text": text})
-
-
-def is_blank(text: str) -> bool:
-    """Whether text has nothing that a person would see."""
-    return not invisible_removed(text).strip()
 
 
 def parted(text: str) -> tuple[str, str]:

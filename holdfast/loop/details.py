@@ -2,8 +2,7 @@
 
 from holdfast.base.text import one_line, plain, quoted
 from holdfast.loop.state import Iteration, LoopState
-from holdfast.run.budget_details import budget_details
-from holdfast.run.details import SHOWN_REQUESTS, WHO, blocked_details
+from holdfast.run.details import SHOWN_REQUESTS, WHO, blocked_details, budget_details
 
 
 def loop_details(state: LoopState) -> str:

@@ -4,14 +4,7 @@ from typing import assert_never
 
 from holdfast.log.events import MessageTaken, RunBlocked, ToolCallFinished
 from holdfast.run.budgeting import on_call, on_report
-from holdfast.run.consequences import (
-    CLOSED_EARLY,
-    OUTCOME_UNKNOWN,
-    on_compaction,
-    on_outcome,
-    on_start,
-    on_task,
-)
+from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN, on_outcome, on_runtime_call, on_start, on_task
 from holdfast.run.contracts import LLMRequest, RunInput, ToolOutcome, ToolRequest
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.features import SIZED_REQUESTS
@@ -36,9 +29,9 @@ from holdfast.run.next_actions import (
 )
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.polling import refuse_poll
+from holdfast.run.replies import on_compaction
 from holdfast.run.requests import agent_request, origin_of, poll_request, tool_request, verify_request
 from holdfast.run.run_log import RunLog
-from holdfast.run.runtime_calls import on_runtime_call
 from holdfast.run.state import RunState
 from holdfast.run.subagent_watch import SubagentWatch
 from holdfast.transcript.transcript import TranscriptRef
@@ -61,7 +54,8 @@ def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls,
         case LoadAgent():
             _load_agent(begin, log, calls)
         case CallLLM():
-            log.record(*on_call(log.state))
+            if log.state.account.limits:
+                log.record(*on_call(log.state))
             calls.call(_llm_request(log.state, log.transcript.ref(log.state.spec_hash)), log.state)
         case ReportBudget():
             log.record(*on_report(log.state, action))
@@ -108,11 +102,12 @@ def _load_agent(begin: RunInput, log: RunLog, calls: OpenCalls) -> None:
 
 def _llm_request(state: RunState, transcript: TranscriptRef, *, compacting: bool = False) -> LLMRequest:
     account = state.account
+    budgeted = bool(account.limits)
     return LLMRequest(
         transcript=transcript,
         compacting=compacting,
-        priced=account.priced,
-        budgeted=bool(account.limits),
+        priced=budgeted and account.priced,
+        budgeted=budgeted,
         lost=account.lost,
         sized=state.features >= SIZED_REQUESTS,
     )
@@ -121,7 +116,8 @@ def _llm_request(state: RunState, transcript: TranscriptRef, *, compacting: bool
 def _compact(action: Compact, log: RunLog, calls: OpenCalls) -> None:
     state, transcript = log.state, log.transcript
     if action.asking:
-        log.record(*on_call(state, summary=True))
+        if state.account.limits:
+            log.record(*on_call(state, summary=True))
         ref = transcript.ref(state.spec_hash, shown=action.answered_only)
         calls.call(_llm_request(state, ref, compacting=True), log.state)
     else:

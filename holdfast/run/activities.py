@@ -19,7 +19,6 @@ from typing import Any, Generic, TypeVar
 from temporalio.common import RetryPolicy
 
 from holdfast.agents.agent import Limits
-from holdfast.run.call_words import describe_call
 from holdfast.run.children import (
     Announced,
     AnnounceEnd,
@@ -42,6 +41,7 @@ from holdfast.run.contracts.loading import (
 from holdfast.run.contracts.record import Archived, ArchiveRequest, Notice, Notified
 from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.state import RunState
+from holdfast.run.summaries import describe_call
 from holdfast.seals.orders import Answer, Order
 from holdfast.tools.effects import Effect
 from holdfast.tools.spec import ToolSpec

@@ -1,31 +1,29 @@
-"""Allowances: what the budget of a run gives to its sub-agents. Pure functions over the run's state.
+"""Allowances: the parts of a run's budget that its sub-agents get. Pure functions over the run's state.
 
 1. A sub-agent of a run with a budget starts with an allowance, which is recorded as reserved before its start is
-   ordered. Its own account enforces it, and shares it out to those below. So what runs side by side never spends more
-   than what is there, and the budget at the root bounds the whole tree.
-2. An allowance is an equal share for each call of the step that waits for a start. Before that, the run keeps what its
-   own next call and the last one after it need, with the results of all calls that the step waits for: it can always
-   hand in what it has. Where a sub-agent starts in the background, the run itself counts as one more, because it goes
-   on meanwhile.
-3. Where not all of them can have at least `least_share`, fewer start. The others wait while the step waits for
+   ordered. Its own account enforces it, and shares it out to those below. So concurrent sub-agents never
+   spend more than is left, and the budget at the root bounds the whole tree.
+2. An allowance is an equal share for each call of the step that waits for a start. Before that, the run keeps
+   enough for its own next call and the last one after it, with the results of all calls that the step waits for: it
+   can always return a partial result. If a sub-agent starts in the background, the run itself counts as one more,
+   because it continues meanwhile.
+3. If not all of them can have at least `least_share`, fewer start. The others wait while the step waits for
    sub-agents anyway, whose unspent parts return; otherwise their calls end.
 4. Time is no share: a sub-agent has at most the time that the run has left, and the run's own clock runs on while it
    waits for sub-agents.
-5. After a reset, a run may find a sub-agent again that has another allowance than what is reserved for it now. What is
-   reserved is raised to what that one may spend. Where there is no room for that, the call ends, and the sub-agent is
-   cancelled: so also what lives on from before a reset is within the budget.
-6. A sub-agent whose allowance ends makes its last call and then ends: it hands in what it has to the run above.
+5. After a reset, a run may find a sub-agent again that has another allowance than what is reserved for it now. The
+   reservation is raised to that allowance. If there is no room for that, the call ends, and the sub-agent is
+   cancelled: so sub-agents that survive a reset stay within the budget, too.
+6. A sub-agent that uses up its allowance makes its last call and then ends: it returns a partial result.
 """
 
 from collections.abc import Sequence
 
-from holdfast.base.replacing import replace
-from holdfast.budget.account import Account, Cost
+from holdfast.budget.account import Cost
 from holdfast.budget.budget import MICRO, Budget
-from holdfast.budget.tree import SHARED, allowance_name, covering, reserve_allowance, settle_allowance
-from holdfast.errors import EventOutOfPlace
+from holdfast.budget.tree import SHARED, allowance_name, covering
 from holdfast.llm.tokens import tokens_of
-from holdfast.log.events import AgentEvent, BudgetReserved, SubagentEnded, ToolCallFinished
+from holdfast.log.events import BudgetReserved
 from holdfast.run.budgeting import NOTICE_TOKENS, call_cost, kept_back, reply_tokens, result_tokens
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import CallState
@@ -38,11 +36,11 @@ TOO_LARGE = (
     "this agent was started before this run was reset, with a larger share of the budget than is left now; it is "
     "cancelled. Call this again to start another one"
 )
-"""Why a call does not take over what it had started before a reset."""
+"""Why a call does not take over the sub-agent that it had started before a reset."""
 
 
 def kept_by_run(state: RunState) -> Cost:
-    """Return what a run keeps for itself: its next call and the last one, after the results of the step."""
+    """Return the part that a run keeps for itself: its next call and the last one, after the results of the step."""
     awaited = sum(call.phase != "finished" for call in state.calls.current)
     results = state.account.cost_of(request=2 * awaited * result_tokens(state), reply=0, steps=0)
     return call_cost(state) + kept_back(state) + results
@@ -56,7 +54,7 @@ def least_share(state: RunState, waiting: Sequence[CallState]) -> Cost:
 
 
 def allowances(state: RunState, waiting: Sequence[CallState], *, room: int) -> list[BudgetReserved]:
-    """Return the events that reserve the allowances of the next sub-agents; none where the budget has no room.
+    """Return the events that reserve the allowances of the next sub-agents; none if the budget has no room.
 
     Args:
         state: The state before.
@@ -80,7 +78,7 @@ def allowances(state: RunState, waiting: Sequence[CallState], *, room: int) -> l
 
 
 def on_existing(state: RunState, number: int, given: Budget | None) -> list[BudgetReserved] | None:
-    """Return the events that reserve what a sub-agent may spend that exists already; None where there is no room.
+    """Return the events that reserve the allowance of a sub-agent that exists already; None if there is no room.
 
     Args:
         state: The state before.
@@ -102,33 +100,3 @@ def may_return(state: RunState) -> bool:
     """Return whether the step waits for a sub-agent with an allowance, of which a part may return."""
     started = (call.number for call in state.calls.current if call.phase == "started" and call.call.name == RUN_AGENT)
     return any(allowance_name(number) in state.account.reserved for number in started)
-
-
-def reserved_for(state: RunState, event: BudgetReserved) -> Account:
-    """Return the account with the allowance that an event reserves.
-
-    Raises:
-        EventOutOfPlace: The call starts no sub-agent, or has an allowance, or there is no room.
-    """
-    assert event.call is not None
-    call = state.calls.get(event.call)
-    if call.phase != "started" or call.call.name != RUN_AGENT or state.subagents.find(event.call):
-        raise EventOutOfPlace(f"call {event.call} waits for no start of a sub-agent")
-    cost = Cost(steps=event.steps, tokens=event.tokens, usd=event.nano_usd)
-    return reserve_allowance(state.account, event.call, cost)
-
-
-def settled_by(state: RunState, event: AgentEvent) -> Account:
-    """Return the account with the allowance settled that an event ends: of a sub-agent, or of one that never began."""
-    account = state.account
-    if isinstance(event, SubagentEnded):
-        return settle_allowance(account, event.number, event.cost)
-    if isinstance(event, ToolCallFinished) and state.subagents.find(event.number) is None:
-        name = allowance_name(event.number)
-        return account.settle(name, Cost()) if name in account.reserved else account
-    return account
-
-
-def with_handed(state: RunState, account: Account) -> Account:
-    """Return the account of a run that opens, and note whether its budget is an allowance."""
-    return replace(account, handed=True) if state.origin.handed else account

@@ -15,7 +15,7 @@ from functools import partial
 
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.base.text import one_line
-from holdfast.log.events import AgentEvent, ApprovalRequested, BaselineRecorded, Finding, StateVerified
+from holdfast.log import events as ev
 from holdfast.run.approval_requests import ask_again
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import CallState
@@ -31,7 +31,9 @@ def baseline_due(state: RunState) -> bool:
     return asked and not state.freshness.baseline and state.spec is not None and bool(state.spec.verify)
 
 
-def on_findings(state: RunState, findings: tuple[Finding, ...], *, baseline: bool, at: datetime) -> list[AgentEvent]:
+def on_findings(
+    state: RunState, findings: tuple[ev.Finding, ...], *, baseline: bool, at: datetime
+) -> list[ev.AgentEvent]:
     """Return the events that follow from what `verify` tools found.
 
     Args:
@@ -42,9 +44,9 @@ def on_findings(state: RunState, findings: tuple[Finding, ...], *, baseline: boo
     """
     stale = state.stale_for(at)
     if baseline and not stale:
-        return [BaselineRecorded(findings=findings)]
+        return [ev.BaselineRecorded(findings=findings)]
     # After a long wait, this is not the world as it was when people were asked.
-    verified = StateVerified(paused_seconds=stale, findings=findings)
+    verified = ev.StateVerified(paused_seconds=stale, findings=findings)
     found = tuple(map(FindingDigest.of, findings))
     changed = changes(state.freshness.baseline, found)
     return [verified, *_asked_again(state, changed, at=at)] if changed else [verified]
@@ -68,9 +70,9 @@ def changes(before: Sequence[FindingDigest], now: Sequence[FindingDigest]) -> li
     return found_changes
 
 
-def _asked_again(state: RunState, changed: list[str], *, at: datetime) -> list[AgentEvent]:
+def _asked_again(state: RunState, changed: list[str], *, at: datetime) -> list[ev.AgentEvent]:
     """Ask again about every call that awaits approval, or was approved and has not started."""
-    events: list[AgentEvent] = []
+    events: list[ev.AgentEvent] = []
     opened = 0
     for call in state.calls.current:
         request = state.authority.request(call.request or "")
@@ -79,7 +81,7 @@ def _asked_again(state: RunState, changed: list[str], *, at: datetime) -> list[A
         if not waits and not (call.phase == "allowed" and call.grant and not call.undo):
             continue
         anew = ask_again(state, call, at=at, ahead=opened, reason=partial(_reason, call, changed))
-        opened += any(isinstance(event, ApprovalRequested) for event in anew)
+        opened += any(isinstance(event, ev.ApprovalRequested) for event in anew)
         events += anew
     return events
 

@@ -22,7 +22,7 @@ from holdfast.budget.budget import MICRO, LimitName, amount_text
 from holdfast.llm.messages import Usage
 from holdfast.llm.outages import Outage, attempts_lost
 from holdfast.llm.tokens import BYTES_PER_TOKEN, tokens_of
-from holdfast.log.events import AgentEvent, BudgetLow, BudgetReserved, BudgetSpent, LLMCallLost
+from holdfast.log import events as ev
 from holdfast.run.next_actions import Block, ReportBudget
 from holdfast.run.state import RunState
 from holdfast.tools.spec import FINAL_RESULT
@@ -126,6 +126,11 @@ def short_of(state: RunState, *, summary: bool = False) -> LimitName | Literal["
     return account.lacks(call_cost(state, summary=summary) + kept_back(state)) if account.limits else ""
 
 
+def has_room(state: RunState, account: Account) -> bool:
+    """Return whether a run with this account could make another call."""
+    return not short_of(replace(state, account=replace(account, closing="", short="")))
+
+
 def budget_due(state: RunState) -> ReportBudget | Block | None:
     """Return what the budget leads to before anything else is asked of the LLM; None for nothing."""
     account = state.account
@@ -141,7 +146,7 @@ def budget_due(state: RunState) -> ReportBudget | Block | None:
     return ReportBudget() if account.lows() and not account.closing else None
 
 
-def on_report(state: RunState, action: ReportBudget) -> list[AgentEvent]:
+def on_report(state: RunState, action: ReportBudget) -> list[ev.AgentEvent]:
     """Return the events that report that the budget is low, or has ended."""
     account = state.account
     if not action.short:
@@ -151,12 +156,12 @@ def on_report(state: RunState, action: ReportBudget) -> list[AgentEvent]:
     told = fits and not state.awaits_message and not state.context.oversized
     words = SPENT_BEFORE_RESULT if state.spec and state.spec.gives_result else SPENT
     notice = words.format(limit=_spent_words(account, action.short)) if told else ""
-    return [BudgetSpent(limit=action.short, last_call=told, notice=notice)]
+    return [ev.BudgetSpent(limit=action.short, last_call=told, notice=notice)]
 
 
-def _low(account: Account, name: LimitName) -> BudgetLow:
+def _low(account: Account, name: LimitName) -> ev.BudgetLow:
     spent, allowed = amount_text(name, account.spent.of(name)), amount_text(name, account.limits[name])
-    return BudgetLow(
+    return ev.BudgetLow(
         limit=name, spent=spent, allowed=allowed, notice=LOW.format(spent=spent, allowed=allowed, limit=name)
     )
 
@@ -169,13 +174,13 @@ def _spent_words(account: Account, name: LimitName | Literal[""]) -> str:
     return f"{spent} of {allowed} {name} are used, and the rest is too little for another call"
 
 
-def on_call(state: RunState, *, summary: bool = False) -> list[AgentEvent]:
+def on_call(state: RunState, *, summary: bool = False) -> list[ev.AgentEvent]:
     """Return the event that reserves what an LLM call is expected to cost; none for a run without a budget."""
     account = state.account
     if not account.limits:
         return []
     cost = call_cost(state, summary=summary)
-    return [BudgetReserved(steps=cost.steps, tokens=cost.tokens, nano_usd=cost.usd)]
+    return [ev.BudgetReserved(steps=cost.steps, tokens=cost.tokens, nano_usd=cost.usd)]
 
 
 def actual_cost(
@@ -202,7 +207,7 @@ def actual_cost(
     return made + account.cost_of(request=lost * request, reply=0, steps=0)
 
 
-def with_lost(account: Account, event: LLMCallLost) -> Account:
+def with_lost(account: Account, event: ev.LLMCallLost) -> Account:
     """Return the account after an LLM call was lost; where too many last calls were, the budget is over.
 
     Raises:

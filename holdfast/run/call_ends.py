@@ -12,16 +12,7 @@ from holdfast.run.baseline import on_findings
 from holdfast.run.budgeting import short_of
 from holdfast.run.children import AnnounceEnd, EndChildren, LookAtChildren, StartChildren
 from holdfast.run.commands import Call, Failure
-from holdfast.run.consequences import (
-    on_loaded,
-    on_lost_agent,
-    on_lost_attempts,
-    on_lost_call,
-    on_lost_llm,
-    on_outcome,
-    on_reply,
-    on_summary,
-)
+from holdfast.run.consequences import on_loaded, on_lost_agent, on_lost_call, on_outcome
 from holdfast.run.contracts import (
     BUDGET_UNSUPPORTED,
     CONTEXT_TOO_LONG,
@@ -44,6 +35,7 @@ from holdfast.run.contracts import (
 from holdfast.run.features import BUDGETS
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.polling import on_poll
+from holdfast.run.replies import on_lost_attempts, on_lost_llm, on_reply, on_summary
 from holdfast.run.requests import effect_of
 from holdfast.run.resets import on_reset
 from holdfast.run.run_log import RunLog

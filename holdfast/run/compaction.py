@@ -17,7 +17,7 @@ from holdfast.log.events import CompactionRequested
 from holdfast.run.rights import Reaction, Refusal, claimed
 from holdfast.run.state import RunState
 from holdfast.run.substates.context import Context
-from holdfast.run.substates.refinements import TaskRefinement
+from holdfast.run.substates.inbox import TaskRefinement
 from holdfast.transcript.transcript import TASK, refinement_text
 
 INSTRUCTION = """\

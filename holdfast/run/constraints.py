@@ -19,7 +19,7 @@ from holdfast.run.policies import policies_of
 from holdfast.run.rights import Reaction, Refusal, refuse_stranger, verify_for_all
 from holdfast.run.state import RunState
 from holdfast.run.substates.constraints import Constraint
-from holdfast.run.substates.fork import FORK
+from holdfast.run.substates.origin import FORK
 from holdfast.tools.effects import PastEffect, words_of
 
 

@@ -1,14 +1,14 @@
 """What a run does next: `action = next_action(state, at=now)`. A pure function; the workflow carries the action out.
 
-1. Nothing runs without a recorded verdict (`holdfast.run.judge`). The LLM's words are input; they decide nothing.
-2. Calls that are allowed start at once, or later where they repeat themselves (`holdfast.run.repeats`); a call that
+1. Nothing runs without a recorded verdict (`holdfast.run.judge`). The LLM's words are input and decide nothing.
+2. Calls that are allowed start at once, or later if they repeat themselves (`holdfast.run.repeats`); a call that
    awaits approval holds back no other call.
 3. The next LLM call is made when every call of the step has a result. Before it, the context is compacted if that is
    due, and then the waiting messages are shown.
-4. Calls that sleep are polled when it is time (`holdfast.run.polling`).
+4. Calls that sleep are polled at their times (`holdfast.run.polling`).
 5. Between the LLM's answer and the end of the run, closing work may come (`holdfast.run.ending`).
 6. Every LLM call has room in the budget of the run, or is the last one (`holdfast.run.budgeting`).
-7. While a person has paused the run, or moves it, nothing follows (`holdfast.run.pausing`, `holdfast.run.moving`).
+7. While a person pauses or moves the run, nothing follows (`holdfast.run.pausing`, `holdfast.run.moving`).
 """
 
 from datetime import datetime
@@ -44,37 +44,33 @@ from holdfast.run.substates.steps import Steps
 
 
 def next_action(state: RunState, *, at: datetime) -> Action:
-    """Return what the run does next. After a long wait, it looks at the world before it does anything.
+    """Return the next action. After a long pause, the run verifies the state of the world before it does anything else.
 
     Args:
-        state: Where the run is.
+        state: The run's state.
         at: Now, which may be long after the last event.
     """
     if state.pause or (state.moving and not state.outcome):
         return Wait()
     action = _without_looking(state, at=at)
-    if state.spec and isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):
+    if not state.spec or not state.spec.verify:
+        return action
+    if isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):
         return Verify(state.spec.verify)
-    if state.spec and isinstance(action, Wait) and baseline_due(state):
+    if isinstance(action, Wait) and baseline_due(state):
         return Verify(state.spec.verify, baseline=True)
     return action
 
 
 def _without_looking(state: RunState, *, at: datetime) -> Action:
-    """What comes next, by what the run has recorded about the world."""
+    """The next action, if the recorded state of the world still holds."""
     if state.outcome:
         return Finish()
-    if state.spec and state.calls.orphaned:
-        return Settle(state.calls.orphaned)
-    if startable := state.calls.startable(at):
-        return StartCalls(startable)
-    if polls := due_polls(state, at=at):
-        return Poll(polls)
-    if state.calls.waiting:
-        return Wait()
-    if state.subagents.open and state.ends_at(at):
+    if state.calls.current and (action := _of_calls(state, at=at)):
+        return action
+    if state.subagents.children and state.subagents.open and state.ends_at(at):
         return EndSubagents()
-    if progress_due(state, at=at):
+    if state.keeps_progress and progress_due(state, at=at):
         return NoteProgress()
     if state.blocked:
         return Complete() if state.ends_at(at) else Wait()
@@ -91,17 +87,28 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return compaction
     if state.inbox.waiting:
         return TakeMessages()
-    if block := refusals_block(state):
+    if state.repeats.seen and (block := refusals_block(state)):
         return block
     if steps.used_up:
         return Block("StepLimit", _at_step_limit(steps, limits))
-    if short := short_of(state):
+    if state.account.limits and (short := short_of(state)):
         return ReportBudget(short)
     return CallLLM()
 
 
+def _of_calls(state: RunState, *, at: datetime) -> Action | None:
+    """The action for the calls of the step; None if each has its result."""
+    if state.spec and (orphaned := state.calls.orphaned):
+        return Settle(orphaned)
+    if startable := state.calls.startable(at):
+        return StartCalls(startable)
+    if state.dormancy.waits and (polls := due_polls(state, at=at)):
+        return Poll(polls)
+    return Wait() if state.calls.waiting else None
+
+
 def _budget_due(state: RunState) -> Action | None:
-    """What the budget leads to; None where it holds nothing up so far."""
+    """The action that the budget requires; None if it holds nothing up."""
     if state.account.handed and state.account.closing == "over":
         return EndSubagents() if state.subagents.open else Complete()
     if due := budget_due(state):
@@ -125,7 +132,7 @@ def _at_step_limit(steps: Steps, limits: Limits) -> str:
 
 
 def _ending(state: RunState) -> Action:
-    """What comes next where the LLM has answered, and no message is waited for."""
+    """The next action once the LLM has answered and the wait for a message is over."""
     if learning_due(state):
         return AskForLearnings()
     return CallLLM() if state.ending.learning == "asked" else Complete()

@@ -21,16 +21,7 @@ from holdfast.authority.statements import Decision, parsed
 from holdfast.authority.votes import Vote, agreeing, cast, one_login, votes_for
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import (
-    AgentEvent,
-    ApprovalEscalated,
-    ApprovalExpired,
-    ApprovalReminded,
-    ApprovalRequested,
-    DecisionReceived,
-    RuleRemembered,
-    ToolCallFinished,
-)
+from holdfast.log import events as ev
 from holdfast.run.approval_requests import edited_request, new_request
 from holdfast.run.constraints import refuse_approval
 from holdfast.run.dormancy import on_sleep_due
@@ -47,13 +38,13 @@ from holdfast.run.substates.calls import CallState
 from holdfast.tools.argument_schema import unfit
 from holdfast.tools.effects import words_of
 
-Events = list[AgentEvent]
+Events = list[ev.AgentEvent]
 
 EDITED_BYTES = 250_000
 """Bytes of the votes on open requests, and of arguments that people have changed, in one step."""
 
 
-def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[DecisionReceived, Events]:
+def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[ev.DecisionReceived, Events]:
     """Return the event that records a person's decision and its outcome, and the events that follow from it."""
     if decision.via and state.features < LOGINS:
         decision = decision.model_copy(update={"via": ""})
@@ -81,13 +72,13 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[D
     if (verdict.rule, verdict.terms, verdict.requirements) != (request.rule, request.terms, request.requirements):
         why = f"these arguments fall under another rule, or other terms ({verdict.rule}): request {anew.id}"
         received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
-        return received, [ApprovalRequested(request=anew)]
+        return received, [ev.ApprovalRequested(request=anew)]
     outcome, explanation, votes = _counted(request, decision, speaker, (), at=at)
     if outcome == "waiting_for_quorum" and state.features >= EDITS_ASK_ANEW:
         # The others have not seen these arguments: they are asked about them under an id that never meant others.
         why = f"the others are asked about these arguments: request {anew.id}, {explanation}"
         received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
-        return received, [ApprovalRequested(request=with_votes(anew, votes))]
+        return received, [ev.ApprovalRequested(request=with_votes(anew, votes))]
     received = _with_logins(state, _received(decision, outcome, explanation, speaker, rule=verdict.rule), votes)
     return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
 
@@ -107,10 +98,10 @@ def _no_room(state: RunState, decision: Decision) -> Refusal | None:
 
 def _received(
     decision: Decision, outcome: Outcome, explanation: str, speaker: Speaker, *, rule: str = ""
-) -> DecisionReceived:
+) -> ev.DecisionReceived:
     if outcome == "duplicate":
         speaker = Speaker()  # a decision that does not count proves nothing
-    return DecisionReceived(
+    return ev.DecisionReceived(
         request=decision.request,
         decision=decision.decision,
         by=decision.by,
@@ -131,7 +122,7 @@ def _received(
     )
 
 
-def _with_logins(state: RunState, received: DecisionReceived, votes: tuple[Vote, ...]) -> DecisionReceived:
+def _with_logins(state: RunState, received: ev.DecisionReceived, votes: tuple[Vote, ...]) -> ev.DecisionReceived:
     """The event, with those of the quorum whose votes came from one login."""
     same = one_login(votes) if received.outcome == "accepted" and state.features >= LOGINS else ()
     if not same:
@@ -200,26 +191,27 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
     past = state.calls.get(number).past
     match decision.decision:
         case "approve":
-            rule = rule_made_by(votes, number=state.authority.rule_count + 1, quorum=request.quorum)
+            number = state.authority.rule_count + 1
+            rule = rule_made_by(votes, number=number, quorum=request.quorum) if decision.remember else None
             if rule is None:
                 return []
             voters = tuple(vote.by for vote in votes)
-            return [RuleRemembered(rule=rule.rule, tool=rule.tool, call_digest=rule.call_digest, by=voters)]
+            return [ev.RuleRemembered(rule=rule.rule, tool=rule.tool, call_digest=rule.call_digest, by=voters)]
         case "absent" | "undo":
             return []
         case "deny":
             content = words_of(f"Denied by {decision.by}{because}", past)
-            return [ToolCallFinished(number=number, status="denied", content=content)]
+            return [ev.ToolCallFinished(number=number, status="denied", content=content)]
         case "respond":
             verb = "answer" if len(votes) > 1 else "answers"
             content = words_of(f"Not called. {by} {verb} in its place: {decision.result}", past)
-            return [ToolCallFinished(number=number, status="answered", content=content)]
+            return [ev.ToolCallFinished(number=number, status="answered", content=content)]
         case "happened":
             content = decision.result or f"Done. ({by} confirmed that it happened{because})"
-            return [ToolCallFinished(number=number, status="ok", content=content, adopted=True)]
+            return [ev.ToolCallFinished(number=number, status="ok", content=content, adopted=True)]
         case "abandon":
             content = f"The outcome is unknown; {by} gave up finding out{because}"
-            return [ToolCallFinished(number=number, status="unknown", content=content)]
+            return [ev.ToolCallFinished(number=number, status="unknown", content=content)]
         case _:
             assert_never(decision.decision)
 
@@ -234,18 +226,22 @@ def on_due(state: RunState, *, at: datetime) -> Events:
     for request in state.authority.requests:
         if request.expires_at and request.expires_at <= at:
             decision = request.on_expiry
-            events.append(ApprovalExpired(request=request.id, decision=decision))
+            events.append(ev.ApprovalExpired(request=request.id, decision=decision))
             if decision == "deny":
                 past = state.calls.get(request.number).past
                 content = words_of("Denied: the request expired before it was decided.", past)
-                events.append(ToolCallFinished(number=request.number, status="denied", content=content))
+                events.append(ev.ToolCallFinished(number=request.number, status="denied", content=content))
             continue
         if request.escalate_at and request.escalate_at <= at:
             step = request.next_escalation
-            events.append(ApprovalEscalated(request=request.id, by=step.by if step else ()))
+            events.append(ev.ApprovalEscalated(request=request.id, by=step.by if step else ()))
         if request.remind_at and request.remind_at <= at:
-            events.append(ApprovalReminded(request=request.id))
-    return [*events, *on_sleep_due(state, at=at), *on_pause_due(state, at=at)]
+            events.append(ev.ApprovalReminded(request=request.id))
+    if state.dormancy.waits:
+        events += on_sleep_due(state, at=at)
+    if state.pause:
+        events += on_pause_due(state, at=at)
+    return events
 
 
 def _check(state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime) -> Speaker | Refusal:
@@ -263,7 +259,7 @@ def _check(state: RunState, decision: Decision, request: ApprovalRequest | None,
         return Refusal("malformed", "give the answer as `result`")
     if refusal := _editable(state, decision, state.calls.get(request.number), at=at):
         return refusal
-    if decision.decision in ("approve", "absent"):
+    if state.constraints.kept and decision.decision in ("approve", "absent"):
         asked = request.call(request.edit(decision.arguments))
         if refusal := refuse_approval(state, asked, at=at):
             return refusal

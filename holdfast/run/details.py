@@ -11,19 +11,16 @@ Temporal keeps no details in history and asks a worker for them, so the only lim
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.authority.refinements import RefinementKind
 from holdfast.authority.statements import DecisionKind, parsed, speaker_words
-from holdfast.authority.votes import votes_for
 from holdfast.base.readable_json import readable_json
-from holdfast.base.text import code, one_line, plain, quoted
-from holdfast.base.wrapping import wrapped
+from holdfast.base.text import code, plain, quoted, wrapped
+from holdfast.budget.account import Account
+from holdfast.budget.budget import LimitName, amount_text
 from holdfast.log.events import AgentEvent, DecisionReceived, SignalRejected
-from holdfast.run.budget_details import budget_details, extend_details
 from holdfast.run.budgeting import BUDGET_SPENT
-from holdfast.run.call_words import describe_call
 from holdfast.run.features import REFINE_TASK
 from holdfast.run.lifecycle import phase_of
 from holdfast.run.outlook import doing
@@ -31,7 +28,8 @@ from holdfast.run.policies import signatures_required
 from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.calls import CallState
 from holdfast.run.substates.dormancy import Dormancy
-from holdfast.run.substates.pause import Pause
+from holdfast.run.substates.steps import Pause
+from holdfast.run.summaries import describe_call, describe_terms
 from holdfast.tools.triggers import EventTrigger
 
 SHOWN_REQUESTS = 10
@@ -255,44 +253,6 @@ def _refusal(event: AgentEvent) -> str:
     return f"- {at}: {plain(what + by, 200)} did not count ({outcome}): {plain(event.explanation, 400)}"
 
 
-def describe_terms(request: ApprovalRequest) -> str:
-    """Return who may decide, how many have decided, and until when, in a line; empty where anybody may, at any time."""
-    parts: list[str] = []
-    for number, each in enumerate(request.requirements):
-        who, given = ", ".join(request.who_for(number)) or "its approvers", len(votes_for(request.votes, number))
-        parts.append(f"{each.rule}: {given} of {each.terms.quorum} of {who}")
-    if request.who and not request.requirements:
-        parts.append(f"decided by {', '.join(request.who)}")
-    if request.quorum > 1 or request.requirements:
-        parts.append(votes_words([vote.view() for vote in request.votes], request.quorum))
-    if request.expires_at:
-        parts.append(
-            f"{'denied' if request.on_expiry == 'deny' else 'approved'} at {request.expires_at:%Y-%m-%d %H:%M} UTC"
-        )
-    text = one_line("; ".join(parts), 300)
-    return text[:1].upper() + text[1:]
-
-
-def votes_words(votes: Sequence[Mapping[str, Any]], quorum: int) -> str:
-    """Return how many gave which answer, and who: `1 of 2 have approved: alice (signed)`.
-
-    Args:
-        votes: As `ApprovalRequest.view` has them.
-        quorum: How many have to give the same answer.
-    """
-    answers: dict[tuple[str, str], list[str]] = {}
-    for vote in votes:
-        instead = f"{vote['by']} for {vote['for']}" if vote.get("for") else str(vote["by"])
-        instead = speaker_words(instead, vote["proof"]) if "proof" in vote else instead
-        answers.setdefault((vote["decision"], vote.get("result", "")), []).append(instead)
-    counts = []
-    for (decision, result), people in answers.items():
-        said = "have approved" if decision == "approve" else f"say {decision}"
-        words = f' "{one_line(result, 80)}"' if result else ""
-        counts.append(f"{len(people)} of {quorum} {said}{words}: {', '.join(people)}")
-    return "; ".join(counts) or f"0 of {quorum} have answered"
-
-
 def pause_words(pause: Pause) -> str:
     """Return who paused the run, until when and why, in a line: `alice until 2026-01-02 03:04 UTC: "look"`."""
     until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
@@ -348,3 +308,28 @@ def blocked_details(blocked: Blocked, signed: str = "") -> list[str]:
     if signed:
         return [*lines, f"Fix the cause. Then only a signed statement counts: `{code(f'holdfast retry {signed}')}`", ""]
     return [*lines, f"Fix the cause. Then press {WHERE}: the signal `retry` with", "", WHO]
+
+
+def budget_details(account: Account) -> list[str]:
+    """Return what is spent, reserved and left of each limit; nothing for a run without a budget."""
+    view = account.view() if account.limits else None
+    if view is None:
+        return []
+    rows = [
+        f"- {each['limit']}: {each['spent']} of {each['allowed']} spent, {each['reserved']} reserved, "
+        f"{each['left']} left"
+        for each in view["limits"]
+    ]
+    return ["### Budget", "", *rows, ""]
+
+
+def extend_details(state: RunState) -> list[str]:
+    """Return how to extend a budget that has ended."""
+    if signatures_required(state):
+        return ["", f"Only a signed extension counts: `{code(f'holdfast extend {state.thread}')}`", ""]
+    account = state.account
+    name: LimitName = next(iter(account.limits)) if account.short == "" else account.short
+    more = amount_text(name, account.limits[name])
+    payload = {name: more if name == "usd" else int(float(more)), "by": "your name"}
+    block = ["```json", json.dumps(payload, indent=1), "```"]
+    return ["", "To extend the budget, choose the signal `extend`, and send what it gets in addition:", "", *block, ""]

@@ -24,7 +24,7 @@ from holdfast.base.models import Frozen
 from holdfast.base.text import one_line, visible_json
 from holdfast.errors import NotPortable
 from holdfast.llm.messages import too_deep
-from holdfast.log.events import AgentEvent, DormancyBegan, SignalRejected, ToolCallFinished, WakeReceived
+from holdfast.log import events as ev
 from holdfast.run.polling import poll_problem
 from holdfast.run.refusals import bounded
 from holdfast.run.rights import Reaction, Refusal, claimed
@@ -59,7 +59,7 @@ class Wake(Frozen):
         return event
 
 
-def on_sleep(state: RunState, number: int, *, at: datetime) -> list[AgentEvent]:
+def on_sleep(state: RunState, number: int, *, at: datetime) -> list[ev.AgentEvent]:
     """Return the events that follow the start of a call that the run carries out: it sleeps, or has its result at once.
 
     Args:
@@ -81,7 +81,7 @@ def on_sleep(state: RunState, number: int, *, at: datetime) -> list[AgentEvent]:
         why = f"You did not sleep: {WAITS} calls wait already, which is the limit. {_now(at)}"
         return [_finished(state, number, why, status="failed", trust="agent")]
     if event := state.dormancy.first(trigger):
-        began = DormancyBegan(number=number, trigger=trigger, wake=event.wake)
+        began = ev.DormancyBegan(number=number, trigger=trigger, wake=event.wake)
         since = rounded_span((at - event.at).total_seconds())
         head = f"Event {event.event} arrived {since} before you waited for it. {_now(at)}"
         return [began, _finished(state, number, _with_claims(state, head, event), trust="web")]
@@ -89,10 +89,10 @@ def on_sleep(state: RunState, number: int, *, at: datetime) -> list[AgentEvent]:
     if end and end <= at:
         why = f"You did not sleep: {clock(end)} has passed. {_now(at)}"
         return [_finished(state, number, why)]
-    return [DormancyBegan(number=number, trigger=trigger)]
+    return [ev.DormancyBegan(number=number, trigger=trigger)]
 
 
-def on_sleep_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
+def on_sleep_due(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
     """Return the events that end the waits whose time is over; none where none is. Those that poll end with a poll."""
     return [
         _finished(state, wait.number, _time_is_over(wait, at))
@@ -101,7 +101,7 @@ def on_sleep_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
     ]
 
 
-def on_arrival_while_asleep(state: RunState, what: str, *, at: datetime) -> list[AgentEvent]:
+def on_arrival_while_asleep(state: RunState, what: str, *, at: datetime) -> list[ev.AgentEvent]:
     """Return the events that end all waits because something from a person was accepted: `a message`."""
     return [
         _finished(state, wait.number, f"You were woken after {_slept(wait, at)} by {what}, which follows. {_now(at)}")
@@ -132,7 +132,7 @@ def on_wake(state: RunState, payload: Any, *, at: datetime) -> Reaction:
     waits = [wait for wait in state.dormancy.waits if given.call in (None, wait.number)]
     if given.event:
         waits = [wait for wait in waits if wait.fits(given.event, data)]
-    received = WakeReceived(
+    received = ev.WakeReceived(
         outcome="delivered" if waits else "buffered",
         event=given.event,
         id=given.id,
@@ -154,7 +154,7 @@ def on_wake(state: RunState, payload: Any, *, at: datetime) -> Reaction:
     return Reaction([received], "buffered", kept)
 
 
-def wake_payload(event: WakeReceived) -> dict[str, Any]:
+def wake_payload(event: ev.WakeReceived) -> dict[str, Any]:
     """Return a payload that leads to this event."""
     own = event.model_dump(include={"event", "id", "by", "reason", "call"})
     return {**own, "data": parsed(event.data)} if event.data else own
@@ -203,7 +203,7 @@ def _refuse(state: RunState, given: Wake) -> Refusal | None:
 
 def _rejected(refusal: Refusal, payload: Any) -> Reaction:
     """Refuse an event. The log has the digest of the payload as it was read, without the list or text around it."""
-    rejected = SignalRejected(signal="wake", explanation=refusal.explanation, outcome=refusal.outcome)
+    rejected = ev.SignalRejected(signal="wake", explanation=refusal.explanation, outcome=refusal.outcome)
     return Reaction(bounded([rejected], payload), refusal.outcome, refusal.explanation)
 
 
@@ -217,9 +217,9 @@ def _finished(
     *,
     status: Literal["ok", "failed"] = "ok",
     trust: Trust | None = None,
-) -> ToolCallFinished:
+) -> ev.ToolCallFinished:
     note = state.calls.get(number).edit_note
-    return ToolCallFinished(number=number, status=status, content=note + content, trust=trust)
+    return ev.ToolCallFinished(number=number, status=status, content=note + content, trust=trust)
 
 
 def _time_is_over(wait: Wait, at: datetime) -> str:
@@ -228,7 +228,7 @@ def _time_is_over(wait: Wait, at: datetime) -> str:
     return f"No such event arrived within {_slept(wait, at)}. {_now(at)}"
 
 
-def _words(state: RunState, wait: Wait, sent: WakeReceived, at: datetime) -> str:
+def _words(state: RunState, wait: Wait, sent: ev.WakeReceived, at: datetime) -> str:
     """The result of a call that was woken from outside."""
     if sent.event:
         head = f"Event {sent.event} arrived after {_slept(wait, at)}. {_now(at)}"
@@ -237,7 +237,7 @@ def _words(state: RunState, wait: Wait, sent: WakeReceived, at: datetime) -> str
     return _with_claims(state, head, sent)
 
 
-def _with_claims(state: RunState, head: str, sent: WakeReceived | BufferedEvent) -> str:
+def _with_claims(state: RunState, head: str, sent: ev.WakeReceived | BufferedEvent) -> str:
     """Append what was sent."""
     given = {"event": sent.event, "id": sent.id, "by": one_line(sent.by), "reason": one_line(sent.reason, REASON_CHARS)}
     fields = [f"{exact_json(name)}:{exact_json(value)}" for name, value in given.items() if value]

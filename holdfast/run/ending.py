@@ -12,20 +12,11 @@ from datetime import datetime
 
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import (
-    AgentEvent,
-    LearningRequested,
-    LearningSkipped,
-    RunFinished,
-    ToolCallFinished,
-    ToolCallRequested,
-    VerdictGiven,
-)
+from holdfast.log import events as ev
 from holdfast.run.budgeting import short_of
-from holdfast.run.features import KEEPS_PROGRESS, LEARNS
 from holdfast.run.judge import denial_of, judge_call
 from holdfast.run.state import RunState
-from holdfast.run.substates.ending import LEARNING_SECONDS, LEARNING_TOOLS, PROGRESS_TOOL
+from holdfast.run.substates.steps import LEARNING_SECONDS, LEARNING_TOOLS, PROGRESS_TOOL
 
 GOAL_CHARS = 500
 """Characters of the task that progress.txt gets as the goal, where it has none."""
@@ -40,7 +31,7 @@ tools are not called any more."""
 def progress_due(state: RunState, *, at: datetime) -> str:
     """Return what the run has to note in progress.txt now; empty for nothing."""
     spec, ending = state.spec, state.ending
-    if spec is None or not spec.memory.progress or state.features < KEEPS_PROGRESS or spec.tool(PROGRESS_TOOL) is None:
+    if spec is None or not state.keeps_progress or spec.tool(PROGRESS_TOOL) is None:
         return ""
     if state.ends_at(at):
         asks = not state.blocked and (ending.learning == "asked" or learning_due(state))
@@ -56,24 +47,21 @@ def progress_due(state: RunState, *, at: datetime) -> str:
 
 def learning_due(state: RunState) -> bool:
     """Whether the LLM is to be asked what it has learnt, once the run would end."""
-    spec = state.spec
-    if spec is None or not spec.memory.learn or state.features < LEARNS:
-        return False
-    if state.ending.learning or state.steps.used_up or state.account.closing or short_of(state):
+    if not state.learns or state.ending.learning or state.steps.used_up or state.account.closing or short_of(state):
         return False
     return bool(_learning_tools(state))
 
 
-def on_learning_due(state: RunState) -> LearningRequested:
+def on_learning_due(state: RunState) -> ev.LearningRequested:
     """Return the event that asks the LLM what it has learnt."""
-    return LearningRequested(notice=NOTICE.format(tools=" or ".join(_learning_tools(state))))
+    return ev.LearningRequested(notice=NOTICE.format(tools=" or ".join(_learning_tools(state))))
 
 
-def on_learning_time(state: RunState, *, at: datetime) -> list[AgentEvent]:
+def on_learning_time(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
     """Return the event that gives up waiting for the LLM's reply to that; none where it is not due."""
     if not state.ending.until or state.ending.until > at:
         return []
-    return [LearningSkipped(cause="Timeout", message=f"the LLM has not replied within {LEARNING_SECONDS:,} s")]
+    return [ev.LearningSkipped(cause="Timeout", message=f"the LLM has not replied within {LEARNING_SECONDS:,} s")]
 
 
 def refuse_other_tool(state: RunState, call: ToolCall) -> str:
@@ -83,20 +71,20 @@ def refuse_other_tool(state: RunState, call: ToolCall) -> str:
     return f"the run has its answer and ends; now it only calls {' and '.join(_learning_tools(state))}"
 
 
-def on_complete(state: RunState) -> RunFinished:
+def on_complete(state: RunState) -> ev.RunFinished:
     """Return the event that ends the run, with the answer that it was given."""
-    return RunFinished(outcome="completed", result=state.result, structured=state.structured)
+    return ev.RunFinished(outcome="completed", result=state.result, structured=state.structured)
 
 
-def on_progress_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
+def on_progress_due(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
     """Return the events of the run's own call that keeps progress.txt: the call, its verdict, and a denial."""
     number = state.calls.count + 1
     call = ToolCall(id=f"own_{number}", name=PROGRESS_TOOL, arguments=_arguments(state, progress_due(state, at=at)))
     past = next((each for each in state.calls.past if (each.tool, each.call_digest) == (call.name, call.digest)), None)
     verdict = judge_call(state, call)
-    events: list[AgentEvent] = [
-        ToolCallRequested(number=number, call=call, past=past.key if past else "", own=True),
-        VerdictGiven(
+    events: list[ev.AgentEvent] = [
+        ev.ToolCallRequested(number=number, call=call, past=past.key if past else "", own=True),
+        ev.VerdictGiven(
             number=number,
             verdict=verdict.verdict,
             rule=verdict.rule,
@@ -105,10 +93,10 @@ def on_progress_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
         ),
     ]
     if verdict.verdict == "deny":
-        events.append(ToolCallFinished(number=number, status="denied", content=denial_of(verdict)))
+        events.append(ev.ToolCallFinished(number=number, status="denied", content=denial_of(verdict)))
     elif verdict.verdict == "ask":
         why = f"Not called: approval is required ({verdict.rule}), which a run does not ask for on its own behalf"
-        events.append(ToolCallFinished(number=number, status="denied", content=why))
+        events.append(ev.ToolCallFinished(number=number, status="denied", content=why))
     return events
 
 

@@ -1,331 +1,212 @@
 """The fold over events: `state = evolve(state, event)`. Nothing else changes a state.
 
-Each event has one branch in `_apply`, which says what the event changes. Changes that concern one part of the state
-only are methods of that part (`holdfast.run.substates`); functions that change several parts together are in
-`holdfast.run.evolve_run`, `evolve_context` and `evolve_requests`.
+`_CHANGES` names the one function that each type of event runs. The functions are grouped by what they change: the run
+(`holdfast.run.evolve_run`), messages and the context (`evolve_context`), tool calls (`evolve_calls`), approval requests
+and authority (`evolve_requests`), forks and imports (`evolve_import`). A change of one part of the state is a method of
+that part (`holdfast.run.substates`). What is the same for all events is here; the account of a run with a budget
+follows each event, too (`evolve_budget`).
 """
 
-from datetime import datetime, timedelta
-from functools import reduce
-from typing import assert_never
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from holdfast.agents.agent import AgentSpec
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
-from holdfast.log.events import (
-    AgentEvent,
-    AgentLoaded,
-    ApprovalEscalated,
-    ApprovalExpired,
-    ApprovalReminded,
-    ApprovalRequested,
-    AuthorityDelegated,
-    BaselineRecorded,
-    BudgetExtended,
-    BudgetLow,
-    BudgetReserved,
-    BudgetSpent,
-    CompactionRequested,
-    ConstraintLifted,
-    ContextCompacted,
-    ContextExceeded,
-    DecisionReceived,
-    DelegationRevoked,
-    DormancyBegan,
-    KeyRevoked,
-    LearningRequested,
-    LearningSkipped,
-    LLMCallLost,
-    LLMReplied,
-    MemoryRecalled,
-    MessageAwaited,
-    MessageTaken,
-    MoveRequested,
-    ReconcileRequested,
-    RefusalsCounted,
-    ReplyRejected,
-    RuleRemembered,
-    RuleRevoked,
-    RunBlocked,
-    RunContinued,
-    RunFinished,
-    RunForked,
-    RunImported,
-    RunPaused,
-    RunReset,
-    RunResumed,
-    RunStarted,
-    RunUnblocked,
-    SignalRejected,
-    StateVerified,
-    SubagentEnded,
-    SubagentStarted,
-    TaskRefined,
-    ToolCallFinished,
-    ToolCallRequested,
-    ToolCallStarted,
-    UserMessageReceived,
-    VerdictGiven,
-    WaitPolled,
-    WakeReceived,
-)
-from holdfast.run.evolve_budget import keep_account
-from holdfast.run.evolve_context import (
-    begin_step,
+from holdfast.log import events as ev
+from holdfast.run.evolve_budget import extend_budget, keep_account, open_account, require_budget
+from holdfast.run.evolve_calls import (
     begin_wait,
     end_subagent,
     finish_call,
+    give_verdict,
+    receive_wake,
+    request_call,
+    start_call,
+    start_subagent,
+)
+from holdfast.run.evolve_context import (
+    await_message,
+    begin_step,
+    compact,
     keep_baseline,
-    lower_trust,
+    recall,
     receive_message,
     refine_task,
-    request_call,
-    start_subagent,
     take_message,
-    trust_of_findings,
+    verify,
 )
-from holdfast.run.evolve_fork import fork_run, lift_fork
-from holdfast.run.evolve_import import arrives, enter, import_run
-from holdfast.run.evolve_requests import close_decided, close_expired, count_vote, lose_outcome, require_approval
-from holdfast.run.evolve_run import continue_run, load_agent, reset_run, start_run, unblock_run
+from holdfast.run.evolve_import import enter, fork_run, import_run, lift_fork
+from holdfast.run.evolve_requests import (
+    close_expired,
+    delegate,
+    lose_outcome,
+    receive_decision,
+    remember_rule,
+    require_approval,
+)
+from holdfast.run.evolve_run import (
+    block_run,
+    continue_run,
+    finish_run,
+    load_agent,
+    pause_run,
+    reset_run,
+    resume_run,
+    start_run,
+    unblock_run,
+)
 from holdfast.run.features import SIGNED_STEERING
-from holdfast.run.state import Blocked, RunState
-from holdfast.run.substates.authority import DelegatedAuthority, escalated, reminded
-from holdfast.run.substates.dormancy import BufferedEvent
-from holdfast.run.substates.moves import Move
-from holdfast.run.substates.pause import Pause
+from holdfast.run.state import RunState
+from holdfast.run.substates.freshness import Freshness
+from holdfast.run.substates.origin import FORK, Move
 
-_HOLDS = (RunPaused, RunResumed, RunBlocked, RunUnblocked, MoveRequested)
-"""What a signed statement that steers the run is bound to the number of."""
+Change = Callable[[RunState, Any], RunState]
+"""Returns the state after an event of one type."""
 
 
-def evolve(state: RunState, event: AgentEvent) -> RunState:
+def evolve(state: RunState, event: ev.AgentEvent) -> RunState:
     """Return the state after `event`.
 
     Raises:
         EventOutOfPlace: The event does not follow from those before.
     """
     try:
-        after = keep_account(state, event, _apply(state, event))
+        after = _CHANGES[type(event)](state, event)
+        if type(event) is ev.AgentLoaded and event.budget:
+            after = open_account(state, event, after)
+        elif state.account.limits:
+            after = keep_account(state, event, after)
     except EventOutOfPlace as error:
         raise EventOutOfPlace(
             f"event {state.events} of thread {state.thread}, {event.type}, is out of place: {error}. The record was "
             "forged or altered: restore it from a backup."
         ) from None
-    proposed = state.authority.proposed_rule
-    if proposed is not None and after.authority.proposed_rule is proposed:
+    authority = after.authority
+    if authority.proposed_rule is not None and authority.proposed_rule is state.authority.proposed_rule:
         # Only the event right after the approval can record its rule.
-        after = replace(after, authority=replace(after.authority, proposed_rule=None))
-    after = _note_time(state, event, after)
-    if isinstance(event, _HOLDS) and after.features >= SIGNED_STEERING:
-        after = replace(after, holds=state.holds + 1)
-    return replace(after, events=state.events + 1, updated_at=event.at)
+        authority = replace(authority, proposed_rule=None)
+    counts = type(event) in _HOLDS and after.features >= SIGNED_STEERING
+    return replace(
+        after,
+        authority=authority,
+        freshness=_freshness(state, event, after.freshness),
+        holds=state.holds + 1 if counts else state.holds,
+        events=state.events + 1,
+        updated_at=event.at,
+    )
 
 
-def _apply(state: RunState, event: AgentEvent) -> RunState:
-    match event:
-        # The LLM.
-        case LLMReplied():
-            return begin_step(state, event)
-        case ReplyRejected():
-            return replace(state, steps=state.steps.reject_reply())
-        case ContextExceeded():
-            return replace(state, context=state.context.exceeded())
-        case CompactionRequested():
-            return replace(state, context=replace(state.context, requested=True))
-        case ContextCompacted():
-            context, steps = state.context.compacted(event.summary, step=state.steps.count), state.steps.use_reply()
-            return replace(state, context=context, steps=steps, usage=state.usage + event.usage)
-
-        # Tool calls.
-        case ToolCallRequested():
-            return request_call(state, event)
-        case VerdictGiven():
-            call = state.calls.get(event.number)
-            if event.verdict == "allow":
-                starts_at = event.at + timedelta(seconds=event.delay) if event.delay else None
-                phase = call.after("allow")
-                call = replace(call, phase=phase, starts_at=starts_at, repeats=event.repeats)
-                call = replace(call, terms=event.terms, requirements=event.requirements)
-            else:
-                call = replace(call, phase=call.after("judge"))
-            return replace(state, calls=state.calls.put(call), steps=state.steps.use_reply())
-        case ToolCallStarted():
-            call = state.calls.get(event.number)
-            started = replace(call, phase=call.after("start"), grant="", begun=True, starts_at=None, repeats=0)
-            return replace(state, calls=state.calls.put(started))
-        case ToolCallFinished():
-            return finish_call(state, event)
-
-        # The run.
-        case RunStarted():
-            return start_run(state, event)
-        case RunContinued():
-            return continue_run(state, event)
-        case SignalRejected() | RefusalsCounted():
-            return state
-        case BudgetReserved() | BudgetLow() | BudgetSpent() | LLMCallLost():
-            return state  # `keep_account` says what becomes of the account
-        case BudgetExtended():
-            if not event.proof or event.until is None:
-                return state
-            digest = event.said.signed_digest(state.thread)
-            authority = state.authority.use_statement(digest, until=event.until, at=event.at)
-            return replace(state, authority=authority)
-        case RunReset():
-            return reset_run(state, event)
-        case RunForked():
-            return fork_run(state, event)
-        case MoveRequested():
-            return replace(state, moving=Move(by=event.by, reason=event.reason, to=event.to))
-        case RunImported():
-            return import_run(state, event)
-        case RunBlocked():
-            after = event.outage.words(event.at) if event.outage else ""
-            context = replace(state.context, requested=False)
-            blocked = Blocked(cause=event.cause, message=event.message, after=after)
-            return replace(state, blocked=blocked, context=context)
-        case RunUnblocked():
-            return unblock_run(state)
-        case RunPaused():
-            since = state.pause.since if state.pause else event.at
-            pause = Pause(by=event.by, reason=event.reason, since=since, until=event.until, proof=event.proof)
-            return replace(state, pause=pause, pauses=state.pauses + 1)
-        case RunResumed():
-            # Where the LLM has been asked what it has learnt, the wait for a message is over.
-            restarts = state.idle.awaiting and not state.ending.learning
-            idle = state.idle.begin(event.at) if restarts else state.idle
-            return replace(state, pause=None, idle=idle)
-        case RunFinished(outcome="moved"):
-            return replace(state, outcome="moved")  # all that is open is open in another place
-        case RunFinished():
-            return replace(
-                state,
-                outcome=event.outcome,
-                result=event.result,
-                structured=event.structured,
-                failure=event.cause,
-                blocked=None,
-                pause=None,
-                moving=None,
-                authority=replace(state.authority, requests=()),
-                idle=state.idle.end(),
-                ending=state.ending.put_off(),
-            )
-
-        # The agent and its memory.
-        case AgentLoaded():
-            return enter(state, event) if arrives(state) else load_agent(state, event)
-        case MemoryRecalled():
-            standing = next((tier.text for tier in event.tiers if tier.tier == "standing"), "")
-            recalled = replace(state, context=replace(state.context, standing_memory=standing))
-            return reduce(lower_trust, (tier.trust for tier in event.tiers if tier.tier == "files"), recalled)
-
-        # Messages of people.
-        case UserMessageReceived():
-            return receive_message(state, event)
-        case TaskRefined():
-            return refine_task(state, event)
-        case MessageTaken():
-            return take_message(state, event)
-        case MessageAwaited():
-            idle, steps = state.idle.begin(event.at), state.steps.use_reply()
-            return replace(state, idle=idle, result=event.result, structured=event.structured, steps=steps)
-        case LearningRequested():
-            return replace(state, ending=state.ending.ask(event.at))
-        case LearningSkipped():
-            return replace(state, ending=state.ending.replied())
-
-        # Waits and sub-agents.
-        case DormancyBegan():
-            return begin_wait(state, event)
-        case WaitPolled():
-            return replace(state, dormancy=state.dormancy.polled(event))
-        case WakeReceived():
-            dormancy = state.dormancy.note(event.id)
-            kept = event.outcome == "buffered"
-            return replace(state, dormancy=dormancy.buffer(BufferedEvent.of(event)) if kept else dormancy)
-        case ConstraintLifted(constraint=0):  # `FORK`
-            return lift_fork(state, event)
-        case SubagentStarted():
-            return start_subagent(state, event)
-        case SubagentEnded():
-            return end_subagent(state, event)
-        case ConstraintLifted():
-            return replace(state, constraints=state.constraints.lift(event.constraint))
-
-        # Approval requests and decisions.
-        case ApprovalRequested():
-            return require_approval(state, event.request)
-        case ReconcileRequested():
-            return lose_outcome(state, event.request)
-        case ApprovalReminded():
-            request = state.authority.open_request(event.request)
-            return replace(state, authority=state.authority.with_request(reminded(request)))
-        case ApprovalEscalated():
-            request = state.authority.open_request(event.request)
-            return replace(state, authority=state.authority.with_request(escalated(request)))
-        case ApprovalExpired():
-            return close_expired(state, event)
-        case DecisionReceived(outcome="accepted"):
-            return close_decided(state, event)
-        case DecisionReceived(outcome="waiting_for_quorum"):
-            return count_vote(state, event)
-        case DecisionReceived():
-            return state  # refused, or followed by another request
-
-        # Remembered rules and delegations.
-        case RuleRemembered():
-            authority = state.authority.remember(
-                rule=event.rule, tool=event.tool, call_digest=event.call_digest, by=event.by
-            )
-            return replace(state, authority=authority)
-        case RuleRevoked():
-            return replace(state, authority=state.authority.forget(event.rule))
-        case AuthorityDelegated():
-            delegation = DelegatedAuthority(by=event.by, to=event.to, until=event.until, statement=event.said)
-            authority = state.authority.delegate(delegation, at=event.at)
-            if event.proof:
-                digest = event.said.signed_digest(state.thread)
-                authority = authority.use_statement(digest, until=event.until, at=event.at)
-            return replace(state, authority=authority)
-        case DelegationRevoked():
-            return replace(state, authority=state.authority.revoke_delegation(event.by, event.to))
-        case KeyRevoked():
-            return replace(state, authority=state.authority.revoke_keys((event.revoked,)))
-
-        # What `verify` tools found.
-        case BaselineRecorded():
-            return keep_baseline(state, event.findings)
-        case StateVerified():
-            return lower_trust(keep_baseline(state, event.findings), trust_of_findings(state, event))
-
-        case _:
-            assert_never(event)
-
-
-def _note_time(before: RunState, event: AgentEvent, after: RunState) -> RunState:
+def _freshness(before: RunState, event: ev.AgentEvent, after: Freshness) -> Freshness:
     """Note when the agent acted, and whether it paused so long before this event that it has to verify first.
 
     The cause of the pause makes no difference: people, an outage, a slow tool, a thread that was closed meanwhile.
     """
-    freshness = before.freshness
-    if isinstance(event, StateVerified):
-        return replace(after, freshness=replace(after.freshness, stale_seconds=0, acted_at=event.at))
-    spec: AgentSpec | None = event.spec if isinstance(event, AgentLoaded) else before.spec
+    if type(event) is ev.StateVerified:
+        return replace(after, stale_seconds=0, acted_at=event.at)
+    spec = event.spec if type(event) is ev.AgentLoaded else before.spec
     # Without an agent it is not known whether it has `verify` tools: the pause stays as it was noted.
-    stale = freshness.stale_for(spec, event.at) if spec else freshness.stale_seconds
-    acted_at: datetime | None = event.at if _acts(before, event) else freshness.acted_at
-    if (stale, acted_at) == (freshness.stale_seconds, freshness.acted_at):
+    stale = after.stale_seconds
+    if spec is not None:
+        stale = before.freshness.stale_for(spec, event.at) if spec.verify else 0
+    acted_at = event.at if _acts(before, event) else after.acted_at
+    if (stale, acted_at) == (after.stale_seconds, after.acted_at):
         return after
-    return replace(after, freshness=replace(after.freshness, stale_seconds=stale, acted_at=acted_at))
+    return replace(after, stale_seconds=stale, acted_at=acted_at)
 
 
-def _acts(state: RunState, event: AgentEvent) -> bool:
+def _acts(state: RunState, event: ev.AgentEvent) -> bool:
     """Whether the agent itself does something. What other parties send does not make a run look fresh."""
-    if isinstance(event, LLMReplied | ToolCallStarted | AgentLoaded):
-        return True
-    if not isinstance(event, ToolCallFinished) or event.status not in ("ok", "failed", "undone", "cannot"):
+    if type(event) is not ev.ToolCallFinished:
+        return type(event) in _ACTS
+    if event.status not in ("ok", "failed", "undone", "cannot"):
         return False
     call = state.calls.find(event.number)
     return call is not None and call.phase == "started" and not state.carries_out(event.number)
+
+
+def _load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
+    return enter(state, event) if state.entering else load_agent(state, event)
+
+
+def _lift_constraint(state: RunState, event: ev.ConstraintLifted) -> RunState:
+    if event.constraint == FORK:
+        return lift_fork(state, event)
+    return replace(state, constraints=state.constraints.lift(event.constraint))
+
+
+def _unchanged(state: RunState, event: ev.AgentEvent) -> RunState:
+    return state
+
+
+_CHANGES: Mapping[type[ev.Event], Change] = {
+    # The run.
+    ev.RunStarted: start_run,
+    ev.RunContinued: continue_run,
+    ev.RunReset: reset_run,
+    ev.RunForked: fork_run,
+    ev.RunImported: import_run,
+    ev.AgentLoaded: _load_agent,
+    ev.MemoryRecalled: recall,
+    ev.RunPaused: pause_run,
+    ev.RunResumed: resume_run,
+    ev.RunBlocked: block_run,
+    ev.RunUnblocked: lambda state, event: unblock_run(state),
+    ev.MoveRequested: lambda state, event: replace(state, moving=Move(by=event.by, reason=event.reason, to=event.to)),
+    ev.RunFinished: finish_run,
+    # The LLM.
+    ev.LLMReplied: begin_step,
+    ev.LLMCallLost: require_budget,
+    ev.ReplyRejected: lambda state, event: replace(state, steps=state.steps.reject_reply()),
+    ev.ContextExceeded: lambda state, event: replace(state, context=state.context.exceeded()),
+    ev.CompactionRequested: lambda state, event: replace(state, context=replace(state.context, requested=True)),
+    ev.ContextCompacted: compact,
+    ev.MessageAwaited: await_message,
+    ev.LearningRequested: lambda state, event: replace(state, ending=state.ending.ask(event.at)),
+    ev.LearningSkipped: lambda state, event: replace(state, ending=state.ending.replied()),
+    # Messages of people.
+    ev.UserMessageReceived: receive_message,
+    ev.TaskRefined: refine_task,
+    ev.MessageTaken: take_message,
+    ev.SignalRejected: _unchanged,
+    ev.RefusalsCounted: _unchanged,
+    # Tool calls, waits and sub-agents.
+    ev.ToolCallRequested: request_call,
+    ev.VerdictGiven: give_verdict,
+    ev.ToolCallStarted: start_call,
+    ev.ToolCallFinished: finish_call,
+    ev.DormancyBegan: begin_wait,
+    ev.WaitPolled: lambda state, event: replace(state, dormancy=state.dormancy.polled(event)),
+    ev.WakeReceived: receive_wake,
+    ev.SubagentStarted: start_subagent,
+    ev.SubagentEnded: end_subagent,
+    ev.ConstraintLifted: _lift_constraint,
+    ev.BaselineRecorded: lambda state, event: keep_baseline(state, event.findings),
+    ev.StateVerified: verify,
+    # Approval requests and decisions.
+    ev.ApprovalRequested: lambda state, event: require_approval(state, event.request),
+    ev.ReconcileRequested: lambda state, event: lose_outcome(state, event.request),
+    ev.ApprovalReminded: lambda state, event: replace(state, authority=state.authority.remind(event.request)),
+    ev.ApprovalEscalated: lambda state, event: replace(state, authority=state.authority.escalate(event.request)),
+    ev.ApprovalExpired: close_expired,
+    ev.DecisionReceived: receive_decision,
+    # Remembered rules, delegations and keys.
+    ev.RuleRemembered: remember_rule,
+    ev.RuleRevoked: lambda state, event: replace(state, authority=state.authority.forget(event.rule)),
+    ev.AuthorityDelegated: delegate,
+    ev.DelegationRevoked: lambda state, event: replace(
+        state, authority=state.authority.revoke_delegation(event.by, event.to)
+    ),
+    ev.KeyRevoked: lambda state, event: replace(state, authority=state.authority.revoke_keys((event.revoked,))),
+    # The budget: `keep_account` changes the account.
+    ev.BudgetReserved: require_budget,
+    ev.BudgetLow: require_budget,
+    ev.BudgetSpent: require_budget,
+    ev.BudgetExtended: extend_budget,
+}
+"""The type of an event → the change that it makes."""
+
+_HOLDS = frozenset((ev.RunPaused, ev.RunResumed, ev.RunBlocked, ev.RunUnblocked, ev.MoveRequested))
+"""The events that `RunState.holds` counts: a signed statement that steers the run is bound to their number."""
+
+_ACTS = frozenset((ev.LLMReplied, ev.ToolCallStarted, ev.AgentLoaded))
+"""The events that show that the agent itself acted, besides the end of a call that it made."""

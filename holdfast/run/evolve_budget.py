@@ -4,122 +4,144 @@ from datetime import timedelta
 
 from holdfast.base.replacing import replace
 from holdfast.budget.account import LLM_CALL, Account, Cost
+from holdfast.budget.tree import allowance_name, reserve_allowance, settle_allowance
 from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import text_of
 from holdfast.llm.tokens import BYTES_PER_TOKEN, MEDIA_TOKENS, tokens_of
-from holdfast.log.events import (
-    AgentEvent,
-    AgentLoaded,
-    BudgetExtended,
-    BudgetLow,
-    BudgetReserved,
-    BudgetSpent,
-    ContextCompacted,
-    ContextExceeded,
-    LLMCallLost,
-    LLMReplied,
-    MemoryRecalled,
-    MessageTaken,
-    ReplyRejected,
-    RunBlocked,
-    RunFinished,
-    RunStarted,
-    StateVerified,
-    SubagentEnded,
-    ToolCallFinished,
-)
-from holdfast.run.allowances import reserved_for, settled_by, with_handed
+from holdfast.log import events as ev
 from holdfast.run.budgeting import (
     BUDGET_SPENT,
     MESSAGE_TOKENS,
     actual_cost,
     first_request,
     message_tokens,
-    short_of,
     with_lost,
 )
-from holdfast.run.evolve_import import arrives, join_budget
+from holdfast.run.evolve_import import join_budget
 from holdfast.run.state import RunState
+from holdfast.tools.subagents import RUN_AGENT
 
 _REFUSED = "LLMRejected"
-"""`holdfast.run.contracts.LLM_REJECTED`, from where snapshots, and so this fold, are imported."""
+"""`holdfast.run.contracts.LLM_REJECTED`: that module imports snapshots, and so this fold."""
 
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def keep_account(before: RunState, event: AgentEvent, after: RunState) -> RunState:
-    """Return the state with its account as the event changes it.
+def require_budget(state: RunState, event: ev.AgentEvent) -> RunState:
+    """Return the state as it is: `keep_account` changes the account.
 
     Raises:
-        EventOutOfPlace: It reserves more than there is room for, or settles what was never reserved.
+        EventOutOfPlace: The run has no budget.
     """
-    if isinstance(event, AgentLoaded) and event.budget:
-        tokens = first_request(event.spec, more=before.task)
-        own = with_handed(before, Account.open(event.budget, event.price, tokens=tokens))
-        return replace(after, account=join_budget(after, before.account, own) if arrives(before) else own)
-    if not before.account.limits:
-        if isinstance(event, BudgetReserved | BudgetLow | BudgetSpent | BudgetExtended | LLMCallLost):
-            raise EventOutOfPlace("the run has no budget")
-        return after
-    if isinstance(event, RunStarted):
+    if not state.account.limits:
+        raise EventOutOfPlace("the run has no budget")
+    return state
+
+
+def extend_budget(state: RunState, event: ev.BudgetExtended) -> RunState:
+    """Use up a signed extension.
+
+    Raises:
+        EventOutOfPlace: The run has no budget.
+    """
+    require_budget(state, event)
+    if not event.proof or event.until is None:
+        return state
+    digest = event.said.signed_digest(state.thread)
+    return replace(state, authority=state.authority.use_statement(digest, until=event.until, at=event.at))
+
+
+def open_account(before: RunState, event: ev.AgentLoaded, after: RunState) -> RunState:
+    """Open the account of a run whose agent has a budget. An imported run keeps what it has spent."""
+    assert event.budget is not None
+    own = Account.open(event.budget, event.price, tokens=first_request(event.spec, more=before.task))
+    own = replace(own, handed=True) if before.origin.handed else own
+    return replace(after, account=join_budget(after, before.account, own) if before.entering else own)
+
+
+def keep_account(before: RunState, event: ev.AgentEvent, after: RunState) -> RunState:
+    """Return the state of a run with a budget, with its account as the event changes it.
+
+    Raises:
+        EventOutOfPlace: It reserves more than the budget has room for, or settles an amount that was never reserved.
+    """
+    if isinstance(event, ev.RunStarted):
         return replace(after, account=Account())
     account = before.account
     if before.status == "running":
         account = account.spend(Cost(seconds=max(0, (event.at - before.updated_at) // _MICROSECOND)))
     account = _grown(before, event, _applied(replace(before, account=account), event))
     changed = replace(after, account=account)
-    if isinstance(event, LLMReplied) and before.account.closing == "asked" and event.message:
+    if isinstance(event, ev.LLMReplied) and before.account.closing == "asked" and event.message:
         changed = replace(changed, result=event.message.text, structured=False)
-    if isinstance(event, BudgetExtended) and event.resumes:
+    if isinstance(event, ev.BudgetExtended) and event.resumes:
         blocked = after.blocked if after.blocked and after.blocked.cause != BUDGET_SPENT else None
         changed = replace(changed, blocked=blocked, account=replace(account, closing="", short=""))
     return changed
 
 
-def _applied(state: RunState, event: AgentEvent) -> Account:
-    """What an event reserves, settles or says."""
+def _applied(state: RunState, event: ev.AgentEvent) -> Account:
+    """The account after the event has reserved or settled something, or reported the end of the budget."""
     account = state.account
     match event:
-        case BudgetReserved(call=int()):
-            return reserved_for(state, event)
-        case SubagentEnded() | ToolCallFinished():
-            return settled_by(state, event)
-        case BudgetReserved():
+        case ev.BudgetReserved(call=int()):
+            return _reserve_allowance(state, event)
+        case ev.SubagentEnded():
+            return settle_allowance(account, event.number, event.cost)
+        case ev.ToolCallFinished():
+            name = allowance_name(event.number)
+            unused = name in account.reserved and state.subagents.find(event.number) is None
+            return account.settle(name, Cost()) if unused else account
+        case ev.BudgetReserved():
             return account.reserve(LLM_CALL, Cost(steps=event.steps, tokens=event.tokens, usd=event.nano_usd))
-        case LLMReplied():
+        case ev.LLMReplied():
             _require_summary(account, of=False)
             cost = actual_cost(account, event.usage, event.cost, steps=1, attempt=event.attempt, outage=event.outage)
             settled = account.settle(LLM_CALL, cost)
             return replace(settled, closing="over") if account.closing == "asked" else settled
-        case ContextCompacted() if event.usage.prompt_tokens or event.usage.completion_tokens:
+        case ev.ContextCompacted() if event.usage.prompt_tokens or event.usage.completion_tokens:
             _require_summary(account)
             cost = actual_cost(account, event.usage, event.cost, steps=0, outage=event.outage)
             return account.settle(LLM_CALL, cost)
-        case ReplyRejected() if LLM_CALL in account.reserved:
+        case ev.ReplyRejected() if LLM_CALL in account.reserved:
             _require_summary(account)
             cost = actual_cost(account, event.usage, event.cost, steps=0, outage=event.outage)
             return account.settle(LLM_CALL, cost)
-        case LLMCallLost():
+        case ev.LLMCallLost():
             return with_lost(account, event)
-        case ContextExceeded():
+        case ev.ContextExceeded():
             settled = account.settle(LLM_CALL, Cost()) if LLM_CALL in account.reserved else account
             return replace(settled, closing="over") if account.closing == "asked" else settled
-        case RunBlocked(cause=cause) if cause == _REFUSED and LLM_CALL in account.reserved:
+        case ev.RunBlocked(cause=cause) if cause == _REFUSED and LLM_CALL in account.reserved:
             return account.settle(LLM_CALL, Cost())
-        case RunFinished():
+        case ev.RunFinished():
             return account.lose(LLM_CALL)
-        case BudgetLow():
+        case ev.BudgetLow():
             return replace(account, low=(*account.low, event.limit))
-        case BudgetSpent():
+        case ev.BudgetSpent():
             return replace(account, closing="asked" if event.last_call else "over", short=event.limit, lost=0)
-        case BudgetExtended():
+        case ev.BudgetExtended():
             return account.extend(event.more, id=event.id, by=event.by, key=event.key)
         case _:
             return account
 
 
+def _reserve_allowance(state: RunState, event: ev.BudgetReserved) -> Account:
+    """The account with the allowance that an event reserves for a sub-agent.
+
+    Raises:
+        EventOutOfPlace: The call starts no sub-agent, or has an allowance, or there is no room.
+    """
+    assert event.call is not None
+    call = state.calls.get(event.call)
+    if call.phase != "started" or call.call.name != RUN_AGENT or state.subagents.find(event.call):
+        raise EventOutOfPlace(f"call {event.call} waits for no start of a sub-agent")
+    cost = Cost(steps=event.steps, tokens=event.tokens, usd=event.nano_usd)
+    return reserve_allowance(state.account, event.call, cost)
+
+
 def _require_summary(account: Account, *, of: bool = True) -> None:
-    """Check that what is settled was reserved for a summary, or else for a reply, which counts as a step.
+    """Check that the amount was reserved for a summary (`of`), or else for a reply, which counts as a step.
 
     Raises:
         EventOutOfPlace: It was reserved for the other, or not at all.
@@ -129,32 +151,27 @@ def _require_summary(account: Account, *, of: bool = True) -> None:
         raise EventOutOfPlace(f"no call for a {'summary' if of else 'reply'} was reserved")
 
 
-def _grown(state: RunState, event: AgentEvent, account: Account) -> Account:
-    """The account with the estimated tokens of the next request."""
+def _grown(state: RunState, event: ev.AgentEvent, account: Account) -> Account:
+    """The account with the new estimate of the tokens of the next request."""
     match event:
-        case LLMReplied():
+        case ev.LLMReplied():
             return replace(account, request_tokens=event.usage.prompt_tokens + event.usage.completion_tokens)
-        case ContextCompacted():
+        case ev.ContextCompacted():
             return replace(account, request_tokens=account.fixed_tokens + message_tokens(event.summary_message))
-        case ToolCallFinished():
+        case ev.ToolCallFinished():
             media = 0 if isinstance(event.content, str) else sum(block.type != "text" for block in event.content)
             more = message_tokens(text_of(event.content)) + media * MEDIA_TOKENS
-        case MessageTaken():
-            message = state.inbox.find(event.message)  # whose text is clipped
+        case ev.MessageTaken():
+            message = state.inbox.find(event.message)  # its text is clipped, its size is not
             size = -(-message.size // BYTES_PER_TOKEN)
             more = MESSAGE_TOKENS + (tokens_of(message.text) + MEDIA_TOKENS if message.more else size)
-        case MemoryRecalled():
+        case ev.MemoryRecalled():
             more = sum(message_tokens(tier.text) for tier in event.tiers)
             account = replace(account, fixed_tokens=account.fixed_tokens + more)
-        case StateVerified():
+        case ev.StateVerified():
             more = sum(message_tokens(finding.content) for finding in event.findings)
-        case BudgetLow() | BudgetSpent() | BudgetExtended() | ReplyRejected():
+        case ev.BudgetLow() | ev.BudgetSpent() | ev.BudgetExtended() | ev.ReplyRejected():
             more = message_tokens(event.notice)
         case _:
             return account
     return replace(account, request_tokens=account.request_tokens + more)
-
-
-def has_room(state: RunState, account: Account) -> bool:
-    """Return whether a run with this account could make another call."""
-    return not short_of(replace(state, account=replace(account, closing="", short="")))

@@ -1,4 +1,6 @@
-"""How an import changes the state that it begins with: the one with which the run was moved elsewhere."""
+"""How forks and imports change the state that they begin with: that of the original thread at the fork, and that with
+which the run was moved from another cluster.
+"""
 
 from holdfast.authority.policy import Policy
 from holdfast.authority.statements import Signed
@@ -7,7 +9,7 @@ from holdfast.base.replacing import replace
 from holdfast.budget.account import Account, Raised
 from holdfast.budget.budget import largest
 from holdfast.errors import EventOutOfPlace
-from holdfast.log.events import AgentLoaded, RunImported
+from holdfast.log import events as ev
 from holdfast.log.import_point import ImportPoint
 from holdfast.run.evolve_run import load_agent, orphaned, trust_so_far
 from holdfast.run.policies import policy_of
@@ -15,12 +17,88 @@ from holdfast.run.rights import Speaker, refuse_extender, verify_speaker
 from holdfast.run.state import RunState
 from holdfast.run.substates.authority import Authority, with_votes
 from holdfast.run.substates.calls import CallState
-from holdfast.run.substates.moves import Import
-from holdfast.run.substates.origin import RunOrigin
+from holdfast.run.substates.dormancy import Dormancy
+from holdfast.run.substates.origin import Fork, Import, RunOrigin
+from holdfast.run.substates.steps import Ending
+from holdfast.run.substates.subagents import Subagents
 from holdfast.trust import Trust, least
 
 
-def import_run(state: RunState, event: RunImported) -> RunState:
+def fork_run(state: RunState, event: ev.RunForked) -> RunState:
+    """Begin a fork. It keeps the content of the thread, and none of its authority.
+
+    Remembered rules, delegations and effects that wait to be undone belong to the original thread: people gave them for
+    that thread. Its requesters stay, because the policy may not let them approve.
+
+    Its sub-agents stay the original's, too: a fork neither awaits nor cancels them. The fork of a sub-agent's thread is
+    no child of the run that started that one, which has its own; but the policies above still judge it. So do policies
+    that were given with a fork, in every fork of that one, too: no fork is a way around them.
+
+    Raises:
+        EventOutOfPlace: The events before are not those that the fork names.
+    """
+    if event.origin != state.thread or event.point.position != state.events - 1:
+        raise EventOutOfPlace(f"it forks {event.point.thread} after event {event.point.position}")
+    authority = replace(state.authority, proposed_rule=None, rules=(), delegations=()).add_requester(event.by)
+    file = event.imported  # its folder is in another cluster
+    state = replace(state, workspace="", origin=brought_from(state, file)) if file else state
+    trust = trust_brought(state, file) if file else trust_so_far(state)
+    before = state.fork.policies if state.fork else ()
+    policies = {policy.hash: policy for policy in event.policies}
+    fork = Fork(
+        point=event.point,
+        by=event.by,
+        at=state.updated_at,
+        workspace=state.workspace,
+        llm=event.llm,
+        policies=tuple(dict.fromkeys((*before, *policies))),
+    )
+    heard, lineage = state.origin.heard(event.by), state.origin.lineage
+    for policy in heard.policies:  # each policy judges once
+        policies.pop(policy.hash, None)
+    deepest = lineage.deepest if lineage else heard.deepest
+    origin = replace(
+        heard,
+        first_run_id=event.first_run_id,
+        starts={},
+        schedule="",
+        lineage=None,
+        deepest=deepest,
+        policies=(*heard.policies, *policies.values()),
+    )
+    return replace(
+        state,
+        thread=event.thread,
+        fork=fork,
+        workspace="",
+        features=max(state.features, event.features),
+        origin=origin,
+        subagents=Subagents(),
+        calls=replace(state.calls, past=()),
+        authority=authority,
+        context=replace(state.context, trust=trust),
+        imported=None,
+        moving=None,
+        dormancy=Dormancy(),
+        ending=Ending(),
+        blocked=None,
+        pause=None,
+        outcome=None,
+    )
+
+
+def lift_fork(state: RunState, event: ev.ConstraintLifted) -> RunState:
+    """Let the effects of a fork run as the policy says.
+
+    Raises:
+        EventOutOfPlace: Nothing asks first because of a fork.
+    """
+    if state.fork is None or state.fork.lifted_by is not None:
+        raise EventOutOfPlace("no effect asks first because of a fork")
+    return replace(state, fork=replace(state.fork, lifted_by=event.by))
+
+
+def import_run(state: RunState, event: ev.RunImported) -> RunState:
     """Continue a run that was moved here: with all that was open, under the names that its effects have.
 
     A run that is closed stays closed. Another one may continue it, and has none of its rules and delegations.
@@ -54,37 +132,32 @@ def import_run(state: RunState, event: RunImported) -> RunState:
 
 
 def brought_from(state: RunState, point: ImportPoint) -> RunOrigin:
-    """Return where an imported run comes from: the policy that it had judges its calls from now on, too."""
+    """Return the origin of an imported run: its former policy judges its calls from now on, too."""
     sealed = state.origin.sealed and bool(point.signer)
     return replace(state.origin, sealed=sealed, user_proven=False, starts={}, policies=policies_brought(state))
 
 
 def trust_brought(state: RunState, point: ImportPoint) -> Trust:
-    """Return how far the content of an imported log is trusted: nobody vouches for that of an unsigned file."""
+    """Return how far the content of an imported log is trusted: nobody vouches for an unsigned file."""
     return least(trust_so_far(state), "person" if point.signer else "web")
 
 
 def _settled(state: RunState, call: CallState) -> CallState:
-    """A call whose effect was under way: it has to be looked up here. What sleeps, or waits for people, stays so."""
+    """The call; an effect that was under way has to be looked up here. A call that sleeps or waits for people stays."""
     sleeps = state.dormancy.waits_of(call.number)
     under_way = (call.phase == "started" and not sleeps) or (call.phase == "allowed" and call.undo)
     return orphaned(state, call, move="settle") if under_way or call.phase == "orphaned" else call
 
 
-def arrives(state: RunState) -> bool:
-    """Return whether an imported run waits for the agent of this place."""
-    return state.imported is not None and not state.imported.entered
-
-
-def enter(state: RunState, event: AgentLoaded) -> RunState:
-    """Load the agent of this place. It may make no more steps than were left."""
+def enter(state: RunState, event: ev.AgentLoaded) -> RunState:
+    """Load the agent of this cluster. It may make no more steps than were left."""
     assert state.imported is not None
     same = state.imported.spec_hash == event.spec_hash
     loaded = load_agent(state, event)
     limit = min(state.steps.limit, loaded.steps.limit)
     calls, authority = loaded.calls, loaded.authority
     for call in calls.current if not same else ():
-        if call.phase == "outcome_unknown":  # the people who are to say may be others here
+        if call.phase == "outcome_unknown":  # other people may have to answer here
             calls = calls.put(orphaned(state, call, move="settle"))
             authority = authority.without_requests_about(call.number)
     entered = replace(
@@ -99,14 +172,14 @@ def enter(state: RunState, event: AgentLoaded) -> RunState:
 
 
 def join_budget(state: RunState, account: Account, own: Account) -> Account:
-    """Return the account of a run that was imported: what it has spent, within its limits and those of this place.
+    """Return the account of a run that was imported: what it has spent, within its limits and those of this cluster.
 
-    People's extensions are in its limits. They raise those of this place, too, as far as its policy allows them.
+    People's extensions are in its limits. They raise those of this cluster, too, as far as its policy allows them.
 
     Args:
-        state: The state with the agent of this place.
+        state: The state with the agent of this cluster.
         account: The account that the run had.
-        own: A new one, with the budget of this place.
+        own: A new one, with the budget of this cluster.
     """
     if not account.limits:
         return own
@@ -120,9 +193,9 @@ def join_budget(state: RunState, account: Account, own: Account) -> Account:
 
 
 def _raises_here(state: RunState, raised: Raised) -> bool:
-    """Whether what people gave elsewhere counts: the policy here allows it, and it is signed, where that is required.
+    """Whether an extension from elsewhere counts: the policy here allows it, and it is signed if that is required.
 
-    The file's signer vouches for what nobody has signed. What people gave to sub-agents was judged there, and is spent.
+    The file's signer vouches for unsigned extensions. Those of sub-agents were judged there, and are spent.
     """
     assert state.imported is not None
     policy, vouched = policy_of(state), bool(state.imported.point.signer)
@@ -139,7 +212,7 @@ def _raises_here(state: RunState, raised: Raised) -> bool:
 
 
 def _vouched_for(state: RunState) -> Authority:
-    """What people decided elsewhere, as far as it is signed with a key that the policy of this place has."""
+    """The authority without votes, rules and delegations that no key in the policy of this cluster has signed."""
     authority = state.authority
     requests = tuple(
         with_votes(request, tuple(vote for vote in request.votes if _counts(state, vote)))

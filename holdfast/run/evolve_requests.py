@@ -1,4 +1,4 @@
-"""How approval requests, and people's decisions on them, change a run's state."""
+"""How approval requests, decisions, remembered rules and delegations change a run's state."""
 
 from typing import assert_never
 
@@ -7,12 +7,12 @@ from holdfast.authority.votes import Vote, agreeing, cast
 from holdfast.base.replacing import replace
 from holdfast.errors import EventOutOfPlace
 from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import ApprovalExpired, DecisionReceived
+from holdfast.log import events as ev
 from holdfast.run.features import KEYS_REVOKED
 from holdfast.run.remembered_rules import rule_made_by
 from holdfast.run.repeats import RULE as REPEATED
 from holdfast.run.state import RunState
-from holdfast.run.substates.authority import with_votes
+from holdfast.run.substates.authority import DelegatedAuthority, with_votes
 from holdfast.run.substates.calls import CallState
 from holdfast.run.substates.repeats import Repeats
 
@@ -56,7 +56,18 @@ def _open(state: RunState, request: ApprovalRequest, call: CallState, *, lapsed:
     return replace(state, calls=calls, authority=state.authority.opened(request, lapsed=lapsed))
 
 
-def close_decided(state: RunState, event: DecisionReceived) -> RunState:
+def receive_decision(state: RunState, event: ev.DecisionReceived) -> RunState:
+    """Count a decision that was accepted. One that was refused, or led to another request, changes nothing."""
+    match event.outcome:
+        case "accepted":
+            return close_decided(state, event)
+        case "waiting_for_quorum":
+            return count_vote(state, event)
+        case _:
+            return state
+
+
+def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
     """Close the request. A call that may run is allowed now; one that may not is finished by the next event."""
     request = _answered_request(state, event)
     call = state.calls.get(request.number)
@@ -71,7 +82,8 @@ def close_decided(state: RunState, event: DecisionReceived) -> RunState:
             votes = agreeing(cast(() if edited else request.votes, vote), vote)
             if state.features >= KEYS_REVOKED:
                 approved = replace(approved, granted_by=tuple(each.key for each in votes if each.key))
-            rule = rule_made_by(votes, number=authority.rule_count + 1, quorum=request.quorum)
+            number = authority.rule_count + 1
+            rule = rule_made_by(votes, number=number, quorum=request.quorum) if event.remember else None
             repeats = Repeats() if request.rule == REPEATED else state.repeats
             after = replace(put_call(state, approved), repeats=repeats)
             return replace(after, authority=replace(authority, proposed_rule=rule))
@@ -92,7 +104,7 @@ def close_decided(state: RunState, event: DecisionReceived) -> RunState:
             assert_never(event.decision)
 
 
-def count_vote(state: RunState, event: DecisionReceived) -> RunState:
+def count_vote(state: RunState, event: ev.DecisionReceived) -> RunState:
     """Count one vote of several. Changed arguments are a new question, which the votes before have not answered."""
     request = _answered_request(state, event)
     call = state.calls.get(request.number)
@@ -104,7 +116,7 @@ def count_vote(state: RunState, event: DecisionReceived) -> RunState:
     return replace(put_call(state, replace(call, phase=call.after("answer"))), authority=authority)
 
 
-def _answered_request(state: RunState, event: DecisionReceived) -> ApprovalRequest:
+def _answered_request(state: RunState, event: ev.DecisionReceived) -> ApprovalRequest:
     """The open request that a decision answers.
 
     Raises:
@@ -117,7 +129,7 @@ def _answered_request(state: RunState, event: DecisionReceived) -> ApprovalReque
     return request
 
 
-def _vote_of(request: ApprovalRequest, event: DecisionReceived) -> Vote:
+def _vote_of(request: ApprovalRequest, event: ev.DecisionReceived) -> Vote:
     return Vote(
         said=event.said,
         seen=request.seen,
@@ -128,7 +140,7 @@ def _vote_of(request: ApprovalRequest, event: DecisionReceived) -> Vote:
     )
 
 
-def close_expired(state: RunState, event: ApprovalExpired) -> RunState:
+def close_expired(state: RunState, event: ev.ApprovalExpired) -> RunState:
     """Close a request that expired, as the policy decides."""
     request = state.authority.open_request(event.request)
     if request.kind != "approval":
@@ -159,10 +171,26 @@ def _with_arguments(state: RunState, call: CallState, arguments: str, *, by: str
     if arguments == call.call.arguments:
         return call
     edited = ToolCall(id=call.call.id, name=call.call.name, arguments=arguments)
-    past = state.past_of(call.number, edited)  # another effect than the one that the LLM's own call has had
+    past = state.past_of(call.number, edited)  # another effect than that of the LLM's own call
     return replace(call, call=edited, edited_by=by or "a vote", past=past, epoch=past.epoch if past else 0)
 
 
 def put_call(state: RunState, call: CallState) -> RunState:
     """Change one call and nothing else."""
     return replace(state, calls=state.calls.put(call))
+
+
+def remember_rule(state: RunState, event: ev.RuleRemembered) -> RunState:
+    """Remember the rule that the approval just recorded makes."""
+    rule = {"rule": event.rule, "tool": event.tool, "call_digest": event.call_digest}
+    return replace(state, authority=state.authority.remember(**rule, by=event.by))
+
+
+def delegate(state: RunState, event: ev.AuthorityDelegated) -> RunState:
+    """Delegate approval authority; a signed delegation is used up by that."""
+    delegation = DelegatedAuthority(by=event.by, to=event.to, until=event.until, statement=event.said)
+    authority = state.authority.delegate(delegation, at=event.at)
+    if event.proof:
+        digest = event.said.signed_digest(state.thread)
+        authority = authority.use_statement(digest, until=event.until, at=event.at)
+    return replace(state, authority=authority)

@@ -1,15 +1,14 @@
-"""How a run's own events change its state: its start, its agent, a retry, and a reset."""
+"""How a run's own events change its state: from its start and its agent over pauses, blocks and resets to its end."""
 
 from holdfast.base.replacing import replace
 from holdfast.lineage import Lineage
-from holdfast.log.events import AgentLoaded, RunContinued, RunReset, RunStarted
+from holdfast.log import events as ev
 from holdfast.run.features import KEEPS_TRUST
-from holdfast.run.state import RunState
+from holdfast.run.state import Blocked, RunState
 from holdfast.run.substates.authority import Authority, with_reason
 from holdfast.run.substates.calls import Calls, CallState, Move
-from holdfast.run.substates.ending import Ending
-from holdfast.run.substates.idle import Idle
 from holdfast.run.substates.repeats import Repeats
+from holdfast.run.substates.steps import Ending, Idle, Pause
 from holdfast.seals.starts import START_WITHIN
 from holdfast.tools.effects import PastEffect
 from holdfast.trust import Trust, least
@@ -18,7 +17,7 @@ REASON_CHARS = 2_000
 """Characters of a request's reason, after a reset has added to it."""
 
 
-def start_run(state: RunState, event: RunStarted) -> RunState:
+def start_run(state: RunState, event: ev.RunStarted) -> RunState:
     """Begin a run. One that continues a closed thread begins where the thread ended; its agent is loaded anew."""
     trust = least(trust_so_far(state), event.trust)
     # `holdfast.seals.starts` refuses a start that is older than this.
@@ -32,7 +31,7 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
             state.origin,
             first_run_id=event.first_run_id,
             sealed=event.sealed,
-            # A later run of a thread that is below others, or was forked from such a one, has policies above it, too.
+            # A later run of a sub-agent's thread, or of a fork of one, has policies above it, too.
             depth=max(event.depth, state.origin.depth) if state.origin.policies else event.depth,
             user_proven=state.origin.user_proven and event.user_proven,
             starts=starts,
@@ -45,8 +44,12 @@ def start_run(state: RunState, event: RunStarted) -> RunState:
         steps=state.steps.use_reply(),
         calls=Calls(current=tuple(orphaned(state, call) for call in state.calls.current), count=state.calls.count),
         authority=asked_by(replace(state.authority, requests=()), event.lineage),
-        subagents=state.subagents.reopened(),
-        constraints=state.constraints.take_over(event.constraints, number=0, at=event.at),
+        subagents=state.subagents.reopened() if state.subagents.children else state.subagents,
+        constraints=(
+            state.constraints.take_over(event.constraints, number=0, at=event.at)
+            if event.constraints
+            else state.constraints
+        ),
         context=replace(state.context, trust=trust),
         repeats=Repeats(),
         idle=Idle(limit=event.idle_limit),
@@ -70,7 +73,7 @@ def trust_so_far(state: RunState) -> Trust:
     return "web" if unknown else state.context.trust
 
 
-def continue_run(state: RunState, event: RunContinued) -> RunState:
+def continue_run(state: RunState, event: ev.RunContinued) -> RunState:
     """Continue in a new Temporal run, perhaps at a higher feature level."""
     features = max(state.features, event.features)
     begins = state.features < KEEPS_TRUST <= features
@@ -79,12 +82,12 @@ def continue_run(state: RunState, event: RunContinued) -> RunState:
 
 
 def without_allowance(lineage: Lineage | None) -> Lineage | None:
-    """Return the lineage of a sub-agent that another run continues: what the first one was given is settled."""
+    """Return the lineage of a sub-agent that another run continues: the allowance of the first one is settled."""
     return lineage.model_copy(update={"allowance": None}) if lineage and lineage.allowance else lineage
 
 
 def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
-    """Add those who have asked the parent for something: they ask for what a sub-agent does, too."""
+    """Add the requesters of the parent run: they count as requesters of its sub-agents, too."""
     for name in lineage.requesters if lineage else ():
         authority = authority.add_requester(name)
     if lineage and lineage.revoked_keys:
@@ -95,7 +98,7 @@ def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
 
 
 def orphaned(state: RunState, call: CallState, *, move: Move = "orphan") -> CallState:
-    """Return a call of the step during which the thread was closed: an effect that was under way has to be settled."""
+    """Return a call of the step in which the thread was closed: an effect that was under way has to be resolved."""
     phase = call.after(move)
     if phase == "finished":
         return call
@@ -110,7 +113,7 @@ def orphaned(state: RunState, call: CallState, *, move: Move = "orphan") -> Call
     return replace(call, phase=phase, request=None, past=past)
 
 
-def load_agent(state: RunState, event: AgentLoaded) -> RunState:
+def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
     """Load the agent: its limits count from here on."""
     limits, idle = event.spec.limits, state.idle
     return replace(
@@ -126,6 +129,13 @@ def load_agent(state: RunState, event: AgentLoaded) -> RunState:
     )
 
 
+def block_run(state: RunState, event: ev.RunBlocked) -> RunState:
+    """Block the run until a person has fixed the cause. A compaction that somebody asked for is not made."""
+    after = event.outage.words(event.at) if event.outage else ""
+    blocked = Blocked(cause=event.cause, message=event.message, after=after)
+    return replace(state, blocked=blocked, context=replace(state.context, requested=False))
+
+
 def unblock_run(state: RunState) -> RunState:
     """Unblock the run; at a limit, that grants the same amount again."""
     steps = state.steps.use_reply()
@@ -135,7 +145,39 @@ def unblock_run(state: RunState) -> RunState:
     return replace(state, blocked=None, steps=steps, context=context, repeats=Repeats())
 
 
-def reset_run(state: RunState, event: RunReset) -> RunState:
+def pause_run(state: RunState, event: ev.RunPaused) -> RunState:
+    """Pause the run, or change its pause, which began when it was paused first."""
+    since = state.pause.since if state.pause else event.at
+    pause = Pause(by=event.by, reason=event.reason, since=since, until=event.until, proof=event.proof)
+    return replace(state, pause=pause, pauses=state.pauses + 1)
+
+
+def resume_run(state: RunState, event: ev.RunResumed) -> RunState:
+    """Resume the run. Its wait for a message starts over, unless it is over: the LLM was asked what it has learnt."""
+    restarts = state.idle.awaiting and not state.ending.learning
+    return replace(state, pause=None, idle=state.idle.begin(event.at) if restarts else state.idle)
+
+
+def finish_run(state: RunState, event: ev.RunFinished) -> RunState:
+    """End the run. What is open when it is moved is open in the other cluster."""
+    if event.outcome == "moved":
+        return replace(state, outcome="moved")
+    return replace(
+        state,
+        outcome=event.outcome,
+        result=event.result,
+        structured=event.structured,
+        failure=event.cause,
+        blocked=None,
+        pause=None,
+        moving=None,
+        authority=replace(state.authority, requests=()),
+        idle=state.idle.end(),
+        ending=state.ending.put_off(),
+    )
+
+
+def reset_run(state: RunState, event: ev.RunReset) -> RunState:
     """Temporal moved the run back: calls that have not begun meet the effects that the abandoned branch has had."""
     known = {effect.key for effect in state.calls.past}
     calls, requests = state.calls, state.authority.requests
@@ -154,7 +196,7 @@ def reset_run(state: RunState, event: RunReset) -> RunState:
 
 
 def _meeting(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:
-    """The call of the step that has had this effect: its own effect, or that of the same call where none has to ask."""
+    """The call of the step that has had this effect: its own, or that of the same call if neither needs approval."""
     for call in calls.current:
         free = not call.begun and call.past is None and call.phase in ("requested", "awaiting_approval", "allowed")
         if free and effect.key == state.effect_key(call.number, call.call):

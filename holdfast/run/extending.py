@@ -17,7 +17,7 @@ from holdfast.authority.extensions import Extension
 from holdfast.authority.policy import Policy
 from holdfast.budget.budget import Amounts, fits
 from holdfast.log.events import BudgetExtended
-from holdfast.run.evolve_budget import has_room
+from holdfast.run.budgeting import has_room
 from holdfast.run.features import EVERY_POLICY_ASKS
 from holdfast.run.messages import verify_sender
 from holdfast.run.policies import policies_of, policy_of

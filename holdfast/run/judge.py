@@ -28,7 +28,7 @@ from holdfast.run.policies import asked_of_all, policies_above, requirements_of_
 from holdfast.run.remembered_rules import rule_for
 from holdfast.run.repeats import guarded
 from holdfast.run.state import RunState
-from holdfast.run.substates.ending import LEARNING_SECONDS, LEARNING_TOOLS
+from holdfast.run.substates.steps import LEARNING_SECONDS, LEARNING_TOOLS
 from holdfast.tools.numbers import with_floats
 from holdfast.tools.spec import FINAL_RESULT
 from holdfast.trust import Trust, is_tainted

@@ -23,7 +23,7 @@ class Compact:
     asking: bool
     """Ask the LLM for a summary; else reuse the last one, because not even that request fits."""
     answered_only: bool
-    """Compact only what the LLM has already answered, and keep what came after."""
+    """Compact only the messages that the LLM has already answered, and keep later ones."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Verify:
 
 @dataclass(frozen=True)
 class Settle:
-    """Find out what became of these calls, which were under way when the thread's last run was closed."""
+    """Resolve these calls, which were under way when the thread's last run was closed."""
 
     numbers: tuple[int, ...]
 
@@ -66,7 +66,7 @@ class ReportBudget:
     """Record that the budget is low, or has ended."""
 
     short: LimitName | Literal[""] = ""
-    """The limit that has no room for the next call; empty where the budget is only low."""
+    """The limit that has no room for the next call; empty if the budget is only low."""
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,8 @@ def _awaited(state: RunState) -> str:
         return f"waits for a person to fix the cause ({one_line(state.blocked.cause, 60)})"
     if state.status == "waiting_message":
         return "waits for a message" + (f", until {_time(state.idle.until)}" if state.idle.until else "")
-    ids, sleeps = [request.id for request in state.authority.requests], one_line(state.dormancy.words, 300)
+    ids = [request.id for request in state.authority.requests]
+    sleeps = one_line(state.dormancy.words, 300) if state.dormancy.waits else ""
     decisions = f"a decision on request {ids[0]}" if len(ids) == 1 else f"{len(ids)} decisions" if ids else ""
     repeats = " and ".join(f"{_time(call.starts_at)}, to repeat {call.call.name}" for call in state.calls.delayed)
     awaited = " and for ".join(filter(None, (decisions, sleeps, repeats)))

@@ -22,7 +22,7 @@ from holdfast.run.budgeting import BUDGET_SPENT
 from holdfast.run.rights import Reaction, Refusal
 from holdfast.run.state import RunState
 from holdfast.run.steering import Steerer, refuse_to_end_pause, steerer
-from holdfast.run.substates.pause import Pause
+from holdfast.run.substates.steps import Pause
 
 PAUSES = 20
 """Unsigned pauses, and changes of a pause, between two replies of the LLM; more are refused, so that a flood of them

@@ -22,7 +22,7 @@ from holdfast.authority.statements import parsed
 from holdfast.base.digests import digest
 from holdfast.base.durations import rounded_span
 from holdfast.llm.blocks import Content, ToolCall, text_of, with_heading
-from holdfast.log.events import AgentEvent, PollKind, ToolCallFinished, ToolStatus, WaitPolled
+from holdfast.log import events as ev
 from holdfast.run.constraints import refused, refusing
 from holdfast.run.contracts import ToolOutcome
 from holdfast.run.pacing import Pace, PollOutcome, next_delay
@@ -79,13 +79,13 @@ def due_polls(state: RunState, *, at: datetime) -> tuple[int, ...]:
     )
 
 
-def refuse_poll(state: RunState, wait: Wait, *, at: datetime) -> ToolCallFinished | None:
+def refuse_poll(state: RunState, wait: Wait, *, at: datetime) -> ev.ToolCallFinished | None:
     """Return the event that ends a wait because a constraint has come up meanwhile; None if there is none."""
     constraint = refusing(state, state.calls.get(wait.number).call, at=at)
     return refused(wait.number, constraint, None) if constraint else None
 
 
-def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at: datetime) -> list[AgentEvent]:
+def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at: datetime) -> list[ev.AgentEvent]:
     """Return the events that follow from the outcome of a poll; none where its wait has ended.
 
     Args:
@@ -105,7 +105,7 @@ def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at
         return [polled]
     status, words = head
     note = state.calls.get(number).edit_note
-    ended = ToolCallFinished(
+    ended = ev.ToolCallFinished(
         number=number,
         status=status,
         content=with_heading(note + words, outcome.content) if words else outcome.content,
@@ -119,14 +119,14 @@ def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at
 
 
 def poll_event(
-    state: RunState, wait: Wait, status: ToolStatus, *, seen: str, duration_ms: int, at: datetime
-) -> WaitPolled:
+    state: RunState, wait: Wait, status: ev.ToolStatus, *, seen: str, duration_ms: int, at: datetime
+) -> ev.WaitPolled:
     """Return the event that records a poll after which the wait continues."""
     assert isinstance(wait.trigger, PollTrigger)
     assert wait.polls is not None
     polls, seconds = wait.polls, duration_ms / 1_000
     tool = state.spec.tool(wait.trigger.tool) if state.spec else None
-    result: PollKind
+    result: ev.PollKind
     if status == "ok":
         result = "news" if seen != polls.last and polls.news < NEWS else "same"
     else:
@@ -136,7 +136,7 @@ def poll_event(
     # News that took as long as the last delay leads to that delay: so one outcome stands for all before.
     outcomes = (PollOutcome("news", polls.delay), PollOutcome(result, seconds))
     remaining = (wait.until - at).total_seconds() if wait.until else None
-    return WaitPolled(
+    return ev.WaitPolled(
         number=wait.number,
         poll=polls.count + 1,
         status=status,
@@ -147,7 +147,7 @@ def poll_event(
     )
 
 
-def ends_unfulfilled(wait: Wait, status: ToolStatus, *, at: datetime) -> bool:
+def ends_unfulfilled(wait: Wait, status: ev.ToolStatus, *, at: datetime) -> bool:
     """Return whether a poll with that status ends the wait, whatever its result is."""
     assert wait.polls is not None
     failed = status != "ok" and wait.polls.failures + 1 >= FAILURES
@@ -172,7 +172,9 @@ def without_heading(content: Content, note: str) -> Content:
     return content.removeprefix(note).partition("\n")[2]
 
 
-def _end(wait: Wait, polls: Polls, outcome: ToolOutcome, *, seen: str, at: datetime) -> tuple[ToolStatus, str] | None:
+def _end(
+    wait: Wait, polls: Polls, outcome: ToolOutcome, *, seen: str, at: datetime
+) -> tuple[ev.ToolStatus, str] | None:
     """The status and the heading of a result that ends the wait; None where it continues."""
     assert isinstance(wait.trigger, PollTrigger)
     condition, looks = wait.trigger.condition, f"{polls.count + 1:,} look{'s' if polls.count else ''}"
@@ -195,7 +197,7 @@ def _end(wait: Wait, polls: Polls, outcome: ToolOutcome, *, seen: str, at: datet
     return "failed", f"Your condition was not met: {rows}, of {looks} in {slept}. {now} The last failure:\n"
 
 
-def _trust(state: RunState, wait: Wait, status: ToolStatus) -> Trust:
+def _trust(state: RunState, wait: Wait, status: ev.ToolStatus) -> Trust:
     """The trust level of a result: that of the tool, and for a failure, which may quote anything, no higher than any
     tool's.
     """

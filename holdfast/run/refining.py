@@ -24,7 +24,7 @@ from holdfast.run.messages import shown, verify_sender
 from holdfast.run.policies import policies_of, signatures_required
 from holdfast.run.rights import Reaction, Refusal, Speaker
 from holdfast.run.state import RunState
-from holdfast.run.substates.refinements import REFINEMENTS, REFINEMENTS_BYTES
+from holdfast.run.substates.inbox import REFINEMENTS, REFINEMENTS_BYTES
 
 
 def on_refinement(state: RunState, given: Refinement, *, at: datetime) -> Reaction | Refusal:

@@ -17,14 +17,14 @@ from holdfast.authority.policy import Verdict
 from holdfast.base.digests import digest
 from holdfast.base.text import one_line
 from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import AgentEvent, ToolCallFinished
-from holdfast.run.call_words import describe_call
+from holdfast.log.events import ToolCallFinished
 from holdfast.run.features import LOOP_GUARD
 from holdfast.run.next_actions import Block
 from holdfast.run.pacing import Pace, PollOutcome, next_delay
 from holdfast.run.policies import asked_of_all
 from holdfast.run.state import RunState
 from holdfast.run.substates.repeats import Repeats, short
+from holdfast.run.summaries import describe_call
 
 RULE = "repeated call"
 """The rule of the guard's own verdicts."""
@@ -70,14 +70,14 @@ def told(state: RunState, event: ToolCallFinished) -> int:
     return 0 if after is state.repeats or after.latest().count < limit else after.latest().count
 
 
-def noted(state: RunState, event: AgentEvent) -> AgentEvent:
-    """Return the event with `repeats` set, where it ends a call that the LLM is told repeats itself.
+def noted(state: RunState, event: ToolCallFinished) -> ToolCallFinished:
+    """Return the event with `repeats` set if the LLM is told that the call repeats itself.
 
     Args:
         state: The state before.
         event: As it is about to be recorded.
     """
-    count = told(state, event) if isinstance(event, ToolCallFinished) else 0
+    count = told(state, event)
     return event.model_copy(update={"repeats": count}) if count else event
 
 

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent, SignalRejected
+from holdfast.log.events import AgentEvent, SignalRejected, ToolCallFinished
 from holdfast.run.contracts import (
     AgentRequest,
     Archived,
@@ -99,7 +99,9 @@ class RunLog:
             elif self.refusals.many:
                 self.refusals.count(event)
                 continue
-            before, stamped = self.state, self.events.append(noted(self.state, event), at=self.at)
+            if isinstance(event, ToolCallFinished):
+                event = noted(self.state, event)
+            before, stamped = self.state, self.events.append(event, at=self.at)
             if refused:
                 self.refusals.keep(stamped)
             self._apply(stamped)

@@ -1,6 +1,7 @@
 """The state of an agent run: everything that a decision depends on, and nothing else.
 
-1. Nothing about a run lives outside its state, and a state is what its events make of it (`holdfast.run.evolve`).
+1. Nothing about a run lives outside its state, and a state is what its events make of it (`holdfast.run.evolve`). Its
+   parts (`holdfast.run.substates`) are frozen dataclasses, one concept each, with the changes that concern it alone.
 2. A call moves by the table of transitions in `holdfast.run.substates.calls`.
 3. The status is derived, never set.
 4. The size of a state does not grow with its thread: the state is carried from one Temporal run to the next. Defaults
@@ -23,17 +24,11 @@ from holdfast.run.substates.calls import Calls, CallState
 from holdfast.run.substates.constraints import Constraints
 from holdfast.run.substates.context import Context
 from holdfast.run.substates.dormancy import Dormancy
-from holdfast.run.substates.ending import Ending
-from holdfast.run.substates.fork import Fork
 from holdfast.run.substates.freshness import Freshness
-from holdfast.run.substates.idle import Idle
-from holdfast.run.substates.inbox import Inbox
-from holdfast.run.substates.moves import Import, Move
-from holdfast.run.substates.origin import RunOrigin
-from holdfast.run.substates.pause import Pause
-from holdfast.run.substates.refinements import TaskRefinement
+from holdfast.run.substates.inbox import Inbox, TaskRefinement
+from holdfast.run.substates.origin import Fork, Import, Move, RunOrigin
 from holdfast.run.substates.repeats import Repeats
-from holdfast.run.substates.steps import Steps
+from holdfast.run.substates.steps import Ending, Idle, Pause, Steps
 from holdfast.run.substates.subagents import Subagents
 from holdfast.tools.effects import PastEffect, effect_key
 from holdfast.tools.subagents import SUBAGENT_TOOLS
@@ -164,6 +159,11 @@ class RunState:
         return tool is not None and tool.kind == "runtime" and self.features >= DORMANCY
 
     @property
+    def entering(self) -> bool:
+        """Whether an imported run waits for the agent of this cluster."""
+        return self.imported is not None and not self.imported.entered
+
+    @property
     def awaits_message(self) -> bool:
         """Whether the LLM has answered, and no follow-up message has arrived yet."""
         return self.idle.awaiting and not self.inbox.waiting
@@ -176,12 +176,17 @@ class RunState:
     @property
     def closing_work(self) -> bool:
         """Whether the run has something to do between the LLM's answer and its end (`holdfast.run.ending`)."""
-        if self.spec is None:
-            return False
-        memory, level = self.spec.memory, self.features
-        if self.subagents.children:
-            return True
-        return (memory.progress and level >= KEEPS_PROGRESS) or (memory.learn and level >= LEARNS)
+        return self.spec is not None and bool(self.subagents.children or self.keeps_progress or self.learns)
+
+    @property
+    def keeps_progress(self) -> bool:
+        """Whether the run notes in progress.txt how far it is."""
+        return self.spec is not None and self.spec.memory.progress and self.features >= KEEPS_PROGRESS
+
+    @property
+    def learns(self) -> bool:
+        """Whether the LLM is asked at the end what is worth remembering."""
+        return self.spec is not None and self.spec.memory.learn and self.features >= LEARNS
 
     def ends_at(self, at: datetime) -> bool:
         """Whether the wait for a message is over at that time, and only the closing work comes before the end."""
@@ -201,7 +206,8 @@ class RunState:
             return None if self.compacts_now else self.idle.until
         due = [request.due_at for request in self.authority.requests]
         due += [self.pause.until] if self.pause else []
-        due += [self.dormancy.due(after=at), self.ending.until]
+        due += [self.dormancy.due(after=at)] if self.dormancy.waits else []
+        due += [self.ending.until]
         return min((time for time in due if time), default=None)
 
     def next_start(self, at: datetime) -> datetime | None:
@@ -233,7 +239,7 @@ class RunState:
 
     def stale_for(self, at: datetime) -> int:
         """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0."""
-        return self.freshness.stale_for(self.spec, at)
+        return self.freshness.stale_for(self.spec, at) if self.spec and self.spec.verify else 0
 
     def effect_key(self, number: int, call: ToolCall) -> str:
         """Return the key of the one effect that a call has: in no other run of the thread, and under no other number.
@@ -278,7 +284,7 @@ class RunState:
             "fork": self.fork.view() if self.fork else None,
             "imported": self.imported.view() if self.imported else None,
             "lineage": self.origin.lineage.view() if self.origin.lineage else None,
-            "subagents": self.subagents.view(),
+            "subagents": [child.view() for child in self.subagents.children],
             "pending": self.pending_view(),
             "remembered": [rule.view() for rule in self.authority.rules],
             "delegated": [delegation.view() for delegation in self.authority.delegations],
@@ -287,13 +293,13 @@ class RunState:
             "blocked": self.blocked.view() if self.blocked else None,
             "paused": self.pause.view() if self.pause else None,
             "steering": self._steering_view(),
-            "dormancy": self.dormancy.view(),
+            "dormancy": self.dormancy.view() if self.dormancy.waits or self.dormancy.buffered else None,
             "llm": self.spec.llm if self.spec else None,
             "limits": self._limits(),
             "warning": self.warning,
             "trust": self.context.trust if self.features >= KEEPS_TRUST else None,
             "usage": self.usage.model_dump(),
-            "budget": self.account.view(),
+            "budget": self.account.view() if self.account.limits else None,
             "result": self.result if self.outcome or self.idle.awaiting or self.handed_in else None,
             "structured": self.structured and (self.outcome is not None or self.idle.awaiting),
             "updated_at": self.updated_at.isoformat(),
@@ -316,6 +322,6 @@ class RunState:
             "rejected_replies": self.steps.rejected_replies,
             "max_rejected_replies": limits.max_rejected_replies,
             "max_calls": limits.max_calls,
-            "repeats": self.repeats.highest,
+            "repeats": self.repeats.highest if self.repeats.seen else 0,
             "repeats_asked": limits.repeats_asked,
         }

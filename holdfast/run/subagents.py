@@ -18,7 +18,7 @@ from holdfast.base.digests import digest
 from holdfast.budget.tree import TreeCost, allowance_name, allowance_of
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.content import too_long, unfit
-from holdfast.log.events import AgentEvent, SubagentEnded, SubagentStarted, ToolCallFinished
+from holdfast.log import events as ev
 from holdfast.run.allowances import TOO_LARGE, TOO_SMALL, allowances, may_return, on_existing
 from holdfast.run.children import ChildRef, ChildReport, ChildStart, EndChildren, StartChildren, StartedChild
 from holdfast.run.state import RunState
@@ -85,7 +85,7 @@ def subagent_problem(spec: AgentSpec, call: ToolCall) -> str:
     return f"task: it {why}" if why else ""
 
 
-def on_subagent_call(state: RunState, number: int) -> list[AgentEvent]:
+def on_subagent_call(state: RunState, number: int) -> list[ev.AgentEvent]:
     """Return the events that follow the start of such a call: none where it waits, for a start or an end.
 
     Args:
@@ -145,7 +145,7 @@ def wanted(state: RunState) -> list[CallState]:
     return [call for call in calls if call.number not in begun]
 
 
-def on_starts_due(state: RunState) -> list[AgentEvent]:
+def on_starts_due(state: RunState) -> list[ev.AgentEvent]:
     """Return the events before the next starts: allowances for them, or the ends of calls for which there is no room.
 
     None for a run without a budget.
@@ -204,7 +204,7 @@ def start_request(state: RunState) -> StartChildren | None:
     )
 
 
-def on_started(state: RunState, started: StartedChild) -> list[AgentEvent]:
+def on_started(state: RunState, started: StartedChild) -> list[ev.AgentEvent]:
     """Return the events that follow from an answer to a start; none where the call has ended meanwhile."""
     call = state.calls.find(started.number)
     if call is None or call.phase != "started" or state.subagents.find(started.number):
@@ -217,7 +217,7 @@ def on_started(state: RunState, started: StartedChild) -> list[AgentEvent]:
     given = read_run_agent(call.call)
     assert given is not None
     thread = child_thread(state.thread, call.number)
-    begun = SubagentStarted(
+    begun = ev.SubagentStarted(
         number=call.number, thread=thread, agent=given.agent, run_id=started.run_id, background=given.background
     )
     if not given.background:
@@ -263,7 +263,7 @@ def end_request(state: RunState, children: Sequence[ChildRef]) -> EndChildren:
     return EndChildren(children=tuple(children), seconds=END_SECONDS * levels, clip=chars)
 
 
-def on_report(state: RunState, report: ChildReport) -> list[AgentEvent]:
+def on_report(state: RunState, report: ChildReport) -> list[ev.AgentEvent]:
     """Return the events that follow from a child's end: the end, and the result of each call that waits for it.
 
     This is the one place where a parent takes in what a child has come to.
@@ -273,14 +273,14 @@ def on_report(state: RunState, report: ChildReport) -> list[AgentEvent]:
         return []
     if child.open and allowance_name(child.number) not in state.account.reserved:
         report = report.model_copy(update={"cost": None})  # it is not recorded, so the words say nothing of it, either
-    events: list[AgentEvent] = []
+    events: list[ev.AgentEvent] = []
     trust = least(report.trust, "agent")
     words = report_words(child, report)
     if not child.open:
         words, status, trust = words_again(child, report)
     else:
         status = _status_of(report.status)
-        ended = SubagentEnded(
+        ended = ev.SubagentEnded(
             number=child.number,
             thread=child.thread,
             status=report.status,
@@ -341,7 +341,7 @@ def waits_for(call: CallState, child: Child) -> bool:
     return call.call.name == RUN_AGENT and call.number == child.number and not child.background
 
 
-def on_unfinished(state: RunState, cancelled: Collection[int]) -> list[AgentEvent]:
+def on_unfinished(state: RunState, cancelled: Collection[int]) -> list[ev.AgentEvent]:
     """Return the events that note which of the children that were cancelled had not ended in time."""
     return [
         event
@@ -372,7 +372,7 @@ def report_words(child: Child, report: ChildReport) -> str:
     return f"{who} {how}, without an answer: {report.text}"
 
 
-def _finished(call: CallState, content: str, *, status: str = "ok", trust: Trust) -> ToolCallFinished:
-    return ToolCallFinished.model_validate(
+def _finished(call: CallState, content: str, *, status: str = "ok", trust: Trust) -> ev.ToolCallFinished:
+    return ev.ToolCallFinished.model_validate(
         {"number": call.number, "status": status, "content": call.edit_note + content, "trust": trust}
     )

@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from holdfast.errors import ToolSignatureError
-from holdfast.tools.places import place
 from holdfast.tools.resources import resources_of
 from holdfast.tools.secrets import is_secret_name
-from holdfast.tools.signatures import hints_of, parameters_of, plain
+from holdfast.tools.signatures import hints_of, parameters_of, place, plain
 
 
 def check_companion(

@@ -29,13 +29,11 @@ from holdfast.errors import ToolSignatureError
 from holdfast.tools.arguments import Arguments, read_arguments
 from holdfast.tools.companions import check_companion, check_secrets
 from holdfast.tools.effects import Effect
-from holdfast.tools.files import check_files, files_of
 from holdfast.tools.not_done import Exceptions
-from holdfast.tools.places import placed
-from holdfast.tools.resources import resources_of
+from holdfast.tools.resources import check_files, files_of, resources_of
 from holdfast.tools.schemas import Fields, arguments_of
 from holdfast.tools.secrets import NO_SECRETS, Secrets
-from holdfast.tools.signatures import annotated_text, hints_of, parameters_of, plain
+from holdfast.tools.signatures import annotated_text, hints_of, parameters_of, placed, plain
 from holdfast.tools.spec import LONGEST_SETTLING, ToolSpec
 from holdfast.trust import NO_ORIGIN, Origin, Trust
 
@@ -175,7 +173,9 @@ def bind(
     names = {parameter.name for parameter in parameters_of(function)}
     bound = {name: value for name, value in arguments.items() if name in names}
     bound |= {name: context for name, hint in hints_of(function).items() if name in names and hint is ToolContext}
-    return bound | {name: resources[kind] for name, kind in resources_of(function).items() if name in names}
+    if resources:
+        bound |= {name: resources[kind] for name, kind in resources_of(function).items() if name in names}
+    return bound
 
 
 @overload

@@ -1,13 +1,15 @@
-"""Resources: what a tool needs beside its arguments, such as a database pool, by the type of a parameter.
+"""What a tool needs or touches beside its arguments: resources, and files of the workspace.
 
     @tool(effect="read")
     async def open_tickets(customer: str, pool: Resource[Pool]) -> list[str]: ...
 
-A provider of the catalog opens one for each worker process. The parameter is no part of the schema that the LLM sees,
-of the log, or of the agent's hash: a test may put another object in its place.
+1. A resource, such as a database pool, is asked for by the type of a parameter. A provider of the catalog opens one for
+   each worker process. The parameter is no part of the schema that the LLM sees, of the log, or of the agent's hash: a
+   test may put another object in its place.
+2. `@tool(files=…)` declares which files a tool reads and writes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from holdfast.errors import ToolSignatureError
@@ -50,3 +52,34 @@ def resources_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _holds_marker(hint: Any) -> bool:
     return resource_type(hint) is not None or any(map(_holds_marker, get_args(hint)))
+
+
+def files_of(files: Sequence[str], arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the files that a call with these arguments reads and writes.
+
+    Args:
+        files: Paths, or `{parameter}` for the path, or the paths, that an argument names.
+        arguments: By parameter name.
+    """
+    found: list[str] = []
+    for each in files:
+        value = arguments.get(each[1:-1]) if each.startswith("{") else each
+        values = value if isinstance(value, list | tuple) else (value,)
+        found += [str(path) for path in values if path is not None]
+    return tuple(found)
+
+
+def check_files(name: str, files: Sequence[str] | None, *, parameters: Sequence[str]) -> None:
+    """Refuse a declaration that names no files, or none of the tool's parameters.
+
+    Raises:
+        ToolSignatureError: It does; the message says what to write.
+    """
+    if isinstance(files, str):
+        raise ToolSignatureError(f"tool {name!r}: files={files!r} is one text; write a tuple: files=({files!r},)")
+    for each in files or ():
+        if "{" in each and each not in (f"{{{parameter}}}" for parameter in parameters):
+            raise ToolSignatureError(
+                f"tool {name!r}: files={each!r} is neither a path nor a parameter in braces; "
+                f"it has the parameters: {', '.join(parameters) or 'none'}"
+            )

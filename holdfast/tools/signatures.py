@@ -1,4 +1,6 @@
-"""The signatures of functions that users supply: plain ones, bound methods, and `functools.partial` objects."""
+"""Functions that users supply (plain ones, bound methods, `functools.partial` objects): their signatures, and their
+location in the source.
+"""
 
 import functools
 import inspect
@@ -54,3 +56,15 @@ def _partials(function: Callable[..., Any]) -> list[functools.partial[Any]]:
         found.append(function)
         function = function.func
     return found
+
+
+def place(function: Callable[..., Any]) -> str:
+    """Return file and line of a function, as `app/tools.py:12`; empty for one that is not written in Python."""
+    code = getattr(inspect.unwrap(plain(function)), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def placed(function: Callable[..., Any], message: str) -> str:
+    """Return a message that begins with file and line of the function that it is about."""
+    where = place(function)
+    return f"{where}: {message}" if where else message

@@ -12,7 +12,8 @@
 
 import json
 from base64 import urlsafe_b64encode
-from typing import assert_never
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from holdfast.base.digests import GENESIS, chain, digest
 from holdfast.base.lines import Lines, Pages, page
@@ -153,101 +154,8 @@ class Transcript:
 
     def add(self, event: AgentEvent) -> None:
         """Append the messages that `event` completes, if any."""
-        match event:
-            case events.UserMessageReceived():
-                if event.position == TASK:
-                    self._append(self.keep_original(event.position, event.content))
-                else:
-                    self._waiting[event.position] = event.content
-            case events.TaskRefined(call=None):
-                self._waiting[event.position] = refinement_text(
-                    number=event.refinement, kind=event.kind, by=event.by, text=event.text
-                )
-            case events.MessageTaken():
-                # One that came before the events from which this is rebuilt: the compaction that follows dropped it.
-                if event.message in self._waiting:
-                    self._append(self.keep_original(event.message, self._waiting.pop(event.message)))
-            case events.MemoryRecalled():
-                self._note(event, memory_text(event))
-            case events.RunReset():
-                if event.effects:
-                    self._note(event, reset_notice(event), at_once=not event.asking)
-            case events.RunImported():
-                self._note(event, IMPORTED)
-            case events.LLMReplied():
-                # The run may take a waiting message before the next reply.
-                shown = {"shown": self.length, "shown_head": self.head, "reply": self._oldest(event.position)}
-                self._base = self._base.model_copy(update=shown)
-                if event.message is not None:
-                    self._append(event.message)
-                self._unrequested = len(event.message.tool_calls) if event.message else 0
-                self._flush()
-            case events.ReplyRejected():
-                if event.notice:
-                    self._append(UserMessage(content=event.notice))
-            case events.BudgetLow() | events.BudgetSpent() | events.BudgetExtended():
-                if event.notice:
-                    self._note(event, event.notice)
-            case events.LearningRequested():
-                self._note(event, event.notice)
-            case events.ToolCallRequested(own=True):
-                pass  # the LLM reads nothing of the run's own calls
-            case events.ToolCallRequested():
-                self._open[event.number] = OpenCall(id=event.call.id, tool=event.call.name)
-                self._unrequested -= 1
-            case events.ToolCallFinished():
-                if call := self._open.get(event.number):  # else a compaction has replaced the call
-                    content = with_heading(repeats_note(event), event.content) if event.repeats else event.content
-                    self._early[event.number] = tool_message(call.id, call.tool, event.status, content)
-                self._flush()
-            case events.StateVerified():
-                self._note(event, verification_text(event))
-            case events.ContextCompacted():
-                self._compact(event)
-            case (
-                events.RunStarted()
-                | events.RunContinued()
-                | events.RunForked()
-                | events.MoveRequested()
-                | events.RunBlocked()
-                | events.RunUnblocked()
-                | events.RunPaused()
-                | events.RunResumed()
-                | events.RunFinished()
-                | events.AgentLoaded()
-                | events.MessageAwaited()
-                | events.LearningSkipped()
-                | events.ContextExceeded()
-                | events.LLMCallLost()
-                | events.BudgetReserved()
-                | events.CompactionRequested()
-                | events.ConstraintLifted()
-                | events.DormancyBegan()
-                | events.WaitPolled()
-                | events.WakeReceived()
-                | events.SubagentStarted()
-                | events.SubagentEnded()
-                | events.VerdictGiven()
-                | events.ToolCallStarted()
-                | events.ApprovalRequested()
-                | events.ReconcileRequested()
-                | events.ApprovalReminded()
-                | events.ApprovalEscalated()
-                | events.ApprovalExpired()
-                | events.DecisionReceived()
-                | events.RuleRemembered()
-                | events.RuleRevoked()
-                | events.AuthorityDelegated()
-                | events.DelegationRevoked()
-                | events.KeyRevoked()
-                | events.BaselineRecorded()
-                | events.SignalRejected()
-                | events.RefusalsCounted()
-                | events.TaskRefined()  # by the agent's own call, whose result the LLM reads
-            ):
-                pass  # the LLM reads nothing of these
-            case _:
-                assert_never(event)
+        if add := READ.get(type(event)):
+            add(self, event)
 
     def keep_original(self, position: int, content: Content) -> UserMessage:
         """Make a message of what a person sent; if it holds more than text, keep it for the next compaction."""
@@ -266,6 +174,54 @@ class Transcript:
     def pages(self) -> Pages:
         """Return the function `page` of the transcript as it stands."""
         return self._kept.pages(self.first)
+
+    def _receive(self, event: events.UserMessageReceived) -> None:
+        if event.position == TASK:
+            self._append(self.keep_original(event.position, event.content))
+        else:
+            self._waiting[event.position] = event.content
+
+    def _refine(self, event: events.TaskRefined) -> None:
+        if event.call is None:  # else the LLM reads it as the result of its own call
+            text = refinement_text(number=event.refinement, kind=event.kind, by=event.by, text=event.text)
+            self._waiting[event.position] = text
+
+    def _take(self, event: events.MessageTaken) -> None:
+        # One that came before the events from which this is rebuilt: the compaction that follows dropped it.
+        if event.message in self._waiting:
+            self._append(self.keep_original(event.message, self._waiting.pop(event.message)))
+
+    def _reply(self, event: events.LLMReplied) -> None:
+        # The run may take a waiting message before the next reply.
+        shown = {"shown": self.length, "shown_head": self.head, "reply": self._oldest(event.position)}
+        self._base = self._base.model_copy(update=shown)
+        if event.message is not None:
+            self._append(event.message)
+        self._unrequested = len(event.message.tool_calls) if event.message else 0
+        self._flush()
+
+    def _request_call(self, event: events.ToolCallRequested) -> None:
+        if not event.own:  # the LLM reads nothing of the run's own calls
+            self._open[event.number] = OpenCall(id=event.call.id, tool=event.call.name)
+            self._unrequested -= 1
+
+    def _finish_call(self, event: events.ToolCallFinished) -> None:
+        if call := self._open.get(event.number):  # else a compaction has replaced the call
+            content = with_heading(repeats_note(event), event.content) if event.repeats else event.content
+            self._early[event.number] = tool_message(call.id, call.tool, event.status, content)
+        self._flush()
+
+    def _reject_reply(self, event: events.ReplyRejected) -> None:
+        if event.notice:
+            self._append(UserMessage(content=event.notice))
+
+    def _notify(self, event: events.BudgetLow | events.BudgetSpent | events.BudgetExtended) -> None:
+        if event.notice:
+            self._note(event, event.notice)
+
+    def _reset(self, event: events.RunReset) -> None:
+        if event.effects:
+            self._note(event, reset_notice(event), at_once=not event.asking)
 
     def _compact(self, event: events.ContextCompacted) -> None:
         self._open, self._early = {}, {}
@@ -311,6 +267,27 @@ class Transcript:
     def _keep(self, encoded: bytes) -> None:
         self._kept.append(encoded)
         self.head = chain(self.head, encoded)
+
+
+READ: Mapping[type[events.Event], Callable[[Transcript, Any], None]] = {
+    events.UserMessageReceived: Transcript._receive,
+    events.TaskRefined: Transcript._refine,
+    events.MessageTaken: Transcript._take,
+    events.LLMReplied: Transcript._reply,
+    events.ReplyRejected: Transcript._reject_reply,
+    events.ToolCallRequested: Transcript._request_call,
+    events.ToolCallFinished: Transcript._finish_call,
+    events.ContextCompacted: Transcript._compact,
+    events.RunReset: Transcript._reset,
+    events.MemoryRecalled: lambda transcript, event: transcript._note(event, memory_text(event)),
+    events.StateVerified: lambda transcript, event: transcript._note(event, verification_text(event)),
+    events.RunImported: lambda transcript, event: transcript._note(event, IMPORTED),
+    events.LearningRequested: lambda transcript, event: transcript._note(event, event.notice),
+    events.BudgetLow: Transcript._notify,
+    events.BudgetSpent: Transcript._notify,
+    events.BudgetExtended: Transcript._notify,
+}
+"""The type of an event that the LLM reads → what it adds."""
 
 
 def tool_message(call_id: str, tool: str, status: ToolStatus, content: Content) -> ToolMessage:

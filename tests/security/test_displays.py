@@ -15,13 +15,12 @@ from holdfast.activities.notify_formats import ARGUMENT_CHARS, Links, encode_not
 from holdfast.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.authority.statements import parsed
 from holdfast.base.replacing import replace
-from holdfast.base.text import QUOTED_CHARS, invisible, quoted
-from holdfast.base.wrapping import CONTINUED, columns_of
+from holdfast.base.text import CONTINUED, QUOTED_CHARS, columns_of, invisible, quoted
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply, Notice
 from holdfast.run.details import COLUMNS, SHOWN_CHARS, current_details, signal_json
-from holdfast.run.task_summary import memo, summary
+from holdfast.run.summaries import memo, summary
 from holdfast.runtime.cli.live_view import View
 from holdfast.runtime.cli.output import Output, harmless
 from holdfast.runtime.cli.thread_screens import list_screen

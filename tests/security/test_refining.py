@@ -21,7 +21,7 @@ from holdfast.run.compaction import summary_message
 from holdfast.run.details import current_details
 from holdfast.run.refusals import is_refused
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot
-from holdfast.run.substates.refinements import REFINEMENTS
+from holdfast.run.substates.inbox import REFINEMENTS
 from holdfast.runtime.cli.event_lines import event_line as shown_line
 from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.testing import call, say, steps

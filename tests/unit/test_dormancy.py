@@ -393,7 +393,7 @@ def test_a_cancellation_ends_a_sleeping_run_at_once() -> None:
     thread.cancel()
     assert (result(thread).status, thread.state.status) == ("cancelled", "cancelled")
     assert isinstance(thread.log[-1], RunFinished)
-    assert thread.state.dormancy.view() is None
+    assert thread.state.view()["dormancy"] is None
     audited(thread)
 
 

@@ -16,7 +16,7 @@ from holdfast.run.commands import Sleep
 from holdfast.run.contracts import ArchiveRequest, LLMReply, ToolRequest
 from holdfast.run.features import FEATURES
 from holdfast.run.outlook import doing, following, run_view
-from holdfast.run.substates.ending import LEARNING_SECONDS
+from holdfast.run.substates.steps import LEARNING_SECONDS
 from holdfast.runtime.cli.thread_screens import show_screen
 from holdfast.tools.effects import Effect
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec

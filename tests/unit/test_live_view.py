@@ -10,8 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from holdfast.base.readable_json import readable_json
-from holdfast.base.text import invisible
-from holdfast.base.wrapping import CONTINUED, wrapped
+from holdfast.base.text import CONTINUED, invisible, wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.contracts import LLMReply

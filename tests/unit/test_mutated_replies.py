@@ -18,9 +18,9 @@ from holdfast.activities.llm_replies import NotAReply, read_reply
 from holdfast.authority.policy import Policy, allow
 from holdfast.base.text import invisible_removed
 from holdfast.log.events import AgentEvent, MessageAwaited, RunFinished, ToolCallRequested, VerdictGiven
-from holdfast.run.consequences import on_reply
 from holdfast.run.contracts import LLMReply
 from holdfast.run.features import CUT_OFF_CALLS
+from holdfast.run.replies import on_reply
 from holdfast.tools.decorator import tool
 from holdfast.tools.effects import Effect
 from tests.support.examples import examples

@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from holdfast.activities import record
-from holdfast.activities.orders import Chains
+from holdfast.activities.calling_run import Chains
 from holdfast.activities.record import Record
 from holdfast.errors import RecordConflict
 from holdfast.run.contracts import RECORD_CONFLICT

@@ -17,7 +17,7 @@ from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import ToolCallFinished, VerdictGiven
 from holdfast.run.contracts import LLMReply
-from holdfast.run.substates.refinements import REFINEMENTS
+from holdfast.run.substates.inbox import REFINEMENTS
 from holdfast.transcript.transcript import refinement_text
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 from tests.unit.test_audit import fault

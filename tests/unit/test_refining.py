@@ -15,7 +15,7 @@ from holdfast.authority.signatures import public_key
 from holdfast.llm.messages import Usage
 from holdfast.log.events import AgentEvent, MessageTaken, SignalRejected, TaskRefined, ToolCallStarted
 from holdfast.run.details import current_details
-from holdfast.run.substates.refinements import REFINEMENTS, REFINEMENTS_BYTES
+from holdfast.run.substates.inbox import REFINEMENTS, REFINEMENTS_BYTES
 from holdfast.transcript.transcript import refinement_text
 from tests.support.people import KEYS, PEOPLE, refinement
 from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says

@@ -1,6 +1,7 @@
 """The transcript's bytes: encoding, pages, clipping, and the whole request."""
 
 import json
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,10 +10,11 @@ from holdfast.base.canonical import canonical
 from holdfast.base.digests import digest
 from holdfast.base.lines import PAGE_BYTES, page
 from holdfast.llm.messages import AssistantMessage, Usage, UserMessage, encode
+from holdfast.log import events
 from holdfast.log.events import AgentEvent, ContextCompacted, LLMReplied, MessageTaken, RunReset, UserMessageReceived
 from holdfast.tools.effects import PastEffect
 from holdfast.transcript.prompt import request_prefix
-from holdfast.transcript.transcript import Transcript, clip
+from holdfast.transcript.transcript import READ, Transcript, clip
 from tests.support.runs import ADAPTER, agent_spec
 
 JSON = st.recursive(
@@ -20,6 +22,55 @@ JSON = st.recursive(
     lambda x: st.lists(x) | st.dictionaries(st.text(), x),
     max_leaves=8,
 )
+
+UNREAD = {
+    events.RunStarted,
+    events.RunContinued,
+    events.RunForked,
+    events.MoveRequested,
+    events.RunBlocked,
+    events.RunUnblocked,
+    events.RunPaused,
+    events.RunResumed,
+    events.RunFinished,
+    events.AgentLoaded,
+    events.MessageAwaited,
+    events.LearningSkipped,
+    events.ContextExceeded,
+    events.LLMCallLost,
+    events.BudgetReserved,
+    events.CompactionRequested,
+    events.ConstraintLifted,
+    events.DormancyBegan,
+    events.WaitPolled,
+    events.WakeReceived,
+    events.SubagentStarted,
+    events.SubagentEnded,
+    events.VerdictGiven,
+    events.ToolCallStarted,
+    events.ApprovalRequested,
+    events.ReconcileRequested,
+    events.ApprovalReminded,
+    events.ApprovalEscalated,
+    events.ApprovalExpired,
+    events.DecisionReceived,
+    events.RuleRemembered,
+    events.RuleRevoked,
+    events.AuthorityDelegated,
+    events.DelegationRevoked,
+    events.KeyRevoked,
+    events.BaselineRecorded,
+    events.SignalRejected,
+    events.RefusalsCounted,
+}
+"""The events of which the LLM reads nothing."""
+
+
+def test_every_type_of_event_is_read_or_known_to_be_unread() -> None:
+    """A new type of event has to be added to `READ` or to the set above."""
+    union, *_ = get_args(AgentEvent)
+    assert set(get_args(union)) == {*READ, *UNREAD}
+    assert not UNREAD & {*READ}
 
 
 @given(st.text())

@@ -1,6 +1,6 @@
 """Who may let calls run: open approval requests, remembered rules, delegations, used statements and requesters.
 
-Where a list has to be bounded, dropping an entry takes authority away and never grants any.
+If a list reaches its bound, dropping an entry takes authority away and never grants any.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ DECIDED = 100
 """Decided requests that are kept: a late or repeated decision gets an explanation that says how each was decided."""
 
 ASKED_ANEW = "asked anew as request"
-"""Begins how a request was decided in whose place another one is open."""
+"""Marks a request that another open request has replaced; an id follows."""
 
 RULES = 200
 """Remembered rules that a thread has at the same time; the oldest make room, and their calls require approval again."""
@@ -67,7 +67,7 @@ class UsedStatement(Frozen):
     """A signed statement that has had its effect, and must not have it again."""
 
     digest: str
-    """Of what was signed."""
+    """Of the signed content."""
     until: datetime
     """When the statement expires by itself."""
 
@@ -154,11 +154,29 @@ class Authority:
         return replace(self, requests=requests, decided=_last({**self.decided, name: how}))
 
     def with_request(self, changed: ApprovalRequest) -> "Authority":
-        """Put the changed request in the place of the one of the same id."""
+        """Replace the request of the same id."""
         return replace(self, requests=tuple(changed if each.id == changed.id else each for each in self.requests))
 
+    def remind(self, name: str) -> "Authority":
+        """Count one more reminder of an open request.
+
+        Raises:
+            EventOutOfPlace: It is not open.
+        """
+        request = self.open_request(name)
+        return self.with_request(request.model_copy(update={"reminded": request.reminded + 1}))
+
+    def escalate(self, name: str) -> "Authority":
+        """Count one more escalation of an open request.
+
+        Raises:
+            EventOutOfPlace: It is not open.
+        """
+        request = self.open_request(name)
+        return self.with_request(request.model_copy(update={"level": request.level + 1}))
+
     def without_requests_about(self, number: int) -> "Authority":
-        """Close what is open about a call that has a result now."""
+        """Close open requests about a call that has a result now."""
         if all(request.number != number for request in self.requests):
             return self
         return replace(self, requests=tuple(request for request in self.requests if request.number != number))
@@ -212,7 +230,7 @@ class Authority:
         return replace(self, used_statements=(*unexpired, UsedStatement(digest=digest, until=until)))
 
     def add_requester(self, name: str) -> "Authority":
-        """Note who asked. Where requesters may not decide, the votes that this person gave before no longer count."""
+        """Note who asked. Earlier votes of this person no longer count if requesters may not decide."""
         if name in ("", *self.requesters):
             return self
         chars = sum(map(len, self.requesters)) + len(name)
@@ -230,7 +248,7 @@ class Authority:
 
 
 def _without_requester(request: ApprovalRequest, name: str) -> ApprovalRequest:
-    """Return the request without the votes by this person, or by anybody where `name` is empty, that count for a policy
+    """Return the request without the votes by this person, or by anybody if `name` is empty, that count for a policy
     under which requesters may not decide.
     """
     barred = {number for number, each in enumerate(request.required) if not each.terms.requester_may_decide}
@@ -244,16 +262,6 @@ def _without_requester(request: ApprovalRequest, name: str) -> ApprovalRequest:
 def with_votes(request: ApprovalRequest, votes: tuple[Vote, ...]) -> ApprovalRequest:
     """Return the request with these votes."""
     return request.model_copy(update={"votes": votes})
-
-
-def reminded(request: ApprovalRequest) -> ApprovalRequest:
-    """Return the request after one more reminder."""
-    return request.model_copy(update={"reminded": request.reminded + 1})
-
-
-def escalated(request: ApprovalRequest) -> ApprovalRequest:
-    """Return the request after one more escalation."""
-    return request.model_copy(update={"level": request.level + 1})
 
 
 def with_reason(request: ApprovalRequest, why: str) -> ApprovalRequest:

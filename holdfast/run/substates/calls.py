@@ -1,8 +1,8 @@
-"""The tool calls of the current step, and the table of what may happen to a call in each phase.
+"""The tool calls of the current step, and the table of the legal transitions of a call.
 
 A call is `requested`, `allowed`, `started` and `finished`. Where approval is required, it is `awaiting_approval` before
 it is allowed. `outcome_unknown`: it was started, and people are asked whether its effect happened. `orphaned`: its
-effect was under way when the run was closed from outside; the run has to settle it before it does anything else.
+effect was under way when the run was closed from outside; the run has to resolve it before it does anything else.
 """
 
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ class CallState:
     terms: Terms | None = None
     """How its approval is decided, and later its unknown outcome; None for the policy's own terms."""
     requirements: tuple[Requirement, ...] = ()
-    """The same, where several policies ask."""
+    """The same, if several policies ask."""
     grant: str = ""
     """Id of the request whose approval lets it run; its start uses that up."""
     granted_by: tuple[str, ...] = ()
@@ -116,11 +116,11 @@ class CallState:
     starts_at: datetime | None = None
     """It is allowed, and starts no earlier than this because it repeats itself; None for at once."""
     repeats: int = 0
-    """How often it has had the same result, where it starts later for that."""
+    """How often it has had the same result, if it starts later for that."""
 
     @property
     def edit_note(self) -> str:
-        """What the LLM reads before the result where a person has changed the arguments; empty where nobody has."""
+        """The note before the result that tells the LLM that a person changed the arguments; empty if nobody did."""
         arguments = self.call.arguments[:2_000]
         return f"[{self.edited_by} changed the arguments to {arguments}]\n" if self.edited_by else ""
 
@@ -154,7 +154,7 @@ class Calls:
 
     @property
     def orphaned(self) -> tuple[int, ...]:
-        """Numbers of the calls that have to be settled."""
+        """Numbers of the calls that have to be resolved."""
         return tuple(call.number for call in self.current if call.phase == "orphaned")
 
     @property
@@ -180,7 +180,7 @@ class Calls:
 
     @property
     def waiting(self) -> bool:
-        """Whether any call is waited for: it has no result yet, and does not have to be settled first."""
+        """Whether any call is waited for: it has no result yet, and does not have to be resolved first."""
         return any(call.phase not in ("finished", "orphaned") for call in self.current)
 
     @property
@@ -219,7 +219,7 @@ class Calls:
         return replace(self.without_past(effect), current=(*self.current, added), count=number)
 
     def put(self, changed: CallState) -> "Calls":
-        """Put the changed call in the place of the one of the same number."""
+        """Replace the call of the same number."""
         return replace(self, current=tuple(changed if call.number == changed.number else call for call in self.current))
 
     def next_step(self) -> "Calls":

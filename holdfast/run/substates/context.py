@@ -1,5 +1,5 @@
-"""What the LLM's context holds, as far as decisions depend on it: how full it is, what survives a context compaction
-word for word, and how far the LLM's words can be trusted after all that it has read.
+"""The LLM's context, as far as decisions depend on it: how full it is, which parts survive a context compaction word
+for word, and how far the LLM's words can be trusted after all that it has read.
 
 The messages themselves are `holdfast.transcript`.
 """
@@ -55,7 +55,7 @@ class Context:
         return replace(self, tokens=tokens, overflows=0, oversized=False)
 
     def with_floor(self, tokens: int, limit: int) -> "Context":
-        """Note the tokens of the first request since the last compaction, where they bear on the next one."""
+        """Note the tokens of the first request since the last compaction, if they bear on the next one."""
         return replace(self, floor=tokens if 2 * tokens > limit else 0)
 
     def is_full(self, limit: int) -> bool:
@@ -78,7 +78,7 @@ class Context:
         return replace(self, summary=summary, tokens=0, floor=0, requested=False, oversized=False, compacted_at=step)
 
     def retried(self, *, step: int) -> "Context":
-        """Prepare for a retry: where nothing was left to compact, the same request is made once more."""
+        """Prepare for a retry: if nothing was left to compact, the same request is made once more."""
         oversized = self.oversized and self.overflows <= 2 and step > 0
         return replace(self, overflows=min(self.overflows, 2), oversized=oversized)
 

@@ -57,7 +57,7 @@ class Polls(Frozen):
     last: str = ""
     """Digest of the last result."""
     result: PollKind | None = None
-    """What the last one brought."""
+    """The result of the last one."""
     news: int = 0
     """How often the result was another one than before."""
     failures: int = 0
@@ -133,7 +133,7 @@ class BufferedEvent(Frozen):
 
     @classmethod
     def of(cls, event: WakeReceived) -> Self:
-        """Return what is kept of an event."""
+        """Return the buffered form of an event."""
         kept = {name: getattr(event, name) for name in ("event", "id", "data", "by", "reason", "at")}
         return cls(wake=event.position, **kept)
 
@@ -224,10 +224,8 @@ class Dormancy:
             return self
         return replace(self, waits=tuple(wait for wait in self.waits if wait.number != number))
 
-    def view(self) -> dict[str, Any] | None:
-        """Return it as `show` presents it; None where nothing sleeps and nothing is buffered."""
-        if not self.waits and not self.buffered:
-            return None
+    def view(self) -> dict[str, Any]:
+        """Return it as `show` presents it."""
         buffered = [{"event": each.event, "id": each.id, "at": each.at.isoformat()} for each in self.buffered]
         until = self.until.isoformat() if self.until else None
         return {"until": until, "waits": [wait.view() for wait in self.waits], "buffered": buffered}

@@ -1,4 +1,4 @@
-"""When the agent last acted, and what its `verify` tools found: whether it has to look at the world before it acts."""
+"""When the agent last acted, and the findings of its `verify` tools: whether they have to run before it acts again."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from holdfast.base.models import Frozen
 from holdfast.log.events import Finding
 
 HEAD_CHARS = 120
-"""Characters of a finding that are kept, to show people what has changed."""
+"""Characters of a finding that are kept, to show people the difference."""
 
 
 class FindingDigest(Frozen):
@@ -25,7 +25,7 @@ class FindingDigest(Frozen):
 
     @classmethod
     def of(cls, finding: Finding) -> Self:
-        """Return what is kept of a finding."""
+        """Return the digest of a finding."""
         content = finding.content
         return cls(
             tool=finding.tool,
@@ -46,13 +46,11 @@ class Freshness:
     baseline: tuple[FindingDigest, ...] = ()
     """What the `verify` tools found last since the step began: the world that approvals of this step are good for."""
 
-    def stale_for(self, spec: AgentSpec | None, at: datetime) -> int:
-        """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0.
+    def stale_for(self, spec: AgentSpec, at: datetime) -> int:
+        """Return the seconds since an agent with `verify` tools acted, if they have to run first; else 0.
 
         Once stale, the picture stays stale until the tools have run: an LLM that replies after a day replies to what
         it was sent the day before.
         """
-        if spec is None or not spec.verify:
-            return 0
         waited = (at - self.acted_at).total_seconds() if self.acted_at else 0
         return max(self.stale_seconds, int(waited), 1) if waited > spec.limits.stale_after else self.stale_seconds

@@ -89,10 +89,10 @@ class Repeats:
         )
 
     def latest(self) -> SeenResult:
-        """Return what was counted last."""
+        """Return the result that was counted last."""
         return self.seen[-1]
 
 
 def short(digest: str) -> str:
-    """Return what is kept of a digest."""
+    """Return the part of a digest that is kept."""
     return digest[:DIGEST_CHARS]

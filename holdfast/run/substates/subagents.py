@@ -1,7 +1,7 @@
-"""The sub-agents of a run: which child runs it has started, and how they ended.
+"""The sub-agents of a run, and how they ended.
 
-A run has at most `Limits.max_subagents` of them at a time, so the list is bounded. The words of a child are not kept
-here: they are read from the child when a call waits for them.
+A run has at most `Limits.max_subagents` of them at a time, so the list is bounded. The result of a sub-agent is not
+kept here: it is read from its run when a call waits for it.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ from holdfast.trust import Trust
 
 
 class Child(Frozen):
-    """A child run."""
+    """A sub-agent."""
 
     number: int
     """The number of the call that started it."""
     thread: str
     agent: str
     run_id: str
-    """Temporal's first run id of the child: another chain of runs under its id is another run."""
+    """Temporal's first run id of the sub-agent: another chain of runs under its id is another run."""
     background: bool = False
     since: datetime
     status: str = ""
@@ -44,7 +44,7 @@ class Child(Frozen):
         return not self.status
 
     def view(self) -> dict[str, Any]:
-        """Return the child as `show` presents it."""
+        """Return the sub-agent as `show` presents it."""
         return {
             "call": self.number,
             "thread": self.thread,
@@ -57,7 +57,7 @@ class Child(Frozen):
 
 @dataclass(frozen=True)
 class Subagents:
-    """The child runs of a run, in the order of the calls that started them."""
+    """The sub-agents of a run, in the order of the calls that started them."""
 
     children: tuple[Child, ...] = ()
 
@@ -72,15 +72,15 @@ class Subagents:
         return frozenset(child.number for child in self.children)
 
     def find(self, number: int) -> Child | None:
-        """Return the child that the call of this number started; None if it started none."""
+        """Return the sub-agent that the call of this number started; None if it started none."""
         return next((child for child in self.children if child.number == number), None)
 
     def of_thread(self, thread: str) -> Child | None:
-        """Return the child with this thread id; None if there is none."""
+        """Return the sub-agent with this thread id; None if there is none."""
         return next((child for child in self.children if child.thread == thread), None)
 
     def started(self, event: SubagentStarted) -> "Subagents":
-        """Add a child.
+        """Add a sub-agent.
 
         Raises:
             EventOutOfPlace: The call has started one already.
@@ -98,7 +98,7 @@ class Subagents:
         return replace(self, children=(*self.children, child))
 
     def ended(self, event: SubagentEnded) -> "Subagents":
-        """Note how a child ended.
+        """Note how a sub-agent ended.
 
         Raises:
             EventOutOfPlace: The call has started none, or that has ended already.
@@ -112,13 +112,9 @@ class Subagents:
 
     def reopened(self) -> "Subagents":
         """Return those that another run of the thread takes over: the open ones."""
-        return Subagents(self.open) if self.children else self
-
-    def view(self) -> list[dict[str, Any]]:
-        """Return them as `show` presents them."""
-        return [child.view() for child in self.children]
+        return Subagents(self.open)
 
 
 def numbered(children: Iterable[Child]) -> dict[int, Child]:
-    """Return children by the numbers of their calls."""
+    """Return sub-agents by the numbers of their calls."""
     return {child.number: child for child in children}

@@ -15,7 +15,7 @@ from holdfast.llm.messages import Usage
 from holdfast.run.lifecycle import Phase
 from holdfast.run.outlook import Following
 from holdfast.run.state import Blocked, Status
-from holdfast.run.substates.pause import Pause
+from holdfast.run.substates.steps import Pause
 from holdfast.tools.cannot import Scope
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from rich.text import Text
 
 from holdfast.llm.blocks import ReplyContent, ToolCall, blocks_of, text_of
 from holdfast.llm.messages import AssistantMessage, ToolMessage, from_json
-from holdfast.run.call_words import describe_call
+from holdfast.run.summaries import describe_call
 from holdfast.runtime.cli.text import brief, indented, visible
 from holdfast.runtime.client.threads import JSON
 

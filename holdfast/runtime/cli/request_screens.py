@@ -4,7 +4,7 @@ from rich.text import Text
 
 from holdfast.authority.approvals import ANSWERS, SHORT_DIGEST
 from holdfast.base.readable_json import readable_json
-from holdfast.run.details import votes_words
+from holdfast.run.summaries import votes_words
 from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
 from holdfast.runtime.programs import CLI

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from rich.cells import cell_len
 from rich.text import Text
 
-from holdfast.base.wrapping import wrapped
+from holdfast.base.text import wrapped
 
 
 class Scrolling:

@@ -31,7 +31,7 @@ from holdfast.log.fork_point import ForkPoint
 from holdfast.log.upcasters import decode_event
 from holdfast.run import contracts
 from holdfast.run.features import FORKS
-from holdfast.run.task_summary import memo, summary
+from holdfast.run.summaries import memo, summary
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.start_options import check_own_id, check_task, details, issued
 from holdfast.runtime.client.threads import Threads

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from temporalio.service import RPCError
 
-from holdfast.authority.claim_limits import REASON_CHARS
+from holdfast.authority.statements import REASON_CHARS
 from holdfast.authority.steering import Steering
 from holdfast.errors import NoWorker, QueryRefused, Refused, RunStuck
 from holdfast.run.interventions import INTERVENTIONS, SIGNALS

@@ -24,7 +24,7 @@ from holdfast.base.text import one_line
 from holdfast.errors import AnswerForged, HoldfastError, NoWorker, QueryRefused, StatusInvalid
 from holdfast.run import contracts
 from holdfast.run.state import Status
-from holdfast.run.task_summary import TASK
+from holdfast.run.summaries import TASK
 from holdfast.runtime.client.searching import newest, search, search_page
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.reading.reader import Note

@@ -30,7 +30,7 @@ from holdfast.loop.evolve import evolve
 from holdfast.loop.state import LoopInput, LoopState, Steering
 from holdfast.run.contracts import AGENT_NOT_FOUND, LOOP_WORKFLOW, WORKSPACE_NOT_FOUND
 from holdfast.run.features import LOOP_BUDGETS, LOOP_LOG
-from holdfast.run.task_summary import memo, summary
+from holdfast.run.summaries import memo, summary
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.sending import UpdateResult, send_update
 from holdfast.runtime.client.start_options import check_own_id, issued, new_thread_id

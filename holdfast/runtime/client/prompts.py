@@ -15,12 +15,12 @@ from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import Usage, decode, encode
 from holdfast.log.events import ContextCompacted, LLMReplied, MemoryRecalled
 from holdfast.memory.recalled import RecalledTier
-from holdfast.run.call_words import describe_call
 from holdfast.run.compaction import SUMMARY_REQUEST
 from holdfast.run.decide import next_action
 from holdfast.run.evolve import evolve
 from holdfast.run.next_actions import Compact
 from holdfast.run.state import RunState
+from holdfast.run.summaries import describe_call
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.states import decode_lines

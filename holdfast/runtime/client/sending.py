@@ -11,7 +11,7 @@ from typing import Any
 from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionDescription, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.authority.claim_limits import CLAIM_BYTES, STATEMENT_BYTES, too_large
+from holdfast.authority.statements import CLAIM_BYTES, STATEMENT_BYTES, too_large
 from holdfast.errors import AnswerForged, HoldfastError, Refused
 from holdfast.run.contracts import View
 from holdfast.runtime.client.connect import seals_of

@@ -39,7 +39,7 @@ from holdfast.llm.blocks import Content
 from holdfast.log.events import AgentEvent, RunStarted
 from holdfast.run import contracts
 from holdfast.run.features import BUDGETS
-from holdfast.run.task_summary import memo, summary
+from holdfast.run.summaries import memo, summary
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.start_options import (
     check_own_id,

@@ -38,7 +38,7 @@ from holdfast.portable.members import artifact_member
 from holdfast.run import contracts
 from holdfast.run.features import MOVES
 from holdfast.run.importing import refuse_state
-from holdfast.run.task_summary import memo, summary
+from holdfast.run.summaries import memo, summary
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.start_options import check_own_id, details, issued
 from holdfast.runtime.client.threads import Threads

@@ -12,7 +12,7 @@ from holdfast.base.text import one_line
 from holdfast.llm.blocks import ToolCall, text_of
 from holdfast.llm.content import read_content
 from holdfast.llm.outages import Outage
-from holdfast.run.call_words import describe_call
+from holdfast.run.summaries import describe_call
 
 JSON = Mapping[str, Any]
 

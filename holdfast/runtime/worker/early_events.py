@@ -35,7 +35,7 @@ from temporalio.client import Client
 from temporalio.converter import SerializationContext
 from temporalio.worker import Worker, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
-from holdfast.authority.claim_limits import CLAIM_BYTES
+from holdfast.authority.statements import CLAIM_BYTES
 
 _ALONE = "legacy_query"
 """The SDK's id of a query that comes without a workflow task."""

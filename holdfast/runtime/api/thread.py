@@ -25,10 +25,12 @@ from holdfast.runtime.api.verifying import verify_thread
 from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
 from holdfast.runtime.audit.verdicts import Check, Verification
-from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, restarts, steering, waking
+from holdfast.runtime.client import decisions, extending, forks, messages, pausing, refining, steering, waking
 from holdfast.runtime.client.decisions import UpdateResult
 from holdfast.runtime.client.follow import follow as follow_events
 from holdfast.runtime.client.messages import MessageResult
+from holdfast.runtime.client.restarts import restart
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import check_shown, read_key, signed
 from holdfast.runtime.programs import setup_command
@@ -681,17 +683,13 @@ class Thread:
             TaskInvalid: The task is empty or too long.
             EventsMissing: The thread's first events can no longer be read.
         """
-        started = await restarts.restart(
-            self._threads,
-            self.id,
-            id=id,
-            task=task,
+        options = StartOptions(
             agent=agent,
             workspace=None if workspace is None else str(workspace),
-            by=named(self._by if by is None else by) or None,
+            by=named(self._by if by is None else by),
             by_proven=by_proven or by is None,
         )
-        return self._beside(started.thread)
+        return self._beside((await restart(self._threads, self.id, options, id=id, task=task)).thread)
 
     async def cancel(self, reason: str = "") -> UpdateResult:
         """Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.

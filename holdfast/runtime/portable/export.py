@@ -54,6 +54,7 @@ from holdfast.portable.seals import OwnSeals, own_seals
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.runtime.audit.anchors import Anchors, find_seals
 from holdfast.runtime.client.connect import seals_of
+from holdfast.runtime.client.imported_subagents import may_be_imported
 from holdfast.runtime.client.loops import find_loop, is_archived_loop
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.vouching import Vouched, vouch
@@ -267,7 +268,7 @@ class _File:
             return Vouched()
         found = await vouch(self._threads, thread, self._evidence, self.vouching.anchors)
         # What a file has brought, the one who signed that file has vouched for.
-        if found.lacks and not self.vouching.lacks and not await self._threads.may_be_brought(thread):
+        if found.lacks and not self.vouching.lacks and not await may_be_imported(self._threads.reader, thread):
             self.vouching.lacks = f"{thread}: {found.lacks}"
         return found
 

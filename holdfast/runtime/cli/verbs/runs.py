@@ -80,14 +80,14 @@ async def start(
     """Start a run, or continue a closed thread with another task. The same start of a thread happens once."""
     content = read_content(task, blocks, what="TASK")
     from holdfast.budget.budget import Budget
-    from holdfast.runtime.client.start_options import check_own_id, check_task
+    from holdfast.runtime.client.start_options import StartOptions, check_own_id, check_task
 
     check_task(content)
     limits = Budget(**read_budget(budget)) if budget is not None else None
     if thread is not None:
         check_own_id(thread)
     threads = await session.connect()
-    from holdfast.runtime.client.idempotent_starts import StartOptions, start_or_continue
+    from holdfast.runtime.client.idempotent_starts import start_or_continue
     from holdfast.runtime.client.threads import Started
 
     giver = normalized_name(by or session.settings.by or "")
@@ -95,19 +95,20 @@ async def start(
         session.output.note(
             f"You start this for {visible(giver)}, and you are somebody else: the run has no access to their memory."
         )
-    options: StartOptions = {
+    options = StartOptions(
+        agent=agent,
         # The worker, which may be on another machine, checks whether the folder is there.
-        "workspace": str(workspace.expanduser().absolute()) if workspace else None,
-        "idle_limit": idle_limit,
-        "by": giver,
-        "by_proven": session.is_own(giver),
-        "budget": limits,
-    }
+        workspace=str(workspace.expanduser().absolute()) if workspace else None,
+        idle_limit=idle_limit,
+        by=giver,
+        by_proven=session.is_own(giver),
+        budget=limits,
+    )
     session.farewell = f"It may have been started: {CLI.command('show', thread) if thread else CLI.command('list')}"
     if thread is None:
-        made: Started | None = await threads.start(content, agent=agent, **options)
+        made: Started | None = await threads.start(content, options=options)
     else:
-        made = await start_or_continue(threads, content, thread=thread, agent=agent, **options)
+        made = await start_or_continue(threads, content, thread, options)
     if made is None:
         session.output.note(f"{visible(thread or '')} was started with this task before: nothing was started again.")
     started = made or Started(thread or "", (await threads.runs.describe(thread or "")).run_id)

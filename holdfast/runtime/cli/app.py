@@ -1,5 +1,6 @@
 """The command line as a whole: its groups of verbs in the order of `--help`, and the process that runs it."""
 
+import gc
 import io
 import os
 import sys
@@ -152,6 +153,7 @@ def run(app: typer.Typer) -> NoReturn:
     An exit code comes from the verb's return value, or from `exits.exit_code` for an error; typer's own is 2.
     """
     code = 1
+    gc.set_threshold(50_000)  # the imports of a verb make many objects and no garbage
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 still shows the rest

@@ -1,8 +1,8 @@
 """Whether a sub-agent's log in the permanent record came with a file: then no run continues it here.
 
 What people decided where it was recorded does not count here, and nothing in the log says that it was brought: the log
-of the thread at the top does. Clients ask before they start a run (`may_be_imported`). The run asks again: an import may
-have come in between, and a client of an older release does not ask.
+of the thread at the top does. Clients ask before they start a run (`may_be_imported`). The run asks again: an import
+may have come in between, and a client of an older release does not ask.
 """
 
 from temporalio import activity

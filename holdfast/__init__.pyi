@@ -67,13 +67,13 @@ from holdfast.memory.semantic import Recalled as Recalled
 from holdfast.portable.manifest import Exported as Exported
 from holdfast.portable.manifest import Imported as Imported
 from holdfast.runtime.api.client import Client as Client
+from holdfast.runtime.api.request_views import PendingRequest as PendingRequest
 from holdfast.runtime.api.schedules import Schedules as Schedules
 from holdfast.runtime.api.schedules import ScheduleState as ScheduleState
 from holdfast.runtime.api.sync import SyncClient as SyncClient
 from holdfast.runtime.api.sync import SyncSchedules as SyncSchedules
 from holdfast.runtime.api.sync import SyncThread as SyncThread
 from holdfast.runtime.api.thread import Thread as Thread
-from holdfast.runtime.api.views import PendingRequest as PendingRequest
 from holdfast.runtime.api.views import Result as Result
 from holdfast.runtime.api.views import ThreadState as ThreadState
 from holdfast.runtime.api.views import ThreadSummary as ThreadSummary

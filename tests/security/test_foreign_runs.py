@@ -24,7 +24,8 @@ from holdfast import Agent, Catalog, Policy, allow, tool
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import AnswerForged, ExportFailed, HistoryForged, TaskDiffers, ThreadExists
 from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
-from holdfast.runtime.api.thread import OpenEvidence, Thread
+from holdfast.runtime.api.dialogue import OpenEvidence
+from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.api.waiting import result_of, wait
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect, connect_stack, stack_config

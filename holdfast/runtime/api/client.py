@@ -16,13 +16,14 @@ from holdfast.llm.blocks import Content
 from holdfast.portable.manifest import Imported
 from holdfast.run.comparing import Comparison
 from holdfast.run.state import Status
+from holdfast.runtime.api.dialogue import FindAnchors, OpenEvidence, named
 from holdfast.runtime.api.schedules import Schedules
-from holdfast.runtime.api.thread import FindAnchors, OpenEvidence, Thread, named
+from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.api.views import ThreadSummary
-from holdfast.runtime.client.comparing import compare_threads
 from holdfast.runtime.client.idempotent_starts import start_once
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.publishing import Publication, publish
+from holdfast.runtime.client.showing import compare_threads
 from holdfast.runtime.client.start_options import StartOptions, check_thread_id
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.components import Components

@@ -16,7 +16,7 @@ from holdfast.runtime.api.thread import Thread
 
 P = ParamSpec("P")
 R = TypeVar("R")
-AsyncT = TypeVar("AsyncT")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Loop:
@@ -60,10 +60,10 @@ class Loop:
         self._loop.close()
 
 
-class _Face(Generic[AsyncT]):
+class _Face(Generic[T_co]):
     """A sync object in front of an async one."""
 
-    def __init__(self, behind: AsyncT, loop: Loop) -> None:
+    def __init__(self, behind: T_co, loop: Loop) -> None:
         self._behind = behind
         self._loop = loop
 
@@ -71,18 +71,20 @@ class _Face(Generic[AsyncT]):
 # A thread becomes its sync face.
 @overload
 def sync(
-    method: Callable[Concatenate[AsyncT, P], Awaitable[Thread]],
-) -> Callable[Concatenate[_Face[AsyncT], P], "SyncThread"]: ...
+    method: Callable[Concatenate[T_co, P], Awaitable[Thread]],
+) -> Callable[Concatenate[_Face[T_co], P], "SyncThread"]: ...
 @overload
 def sync(
-    method: Callable[Concatenate[AsyncT, P], Awaitable[Thread | None]],
-) -> Callable[Concatenate[_Face[AsyncT], P], "SyncThread | None"]: ...
+    method: Callable[Concatenate[T_co, P], Awaitable[Thread | None]],
+) -> Callable[Concatenate[_Face[T_co], P], "SyncThread | None"]: ...
 @overload
 def sync(
-    method: Callable[Concatenate[AsyncT, P], AsyncIterator[R]],
-) -> Callable[Concatenate[_Face[AsyncT], P], Iterator[R]]: ...
+    method: Callable[Concatenate[T_co, P], AsyncIterator[R]],
+) -> Callable[Concatenate[_Face[T_co], P], Iterator[R]]: ...
 @overload
-def sync(method: Callable[Concatenate[AsyncT, P], Awaitable[R]]) -> Callable[Concatenate[_Face[AsyncT], P], R]: ...
+def sync(
+    method: Callable[Concatenate[T_co, P], Awaitable[R]],
+) -> Callable[Concatenate[_Face[T_co], P], R]: ...
 def sync(method: Callable[..., Any]) -> Callable[..., Any]:
     """Make a method of the sync face: it calls the async one, and waits for the result or for each item."""
 

@@ -32,7 +32,9 @@ from holdfast.runtime.cli.verbs import (
     runs,
     schedules,
     signing,
+    start,
     trust,
+    verify,
 )
 from holdfast.runtime.commands import Command, Version
 from holdfast.runtime.programs import CLI, Program, has_command
@@ -54,9 +56,9 @@ HELP = """Start agent runs, look at them, and decide what they ask.
 
 RUN = "Run agents"
 GROUPS = {
-    RUN: (projects, runs, budgets, events, loops, schedules),
+    RUN: (projects, start, runs, budgets, events, loops, schedules),
     "Decide": (decisions, signing, trust),
-    "Look": (inspect,),
+    "Look": (inspect, verify),
     "Move and compare": (portable, forks, evaluating),
     "Memory": (memory,),
     "Operate": (operate, policies, keep),

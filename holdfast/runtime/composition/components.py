@@ -246,7 +246,7 @@ class Components:
 
     def threads(self) -> "ThreadStore | None":
         """The permanent record, opened when it is first read; None where there is none."""
-        from holdfast.runtime.composition.lazy_threads import LazyThreads
+        from holdfast.runtime.composition.stores import LazyThreads
 
         if self.database_url is None and (self._stores_catalog is None or self._stores_catalog.threads is None):
             return None

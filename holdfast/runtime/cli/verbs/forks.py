@@ -168,7 +168,7 @@ async def diff(
 ) -> int:
     """Compare two threads, or one at two events: what both begin with, then messages, calls, verdicts and cost."""
     from holdfast.runtime.cli.diff_screens import diff_screen, diff_view
-    from holdfast.runtime.client.comparing import compare_threads, parse_place
+    from holdfast.runtime.client.showing import compare_threads, parse_place
 
     places = parse_place(first), parse_place(second)
     threads = await session.connect(places[0][0])

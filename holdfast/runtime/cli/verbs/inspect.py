@@ -1,4 +1,4 @@
-"""Verbs that read threads: show, list, log, transcript, artifact, prompt, pending, watch, verify.
+"""Verbs that read threads: show, list, log, transcript, artifact, prompt, pending, watch.
 
 Only `watch` also sends.
 """
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from holdfast.runtime.cli.exits import OK, UNREACHABLE, VERDICTS
+from holdfast.runtime.cli.exits import OK, UNREACHABLE
 from holdfast.runtime.cli.options import By, Key, Thread, Verbs
 from holdfast.runtime.cli.reports import print_loop, print_state
 from holdfast.runtime.cli.session import Session
 from holdfast.runtime.cli.text import visible
-from holdfast.runtime.cli.verbs.portable import is_file, verify_portable
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
@@ -147,7 +146,7 @@ async def transcript(
 ) -> int:
     """Print a thread's messages, from the first one on."""
     threads = await session.connect(thread)
-    from holdfast.runtime.cli.message_text import message_text
+    from holdfast.runtime.cli.event_words import message_text
 
     async for message in threads.messages(thread, active=active, at=at, note=session.note_silence):
         session.output.result(message, None if session.output.as_json else message_text(message))
@@ -270,96 +269,6 @@ async def watch(session: Session, thread: Thread, by: By = None, key: Key = None
         session.output.note(f"Left {visible(thread)}; the run continues.")
         return OK
     return await show(session, thread)
-
-
-@verbs.verb(
-    "verify rel-1.2",
-    "verify rel-1.2 --keys people.yaml",
-    "verify rel-1.2 --anchors /mnt/anchors --nodes nodes.txt",
-    "verify rel-1.2 --require seals,record,ledger",
-    "verify rel-1.2 --json | jq .not_checked",
-    "verify rel-1.2.holdfast --signer ed25519:PbIeLO…",
-)
-async def verify(
-    session: Session,
-    thread: Annotated[
-        str,
-        typer.Argument(metavar="THREAD|FILE", help="A thread id; or a file from `export`: FILE.holdfast, or ./FILE."),
-    ],
-    keys: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="People, gateways, signers and their keys, as a policy lists them: trust no others.",
-        ),
-    ] = None,
-    no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Do not check artifacts.")] = False,
-    signer: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Of a file: the public key that has to have signed it.")
-    ] = None,
-    anchors: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="Where workers sealed the record. [default: HOLDFAST_ANCHORS]"),
-    ] = None,
-    nodes: Annotated[
-        list[str] | None, typer.Option(metavar="FILE|KEY", help="Public keys of nodes: trust no seals of others.")
-    ] = None,
-    require: Annotated[
-        str | None,
-        typer.Option(metavar="CHECKS", help="What must have been checked, with commas: seals,record,anchors,ledger."),
-    ] = None,
-) -> int:
-    """Check that a thread is what was recorded; or a portable file, offline.
-
-    Temporal's histories and the permanent record have the same events; each follows from those before it, verdicts,
-    signatures and quorum included; the effect ledger and the artifacts agree with them, and so do the seals in anchors.
-
-    The answer is `proven` (exit 0), `altered` (exit 1, with the first fault), or `not proven` (exit 7): nothing is
-    wrong with what could be checked, and the rest is listed.
-    """
-    from holdfast.runtime.audit.verdicts import CHECKS, required, view_of
-    from holdfast.runtime.client.start_options import check_thread_id
-
-    demanded = [name.strip() for name in require.split(",")] if require else []
-    if unknown := sorted(set(demanded) - {*CHECKS}):
-        raise typer.BadParameter(f"--require: there is no check {unknown[0]!r}; there are: {', '.join(CHECKS)}")
-
-    in_file = is_file(thread)
-    if not in_file:
-        check_thread_id(thread)
-    if signer is not None and not in_file:
-        raise typer.BadParameter("--signer is for a file; a thread's people are in --keys")
-    from holdfast.runtime.config.policy_file import load_policy
-
-    trusted = load_policy(keys) if keys else None
-    from holdfast.runtime.cli.anchors import given_anchors
-
-    sealed = given_anchors(session.settings, anchors or (), nodes or (), in_file=in_file)
-    if in_file:
-        artifacts = not no_artifacts
-        return await verify_portable(
-            session, thread, trusted=trusted, signer=signer, artifacts=artifacts, anchors=sealed, demanded=demanded
-        )
-    threads = await session.connect(thread)
-    from dataclasses import replace
-
-    from holdfast.runtime.audit.forgotten import tombstone_of
-    from holdfast.runtime.audit.loops import verify_loop
-    from holdfast.runtime.audit.verify import verify as verify_thread
-    from holdfast.runtime.cli.record_screens import verify_screen
-    from holdfast.runtime.client.loops import find_loop, is_archived_loop
-
-    evidence = await session.parts.evidence()
-    forgotten = await tombstone_of(evidence, thread)
-    if not forgotten and (await find_loop(threads, thread) or await is_archived_loop(threads, thread)):
-        found = await verify_loop(threads, thread, evidence=evidence, anchors=sealed)
-    else:
-        if no_artifacts:
-            evidence = replace(evidence, artifacts=None)
-        found = await verify_thread(threads, thread, evidence=evidence, trusted=trusted, anchors=sealed)
-    found = required(found, demanded)
-    session.output.result(view_of(found), verify_screen(found))
-    return VERDICTS[found.verdict]
 
 
 async def _show_at(session: Session, threads: "Threads", thread: str, at: int) -> None:

@@ -27,6 +27,7 @@ from bench.move_places import MovedLog, Place, Ran, answer_of, open_place, prelo
 from holdfast import Budget
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import HoldfastError
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.interventions import Interventions
@@ -114,7 +115,7 @@ class Traveller:
     async def start(self) -> None:
         """Start its run."""
         budget = Budget(steps=50_000, tokens=500_000_000)
-        await self._here.threads.start("Serve.", thread=self.thread, agent="shop", budget=budget, by="dana")
+        await self._here.threads.start("Serve.", self.thread, StartOptions(agent="shop", budget=budget, by="dana"))
 
     async def travel(self) -> None:
         """Move it until there have been enough moves."""

@@ -28,6 +28,7 @@ from bench.tree_audit import Run, audit_tree
 from holdfast.log.events import BudgetSpent, LLMCallLost, SubagentEnded, SubagentStarted
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.llm.scripted_server import Request
@@ -185,7 +186,7 @@ class Forest:
             number = len(self.trees)
             member = plan(f"tree-{number}", self._chance)
             budget = budget_of(member, tight=number % 3 == 2)
-            begun = await self._threads.start(task_of(member), thread=member.name, budget=budget, by="dana")
+            begun = await self._threads.start(task_of(member), member.name, StartOptions(budget=budget, by="dana"))
             self.trees.append(Tree(member, RecordedLog(self._client, begun.thread, begun.run_id)))
             count += 1
         return count

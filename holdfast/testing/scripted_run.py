@@ -28,8 +28,9 @@ from holdfast.llm.blocks import Content
 from holdfast.llm.messages import AnyMessage
 from holdfast.log.events import AgentEvent
 from holdfast.runtime.api.client import Client
+from holdfast.runtime.api.request_views import PendingRequest
 from holdfast.runtime.api.thread import Thread
-from holdfast.runtime.api.views import PendingRequest, Result, ThreadState
+from holdfast.runtime.api.views import Result, ThreadState
 from holdfast.runtime.api.waiting import Until, result_of, wait
 from holdfast.runtime.client.connect import connect
 from holdfast.runtime.client.threads import Threads

@@ -115,4 +115,5 @@ def test_every_public_name_is_documented() -> None:
     """The API page has each name of `holdfast` and `holdfast.testing`, and no other."""
     page = (DOCS / "reference/python-api.md").read_text(encoding="utf-8")
     shown = re.findall(r"^\.\. auto\w+:: (\w+)(?:\(\))?$", page, re.MULTILINE)
-    assert sorted(shown) == sorted([*holdfast.__all__, *holdfast.testing.__all__])
+    public = getattr(holdfast, "__all__")  # noqa: B009  # the stub does not list it
+    assert sorted(shown) == sorted([*public, *holdfast.testing.__all__])

@@ -15,6 +15,7 @@ from holdfast.log.event_log import digest_after
 from holdfast.run.contracts import RunInput
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.messages import say as send
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.stores import Stores, collect_evidence
 from holdfast.runtime.config.stack_file import Stack
@@ -62,7 +63,7 @@ async def test_a_forgotten_thread_has_digests_and_nothing_else(rig: StartRig, st
         forget = partial(forget_thread, threads, pool, stores, thread, by="ann", reason="asked to")
         with pytest.raises(ThreadNotFound):
             await forget()
-        await threads.start("look", thread=thread, idle_limit=3_600)
+        await threads.start("look", thread, StartOptions(idle_limit=3_600))
         await eventually(partial(threads.state, thread), lambda state: state["status"] == "waiting_message")
         with pytest.raises(Refused, match="has an open run"):
             await forget()

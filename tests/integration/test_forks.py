@@ -18,6 +18,7 @@ from holdfast.runtime.client.forks import Forked, fork
 from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.client.messages import say as send
 from holdfast.runtime.client.restarts import restart
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.trees import read_tree
 from holdfast.testing import Conversation, Reply, call, say, together
@@ -239,7 +240,7 @@ async def test_a_message_can_be_edited_and_a_task_restarted(rig: StartRig) -> No
             in (await eventually(lambda: threads.state(done.thread), lambda s: s["status"] == "failed"))["result"]
         )
 
-        new = await restart(threads, thread)
+        new = await restart(threads, thread, StartOptions())
         state = await eventually(lambda: threads.state(new.thread), lambda state: state["status"] == "completed")
         before = await threads.state(thread)
         assert (state["task"], state["agent"], state["step"]) == (before["task"], before["agent"], 1)
@@ -260,7 +261,7 @@ async def test_a_sub_agents_thread_is_forked_and_not_restarted(rig: StartRig) ->
         parent, threads = await original(started, agent="boss"), threads_of(started)
         child = f"{parent}.1"
         with pytest.raises(TaskInvalid, match=f"fork {parent}.1 --at 1"):
-            await restart(threads, child)
+            await restart(threads, child, StartOptions())
         before = await threads.recorded_events(parent)
         done, run = await forked(started, child, at=1)
         assert (await run.result())["result"] == "done"

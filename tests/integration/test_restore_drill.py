@@ -17,6 +17,7 @@ from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.client.messages import say as send
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.stores import collect_evidence
 from holdfast.runtime.config.stack_file import Stack
@@ -125,7 +126,7 @@ async def test_every_thread_continues_after_the_database_is_destroyed_and_restor
         async with site(stack, tmp_path) as (_, threads, pool):
             await threads.start("look", thread="closed")
             await threads.start("look and pay", thread="asks")
-            await threads.start("look", thread="open", idle_limit=3_600)
+            await threads.start("look", "open", StartOptions(idle_limit=3_600))
             await until(threads, "closed", "completed")
             await until(threads, "asks", "waiting_approval")
             await until(threads, "open", "waiting_message")

@@ -42,7 +42,7 @@ from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.messages import say
 from holdfast.runtime.client.prune import list_prunable
 from holdfast.runtime.client.showing import show_thread
-from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.client.start_options import StartOptions, issued
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.reading.record import OpenRecord
@@ -325,7 +325,7 @@ async def test_a_message_goes_to_the_open_run_or_reopens_the_thread(rig: StartRi
     async with rig(catalog(), script) as r:
         threads, _ = both(r, pool)
         thread = fresh()
-        await threads.start("slow, first", thread=thread, idle_limit=30)
+        await threads.start("slow, first", thread, StartOptions(idle_limit=30))
         busy = await say(threads, thread, "not now", when_busy="reject")
         queued = await say(threads, thread, "queued", by="ann")
         assert [(said.outcome, said.counts) for said in (busy, queued)] == [("busy", False), ("queued", True)]
@@ -353,7 +353,7 @@ async def test_a_message_sent_without_a_worker_arrives_once(rig: StartRig, pool:
     queue, thread = f"test-{uuid4().hex[:8]}", fresh()
     async with rig(catalog(), script, task_queue=queue) as r:
         threads, _ = both(r, pool)
-        await threads.start("first", thread=thread, idle_limit=60)
+        await threads.start("first", thread, StartOptions(idle_limit=60))
         await until(threads, thread, "waiting_message")
     sent = await say(Threads(r.client, answer_within=1), thread, "second")
     assert (sent.outcome, sent.counts) == ("sent", True)

@@ -18,6 +18,7 @@ from holdfast.log.event_log import EventLog
 from holdfast.log.upcasters import decode_event
 from holdfast.portable.members import LOG
 from holdfast.runtime.cli.eval_screens import eval_screen
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.evaluating import files
 from holdfast.runtime.evaluating.endpoints import scripted
 from holdfast.runtime.evaluating.files import read_run, read_set
@@ -167,7 +168,7 @@ async def test_a_play_answers_for_its_own_threads_alone(recorded: Path) -> None:
     recording = await read_run(recorded)
     async with scripted(lambda conversation: say("Done.")) as llm, open_player(catalog(), llm) as player:
         client, queue = player._temporal, player._threads.task_queue
-        started = await player._threads.start("Wipe sda.", agent="op")
+        started = await player._threads.start("Wipe sda.", options=StartOptions(agent="op"))
         with pytest.raises(WorkflowFailureError):
             await client.get_workflow_handle(started.thread).result()
         assert queue.startswith("play-")

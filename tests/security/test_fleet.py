@@ -22,7 +22,7 @@ from holdfast.run.state import RunState
 from holdfast.run.substates.calls import Calls, CallState
 from holdfast.run.substates.steps import Steps
 from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.start_options import issued
+from holdfast.runtime.client.start_options import StartOptions, issued
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.encryption_keys import EncryptionKey
 from holdfast.runtime.config.settings import Settings
@@ -174,7 +174,7 @@ async def test_a_client_without_a_key_makes_only_plain_starts(rig: StartRig, sta
     async with rig(DESK, PAYING) as r:
         threads = Threads(await reach(stack), task_queue=r.task_queue)
         with pytest.raises(FleetKeyMissing, match="HOLDFAST_FLEET_KEYS"):
-            await threads.start("go", workspace=str(r.workspace))
+            await threads.start("go", options=StartOptions(workspace=str(r.workspace)))
 
 
 async def test_no_activity_accepts_an_unsealed_order(rig: StartRig, stack: Stack) -> None:

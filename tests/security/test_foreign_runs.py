@@ -24,7 +24,8 @@ from holdfast import Agent, Catalog, Policy, allow, tool
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import AnswerForged, ExportFailed, HistoryForged, TaskDiffers, ThreadExists
 from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
-from holdfast.runtime.api.thread import OpenEvidence, Thread
+from holdfast.runtime.api.dialogue import OpenEvidence
+from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.api.waiting import result_of, wait
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect, connect_stack, stack_config
@@ -33,6 +34,7 @@ from holdfast.runtime.client.idempotent_starts import start_once
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.messages import say as send_message
 from holdfast.runtime.client.showing import show_thread
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.encryption_keys import parse_keys
 from holdfast.runtime.config.stack_file import Stack
@@ -329,9 +331,9 @@ async def test_a_start_under_a_closed_threads_id_does_not_displace_it(
             run = await attacker.start_workflow(kind, {"task": "do it"}, id=thread, task_queue="nobodys")
         foreign = (await run.describe()).run_id
         await assert_recorded(readers, thread, foreign, tmp_path / "file.holdfast")
-        assert not await start_once(ours, "do it", thread=thread, by="alice")
+        assert not await start_once(ours, "do it", thread, StartOptions(by="alice"))
         with pytest.raises(TaskDiffers):
-            await start_once(ours, "something else", thread=thread, by="alice")
+            await start_once(ours, "something else", thread, StartOptions(by="alice"))
         if how in ("open", "copied"):
             with pytest.raises(ThreadExists, match="temporal workflow terminate"):
                 await send_message(ours, thread, "more", by="alice")

@@ -18,8 +18,7 @@ from holdfast.portable.manifest import Exported
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway import app, exports, limits
 from holdfast.runtime.gateway.limits import BODY_BYTES, URL_BYTES, Message, Receive, Send
-from holdfast.runtime.gateway.places import Places
-from holdfast.runtime.gateway.quotas import Quota
+from holdfast.runtime.gateway.quotas import Places, Quota
 from holdfast.runtime.portable import export
 from holdfast.runtime.reading.record import Evidence
 from holdfast.runtime.stores.artifacts import FolderArtifacts

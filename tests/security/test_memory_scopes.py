@@ -15,6 +15,7 @@ from holdfast import Agent, Catalog, Memory, Policy, allow
 from holdfast.log.events import ToolCallFinished
 from holdfast.memory.semantic import NewMemory
 from holdfast.run.contracts import WORKFLOW
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.gateway.app import build_app
@@ -129,7 +130,7 @@ async def test_a_later_proven_start_does_not_prove_an_earlier_claim(ground: Grou
     thread = fresh()
     await (await ground.plain(thread)).result()
     threads = Threads(ground.rig.client, task_queue=ground.rig.task_queue)
-    await threads.start("and on", thread=thread, by=ground.user)
+    await threads.start("and on", thread, StartOptions(by=ground.user))
     run = ground.rig.client.get_workflow_handle(thread)
     await run.result()
     await ground.require_nothing(run)

@@ -23,7 +23,7 @@ from holdfast.portable.layout import Entry, local_header
 from holdfast.portable.manifest import Exported
 from holdfast.portable.members import ARTIFACTS, DERIVED, INTENT, LEDGER, LOG, MANIFEST, STATEMENT
 from holdfast.runtime.audit.evidence import Finding, Unchecked
-from holdfast.runtime.cli.file_screens import file_screen
+from holdfast.runtime.cli.record_screens import file_screen
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.portable.export import export_thread

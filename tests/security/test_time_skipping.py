@@ -8,6 +8,7 @@ from temporalio.client import Client
 from holdfast import Policy, Terms, ask
 from holdfast.errors import Refused
 from holdfast.log.events import AgentEvent, ApprovalExpired, DecisionReceived
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.time_skipping import check_stack
 from holdfast.runtime.config.stack_file import Stack
@@ -100,7 +101,7 @@ async def test_a_signed_message_is_not_repeated_after_the_clock_went_back(rig: S
         await skip(client, run, days=90)
         await run.result()
         threads = Threads(client, task_queue=r.task_queue, record=r.threads)
-        await threads.start("again", thread=run.id, idle_limit=60 * DAY)
+        await threads.start("again", run.id, StartOptions(idle_limit=60 * DAY))
         again = client.get_workflow_handle(run.id)
         await status_of(again, "waiting_message")
         assert await answer(again, "say", once) == "duplicate"

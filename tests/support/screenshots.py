@@ -18,6 +18,7 @@ from playwright.async_api import Browser, FrameLocator, Page, ViewportSize, asyn
 
 from holdfast import Agent, Catalog, Policy, Rule, Terms, tool
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack
@@ -75,7 +76,9 @@ async def waiting_run(stack: Stack, folder: Path, notes: str) -> AsyncIterator[s
     options: dict[str, Any] = {"worker_client": await connect_stack(stack), "database_url": stack.database_url}
     async with start_rig(client, CATALOG, script, folder=folder, **options) as rig:
         threads = Threads(client, task_queue=rig.task_queue)
-        started = await threads.start("Publish 1.2 with the notes in CHANGELOG.md", thread="release-1.2", by="ann")
+        started = await threads.start(
+            "Publish 1.2 with the notes in CHANGELOG.md", "release-1.2", StartOptions(by="ann")
+        )
         run = client.get_workflow_handle(started.thread)
         await status_of(run, "waiting_approval")
         yield f"{stack.ui_url}/namespaces/default/workflows/{run.id}/{started.run_id}"

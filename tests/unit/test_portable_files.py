@@ -51,7 +51,7 @@ from holdfast.portable.redaction import WITHOUT_BODY, redacted, redacted_row
 from holdfast.portable.trajectory import trajectory
 from holdfast.runtime.audit.anchors import NONE_GIVEN, Anchors
 from holdfast.runtime.audit.file_anchors import OWN_SEALS
-from holdfast.runtime.cli.file_screens import file_screen
+from holdfast.runtime.cli.record_screens import file_screen
 from holdfast.runtime.portable import judging, reader, writer
 from holdfast.runtime.portable.envelope import _key
 from holdfast.runtime.portable.verify import verify_file

@@ -16,14 +16,15 @@ from holdfast.llm.blocks import Content
 from holdfast.portable.manifest import Imported
 from holdfast.run.comparing import Comparison
 from holdfast.run.state import Status
+from holdfast.runtime.api.dialogue import FindAnchors, OpenEvidence, named
 from holdfast.runtime.api.schedules import Schedules
-from holdfast.runtime.api.thread import FindAnchors, OpenEvidence, Thread, named
+from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.api.views import ThreadSummary
-from holdfast.runtime.client.comparing import compare_threads
 from holdfast.runtime.client.idempotent_starts import start_once
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.publishing import Publication, publish
-from holdfast.runtime.client.start_options import check_thread_id
+from holdfast.runtime.client.showing import compare_threads
+from holdfast.runtime.client.start_options import StartOptions, check_thread_id
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.composition.components import Components
 from holdfast.runtime.config.settings import Settings, variables
@@ -242,30 +243,17 @@ class Client:
             FleetKeyMissing: Without a fleet key, a run must have a folder of its own.
             ServerUnreachable: The server does not answer. The start may have reached it: give an id, and start again.
         """
-        workspace = None if workspace is None else str(workspace)
-        by, by_proven = named(self._by if by is None else by), by_proven or by is None
-        if thread is None:
-            started = await self._threads.start(
-                task,
-                agent=agent,
-                workspace=workspace,
-                idle_limit=idle_limit,
-                by=by,
-                by_proven=by_proven,
-                budget=budget,
-            )
-            return self.thread(started.thread)
-        await start_once(
-            self._threads,
-            task,
-            thread=thread,
+        options = StartOptions(
             agent=agent,
-            workspace=workspace,
+            workspace=None if workspace is None else str(workspace),
             idle_limit=idle_limit,
-            by=by,
-            by_proven=by_proven,
+            by=named(self._by if by is None else by),
+            by_proven=by_proven or by is None,
             budget=budget,
         )
+        if thread is None:
+            return self.thread((await self._threads.start(task, options=options)).thread)
+        await start_once(self._threads, task, thread, options)
         return self.thread(thread)
 
     def thread(self, thread: str) -> Thread:

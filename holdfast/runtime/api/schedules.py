@@ -8,7 +8,8 @@ from typing import Literal
 from holdfast.base.models import Frozen
 from holdfast.budget.budget import Budget
 from holdfast.llm.blocks import Content
-from holdfast.runtime.api.thread import Thread, named
+from holdfast.runtime.api.dialogue import named
+from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.api.views import ThreadStatus
 from holdfast.runtime.client import schedules
 from holdfast.runtime.client.schedule_definitions import Definition, Overlap

@@ -1,5 +1,6 @@
 """The command line as a whole: its groups of verbs in the order of `--help`, and the process that runs it."""
 
+import gc
 import io
 import os
 import sys
@@ -31,6 +32,7 @@ from holdfast.runtime.cli.verbs import (
     runs,
     schedules,
     signing,
+    start,
     trust,
     verify,
 )
@@ -54,7 +56,7 @@ HELP = """Start agent runs, look at them, and decide what they ask.
 
 RUN = "Run agents"
 GROUPS = {
-    RUN: (projects, runs, budgets, events, loops, schedules),
+    RUN: (projects, start, runs, budgets, events, loops, schedules),
     "Decide": (decisions, signing, trust),
     "Look": (inspect, verify),
     "Move and compare": (portable, forks, evaluating),
@@ -153,6 +155,7 @@ def run(app: typer.Typer) -> NoReturn:
     An exit code comes from the verb's return value, or from `exits.exit_code` for an error; typer's own is 2.
     """
     code = 1
+    gc.set_threshold(50_000)  # the imports of a verb make many objects and no garbage
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 still shows the rest

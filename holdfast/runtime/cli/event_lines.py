@@ -13,6 +13,7 @@ from holdfast.log.loop_events import STORED_EVENTS
 from holdfast.runtime.cli.event_words import (
     amounts_words,
     authority_words,
+    call_text,
     cause_words,
     clipped_words,
     decision_words,
@@ -29,7 +30,6 @@ from holdfast.runtime.cli.event_words import (
     tier_words,
     trigger_words,
 )
-from holdfast.runtime.cli.message_text import call_text
 from holdfast.runtime.cli.text import brief, clock, count
 from holdfast.runtime.client.threads import JSON
 

@@ -1,13 +1,16 @@
-"""What single events say in a few words: replies, decisions, outages, and others that take more than a line of code."""
+"""Messages, tool calls and single events in a few words, if an event needs more than a line of code."""
 
 import json
 from datetime import datetime
 
+from rich.text import Text
+
 from holdfast.authority.statements import speaker_words
-from holdfast.llm.messages import AssistantMessage
+from holdfast.llm.blocks import ReplyContent, ToolCall, blocks_of, text_of
+from holdfast.llm.messages import AssistantMessage, ToolMessage, from_json
 from holdfast.llm.outages import Outage
-from holdfast.runtime.cli.message_text import call_text, content_words
-from holdfast.runtime.cli.text import brief, clock, count, visible
+from holdfast.run.summaries import describe_call
+from holdfast.runtime.cli.text import brief, clock, count, indented, visible
 from holdfast.runtime.client.threads import JSON
 from holdfast.tools.failures import FailedAttempts
 from holdfast.tools.triggers import WAKE_TRIGGER
@@ -157,3 +160,25 @@ def request_summary(request: JSON) -> str:
 def amounts_words(more: JSON) -> str:
     """What is added to a budget."""
     return ", ".join(f"{name}={amount}" for name, amount in more.items() if amount is not None)
+
+
+def call_text(call: JSON) -> str:
+    """A tool call in one line: `publish(version="1.2")`."""
+    return visible(describe_call(ToolCall(id="", name=call["name"], arguments=call["arguments"])))
+
+
+def message_text(message: JSON) -> Text:
+    """A message of the transcript: its role, then its content."""
+    said = from_json(message)
+    words = content_words(said.content)
+    lines = [visible(words)] if words else []
+    if isinstance(said, AssistantMessage):
+        lines += [f"→ {visible(call.name)}({visible(call.arguments)})" for call in said.tool_calls]
+    about = f" {brief(said.tool_call_id)}" if isinstance(said, ToolMessage) else ""
+    style = {"user": "bold", "assistant": "bold cyan", "tool": "bold green"}[said.role]
+    return Text.assemble((f"{said.role}{about}", style), "\n", indented("\n".join(lines)), "\n")
+
+
+def content_words(content: ReplyContent) -> str:
+    """What a message says, without its tool calls."""
+    return text_of(tuple(block for block in blocks_of(content) if not isinstance(block, ToolCall)))

@@ -1,6 +1,7 @@
 """Arguments and options that several verbs share, and how a function becomes a verb."""
 
 import inspect
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,7 +155,6 @@ def read_content(text: str | None, blocks: Path | None, *, what: str) -> Any:
     if text is not None and blocks is not None:
         raise typer.BadParameter(f"{what} was given twice: say it as text, or name a file with --content, not both")
     from holdfast.llm.content import MAX_BLOCKS_BYTES, MAX_TEXT_BYTES
-    from holdfast.runtime.cli.standard_input import read_stdin
 
     if blocks is None:
         return read_stdin(MAX_TEXT_BYTES) if text == "-" else text
@@ -168,3 +168,26 @@ def read_content(text: str | None, blocks: Path | None, *, what: str) -> Any:
     if not isinstance(given, list):
         raise typer.BadParameter(f'--content {blocks} is not a list of blocks such as {{"type": "text", "text": "…"}}')
     return given
+
+
+def read_stdin(limit: int) -> str:
+    """Return what is piped into this process, without line ends at its end.
+
+    Args:
+        limit: The most bytes to read.
+
+    Raises:
+        typer.BadParameter: Stdin is a terminal or closed, or has nothing, too much, or what is not UTF-8.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise typer.BadParameter("- reads standard input, and nothing is piped into it: … - < task.md")
+    try:
+        given = sys.stdin.buffer.read(limit + 1)
+        text = given.decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"standard input cannot be read as UTF-8: {error}") from None
+    if len(given) > limit:
+        raise typer.BadParameter(f"standard input has more than {limit:,} bytes: put it into a file in the workspace")
+    if not text.strip():
+        raise typer.BadParameter("standard input is empty")
+    return text

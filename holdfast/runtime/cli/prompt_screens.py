@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from holdfast.runtime.cli.message_text import message_text
+from holdfast.runtime.cli.event_words import message_text
 from holdfast.runtime.cli.text import brief, count, indented, visible
 from holdfast.runtime.client.prompts import Prompt
 from holdfast.runtime.client.threads import JSON

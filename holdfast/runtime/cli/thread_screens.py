@@ -10,8 +10,8 @@ from holdfast.base.constraint_names import constraint_name, constraint_origin
 from holdfast.base.readable_json import readable_json
 from holdfast.run.substates.dormancy import looks_words
 from holdfast.runtime.cli.costs import budget_words, cost_words, left_words, more_words
+from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.cli.event_words import speaker
-from holdfast.runtime.cli.outlook_rows import outlook_rows
 from holdfast.runtime.cli.request_screens import request_screen, request_text
 from holdfast.runtime.cli.text import age_words, brief, cell, clock, count, indented, visible
 from holdfast.runtime.cli.thread_words import (
@@ -280,3 +280,30 @@ def costs_screen(rows: Sequence[JSON], by: str) -> Text:
 
 def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+_WITH_COMMAND = ("paused", "blocked", "waiting_message", "waiting_approval")
+"""Statuses for which the screen shows the command beside what it is about."""
+
+
+def outlook_rows(state: JSON, last: JSON | None, *, now: datetime) -> list[tuple[str, str]]:
+    """Return rows of a label and a text. A worker of an older release leaves out what it does not know.
+
+    Args:
+        state: As `show --json` has it.
+        last: The last event; None where it is not known.
+        now: The time.
+    """
+    rows = [("Now", brief(state.get("now") or "", 300))]
+    rows += [("Next", f"when {brief(each['when'])}: {brief(each['then'])}") for each in state.get("next", ())]
+    if last:
+        ago = age_words(last["at"], now=now)
+        rows.append(("Last", f"{_line(last)}, {ago} ago: {event_summary(last)}"))
+    rows += [("Error", f"{_line(error)}: {brief(error['what'], 300)}") for error in state.get("errors", ())]
+    if (way := state.get("continue")) and state["status"] not in _WITH_COMMAND:
+        rows.append(("Continue", brief(" – ".join(filter(None, (way["command"], way["why"]))), 300)))
+    return rows
+
+
+def _line(event: JSON) -> str:
+    return f"{event['position']}  {clock(event['at'])}  {brief(event['type'])}"

@@ -7,12 +7,9 @@ the worker that begins the fork reads the lines, so nothing is written before th
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
 from typing import Any, NamedTuple
 
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError
 
 from holdfast.authority.policy import Policy
 from holdfast.base.text import one_line
@@ -31,8 +28,8 @@ from holdfast.log.fork_point import ForkPoint
 from holdfast.log.upcasters import decode_event
 from holdfast.run import contracts
 from holdfast.run.features import FORKS
-from holdfast.run.summaries import memo, summary
 from holdfast.runtime.client.connect import seals_of
+from holdfast.runtime.client.imported_subagents import may_be_imported
 from holdfast.runtime.client.start_options import check_own_id, check_task, details, issued
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.programs import CLI
@@ -157,32 +154,20 @@ async def fork(
     if found := await _existing(threads, name, given, agent):
         return found
     words = f"Fork of {thread} at event {point.position}"
+    shown = details(
+        f"{words}\n\n{message}" if isinstance(message, str) else words,
+        agent=agent,
+        thread=name,
+        workspace=workspace,
+        continued=False,
+    )
     try:
-        run = await threads.runs.client.start_workflow(
-            contracts.WORKFLOW,
-            issued(given),
-            id=name,
-            task_queue=threads.task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            memo=memo(message or words),
-            static_summary=summary(message or words),
-            static_details=details(
-                f"{words}\n\n{message}" if isinstance(message, str) else words,
-                agent=agent,
-                thread=name,
-                workspace=workspace,
-                continued=False,
-            ),
-            rpc_timeout=timedelta(seconds=10),
-        )
+        run_id = await threads.begin(name, issued(given), title=message or words, details=shown)
     except WorkflowAlreadyStartedError:
         if found := await _existing(threads, name, given, agent):
             return found
         raise _exists(name) from None
-    except RPCError as error:
-        raise threads.runs.translate_error(error, name) from error
-    return Forked(name, run.first_execution_run_id or "", point, True)
+    return Forked(name, run_id, point, True)
 
 
 async def fork_point(threads: Threads, thread: str, at: int | None) -> ForkPoint:
@@ -221,7 +206,7 @@ async def _was_brought(threads: Threads, point: ForkPoint) -> bool:
     async for event in _events(threads, point.thread, point.position + 1):
         if event["type"] == "run_imported":
             return True
-    return await threads.may_be_imported(point.thread)
+    return await may_be_imported(threads.reader, point.thread)
 
 
 async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | None]:

@@ -4,37 +4,29 @@ Temporal refuses a second workflow of the same id, and the thread's log says how
 processes can start the same thread, without a store of their own.
 """
 
-from typing import TypedDict, Unpack
+from collections.abc import AsyncIterator
+from typing import NamedTuple
 
-from holdfast.budget.budget import Budget
 from holdfast.errors import TaskDiffers, ThreadExists
 from holdfast.llm.blocks import Content
-from holdfast.runtime.client.start_options import check_task
-from holdfast.runtime.client.threads import FirstStart, Started, Threads
+from holdfast.log.events import RunStarted
+from holdfast.runtime.client.start_options import StartOptions, check_task
+from holdfast.runtime.client.threads import Started, Threads
+from holdfast.runtime.reading.states import decode_lines
 
 
-class StartOptions(TypedDict, total=False):
-    """What a start may say besides, as `Threads.start` describes it."""
+class RecordedStart(NamedTuple):
+    """How a run of a thread was started."""
 
-    workspace: str | None
+    task: Content
+    agent: str | None
+    """The agent that was asked for; None for the catalog's first."""
     idle_limit: float | None
     by: str
-    by_proven: bool
-    budget: Budget | None
 
 
 async def start_once(
-    threads: Threads,
-    task: Content,
-    *,
-    thread: str,
-    agent: str | None = None,
-    workspace: str | None = None,
-    idle_limit: float | None = None,
-    by: str = "",
-    by_proven: bool = True,
-    budget: Budget | None = None,
-    exactly: bool = False,
+    threads: Threads, task: Content, thread: str, options: StartOptions, *, exactly: bool = False
 ) -> bool:
     """Start a thread, unless the same start has happened; return whether it is new. Needs no worker.
 
@@ -44,12 +36,7 @@ async def start_once(
         threads: The namespace's threads.
         task: The task: text, or content blocks.
         thread: The thread id.
-        agent: The agent's name; None for the catalog's first.
-        workspace: A folder on the worker; None for one of the thread's own.
-        idle_limit: Seconds that the run stays open for messages; None for the agent's own limit.
-        by: Who gives the task.
-        by_proven: The caller has authenticated that person.
-        budget: What the run may use; that of the first start counts.
+        options: The other options; the workspace and the budget of the first start count.
         exactly: The idle limit and the person have to be the same, too.
 
     Raises:
@@ -59,13 +46,11 @@ async def start_once(
         FleetKeyMissing: Without a fleet key, a run must have a folder of its own.
         ServerUnreachable: The server does not answer. The start may have reached it: start again.
     """
-    given = FirstStart(check_task(task), agent, idle_limit, by)
-    options: StartOptions = {"workspace": workspace, "idle_limit": idle_limit, "by": by}
-    options |= {"by_proven": by_proven, "budget": budget}
+    given = RecordedStart(check_task(task), options.agent, options.idle_limit, options.by)
     try:
-        await threads.start(given.task, agent=agent, thread=thread, once=True, **options)
+        await threads.start(given.task, thread, options, once=True)
     except ThreadExists:
-        first = await threads.started_as(thread)
+        first = await anext(recorded_starts(threads, thread))
         if (first if exactly else first[:2]) != (given if exactly else given[:2]):
             raise TaskDiffers(
                 f"thread {thread!r} was started with another task, or for another agent. Continue it with "
@@ -75,33 +60,48 @@ async def start_once(
     return True
 
 
-async def start_or_continue(
-    threads: Threads,
-    task: Content,
-    *,
-    thread: str,
-    agent: str | None = None,
-    **options: Unpack[StartOptions],
-) -> Started | None:
+async def start_or_continue(threads: Threads, task: Content, thread: str, options: StartOptions) -> Started | None:
     """Start a thread once, or continue a closed one with another task. Needs no worker.
 
     A start that has happened, as the first or as the latest of the thread, does not happen again: a cron job that
     repeats its command does nothing twice.
 
     Returns:
-        What was started; None if the same start has happened before.
+        The run that was started; None if the same start has happened before.
 
     Raises:
         ThreadExists: A run of that thread is open, for another task or another agent.
         EventsMissing, HistoryUnreadable: Whether it is the same start cannot be read.
     """
-    task = check_task(task)
+    task, agent = check_task(task), options.agent
     try:
-        return await threads.start(task, agent=agent, thread=thread, once=True, **options)
+        return await threads.start(task, thread, options, once=True)
     except ThreadExists:
-        starts = await threads.starts_of(thread)
+        starts = [each async for each in recorded_starts(threads, thread)]
     first, latest = starts[0], starts[-1]
     # A run that continues the thread keeps its agent, unless it names another one.
     if (task, agent) == first[:2] or (task == latest.task and agent in (None, latest.agent)):
         return None
-    return await threads.start(task, agent=agent, thread=thread, **options)
+    return await threads.start(task, thread, options)
+
+
+async def recorded_starts(threads: Threads, thread: str) -> AsyncIterator[RecordedStart]:
+    """Yield how each run of a thread was started, oldest first, at least one. Needs no worker.
+
+    Raises:
+        ThreadNotFound: There is no such thread.
+        EventsMissing: Its first events can no longer be read.
+        HistoryUnreadable: This release cannot read them.
+    """
+    begun: RunStarted | None = None
+    any_recorded = False
+    async for event in decode_lines(threads.reader.lines(thread, 0, found=None, note=None, use_worker=False)):
+        if event.type == "run_started":
+            begun = event
+        elif begun and event.type == "user_message_received":
+            yield RecordedStart(event.content, begun.agent, begun.idle_limit, event.by)
+            begun, any_recorded = None, True
+    if not any_recorded:
+        found = await threads.reader.find(thread) or await threads.runs.describe(thread)
+        given = (await threads.reader.history(found)).given  # no worker has picked it up yet
+        yield RecordedStart(given.task, given.agent, given.idle_limit, given.by)

@@ -20,6 +20,7 @@ from holdfast.llm.blocks import Content
 from holdfast.run.contracts import View
 from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.client.sending import REOPENED, UPDATE_UNAVAILABLE, UpdateResult, send_signal
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.encryption.signing_keys import signed_once
 from holdfast.runtime.reading.runs import ENDED, TIMED_OUT, NeverRan, refused_answer, sealed_answer
@@ -117,7 +118,7 @@ async def resume(
 async def _reopen_closed_thread(threads: Threads, thread: str, message: Content, *, by: str) -> MessageResult | None:
     """Start a new run of a closed thread, with the message as its task; None if another caller has re-opened it."""
     try:
-        started = await threads.start(message, thread=thread, by=by)
+        started = await threads.start(message, thread, StartOptions(by=by))
     except ThreadExists:
         if threads.reader.ownership.foreign(thread):
             raise

@@ -4,7 +4,8 @@ import secrets
 
 from holdfast.errors import TaskInvalid
 from holdfast.llm.blocks import Content
-from holdfast.runtime.client.start_options import check_own_id
+from holdfast.runtime.client.idempotent_starts import recorded_starts
+from holdfast.runtime.client.start_options import StartOptions, check_own_id
 from holdfast.runtime.client.threads import Started, Threads
 from holdfast.runtime.programs import CLI
 from holdfast.runtime.reading.continuity import begins_for_person
@@ -13,25 +14,20 @@ from holdfast.runtime.reading.continuity import begins_for_person
 async def restart(
     threads: Threads,
     thread: str,
+    options: StartOptions,
     *,
     id: str | None = None,
     task: Content | None = None,
-    agent: str | None = None,
-    workspace: str | None = None,
-    by: str | None = None,
-    by_proven: bool = False,
 ) -> Started:
     """Start the task of a thread again, in a new thread with nothing of the old one's log. The old one stays.
 
     Args:
         threads: The namespace's threads.
         thread: The thread.
+        options: The options of the new run. An agent or a person that they leave out is the old run's, and that person
+            is then only a claim; the idle limit is always the old run's.
         id: The new thread's id; None for a new one that begins with the old one's.
         task: Another task; None for the same.
-        agent: Another agent; None for the same.
-        workspace: A folder on the worker; None for one of the new thread's own.
-        by: Who gives the task; None for the person who gave it before, which then is only a claim.
-        by_proven: The caller has authenticated that person.
 
     Raises:
         ThreadNotFound: There is no such thread.
@@ -46,15 +42,17 @@ async def restart(
             f"the task of thread {thread!r} was written by an agent or read in a file, and would count as a "
             f"person's: `{CLI.command('fork', thread, '--at', '1')}` begins it again, and trusts it as before"
         )
-    first = await threads.started_as(thread)
+    first = await anext(recorded_starts(threads, thread))
     return await threads.start(
         first.task if task is None else task,
-        agent=agent or first.agent,
-        thread=f"{thread[:180]}-again-{secrets.token_hex(3)}".strip() if id is None else id,
-        workspace=workspace,
-        idle_limit=first.idle_limit,
-        by=first.by if by is None else by,
-        by_proven=by is not None and by_proven,
+        f"{thread[:180]}-again-{secrets.token_hex(3)}".strip() if id is None else id,
+        StartOptions(
+            agent=options.agent or first.agent,
+            workspace=options.workspace,
+            idle_limit=first.idle_limit,
+            by=options.by or first.by,
+            by_proven=bool(options.by) and options.by_proven,
+        ),
         once=True,
     )
 

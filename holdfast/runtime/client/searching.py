@@ -1,16 +1,17 @@
 """Find runs in Temporal's visibility store, which lags a little: the newest ones first."""
 
 import heapq
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 from temporalio.client import WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.base.text import one_line
-from holdfast.errors import HoldfastError
+from holdfast.errors import CursorInvalid, HoldfastError
 from holdfast.run.contracts import WORKFLOW
-from holdfast.runtime.client.cursors import cursor_invalid, cursor_of, token_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.executions import list_runs, page_of_runs
 
@@ -111,3 +112,33 @@ def _translated(threads: Threads, error: RPCError) -> HoldfastError:
             f"({one_line(error.message)}). A worker registers them when it starts."
         )
     return threads.runs.translate_error(error)
+
+
+_CHECKSUM_BYTES = 6
+
+
+def cursor_of(token: bytes) -> str:
+    """Return the cursor for a token of the server; empty for none."""
+    if not token:
+        return ""
+    return urlsafe_b64encode(sha256(token).digest()[:_CHECKSUM_BYTES] + token).decode().rstrip("=")
+
+
+def token_of(cursor: str) -> bytes:
+    """Return the server's token in a cursor.
+
+    Raises:
+        CursorInvalid: `cursor_of` has not made it.
+    """
+    try:
+        token = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))[_CHECKSUM_BYTES:]
+    except ValueError:
+        raise cursor_invalid() from None
+    if cursor_of(token) != cursor:
+        raise cursor_invalid()
+    return token
+
+
+def cursor_invalid() -> CursorInvalid:
+    """The error for a cursor that no page has given."""
+    return CursorInvalid("this is no cursor of a page of threads; leave it out to begin with the first page")

@@ -1,21 +1,25 @@
-"""What `show` and the gateway present of a thread: its state, what its last events say, and how it continues.
+"""Present a thread as `show` and the gateway do, and compare two threads.
 
-However long the thread, only its last events are read for that.
+A presented thread has its state, what its last events say, and how it continues; however long it is, only its last
+events are read for that.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from temporalio.client import WorkflowExecutionDescription
 
-from holdfast.errors import EventsMissing, HoldfastError
+from holdfast.errors import EventsMissing, HoldfastError, PositionInvalid
+from holdfast.log.events import AgentEvent
+from holdfast.run.comparing import Comparison, compare
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.programs import CLI, WORKER
 from holdfast.runtime.reading.reader import Note
 from holdfast.runtime.reading.recent import errors_in, last_event, last_rejection, running_calls
 from holdfast.runtime.reading.runs import PAUSED, UNAUTHENTICATED
-from holdfast.runtime.reading.states import CLOSED
+from holdfast.runtime.reading.states import CLOSED, decode_lines
 from holdfast.stores import origin_of
 
 RECENT_EVENTS = 200
@@ -132,3 +136,46 @@ async def _last_events(
         return await read(max(0, view["events"] - RECENT_EVENTS))
     except EventsMissing as error:  # of earlier Temporal runs; a call under way was started by this one
         return await read(error.stop or view["events"])
+
+
+_AT = re.compile(r"(.+)@(\d{1,9})", re.ASCII | re.DOTALL)
+
+
+def parse_place(text: str) -> tuple[str, int | None]:
+    """Return the thread and the position that `THREAD@N` names; None where it names no position."""
+    match = _AT.fullmatch(text)
+    return (match[1], int(match[2])) if match else (text, None)
+
+
+async def events_up_to(threads: Threads, thread: str, at: int | None, *, note: Note | None = None) -> list[AgentEvent]:
+    """Return a thread's events up to a position, with that one; all of them for None.
+
+    Raises:
+        PositionInvalid: There is no such event.
+        ThreadNotFound: There is no such thread.
+        EventsMissing: Some of them can no longer be read.
+    """
+    events: list[AgentEvent] = []
+    async for event in decode_lines(threads.reader.lines(thread, 0, found=None, note=note)):
+        events.append(event)
+        if event.position == at:
+            return events
+    if at is not None:
+        raise PositionInvalid(
+            f"thread {thread!r} has no event {at}: its events are at positions 0 to {len(events) - 1}"
+        )
+    return events
+
+
+async def compare_threads(
+    threads: Threads, first: tuple[str, int | None], second: tuple[str, int | None], *, note: Note | None = None
+) -> Comparison:
+    """Compare two threads, each up to a position or as a whole.
+
+    Raises:
+        PositionInvalid: A thread has no such event.
+        ThreadNotFound: There is no such thread.
+        EventsMissing: Some of the events can no longer be read.
+    """
+    one = await events_up_to(threads, *first, note=note)
+    return compare(one, await events_up_to(threads, *second, note=note))

@@ -1,10 +1,13 @@
-"""The options of a start: check the task and the thread id, and describe them for the Web UI."""
+"""The options of a start, the checks of its task and thread id, and its description for the Web UI."""
 
 import secrets
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from pydantic import BaseModel, ConfigDict
+
 from holdfast.base.text import code, quoted
+from holdfast.budget.budget import Budget
 from holdfast.errors import TaskInvalid, ThreadIdInvalid
 from holdfast.llm.blocks import Content, text_of
 from holdfast.llm.content import read_content, too_long, unfit
@@ -17,6 +20,25 @@ DETAILS_CHARS = 4_000
 """Characters of a task in the Web UI's details."""
 
 StartT = TypeVar("StartT", bound=Start)
+
+
+class StartOptions(BaseModel):
+    """How to start a run, besides its task and its thread. Every surface makes one, and `Threads.start` reads it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    agent: str | None = None
+    """The agent; None for that of the re-opened thread, or the catalog's first."""
+    workspace: str | None = None
+    """A folder on the worker; None for that of the re-opened thread, or for a folder of the run's own."""
+    idle_limit: float | None = None
+    """Seconds that the run stays open for messages after the LLM has answered; None for the agent's own limit."""
+    by: str = ""
+    """The person who gives the task."""
+    by_proven: bool = True
+    """Whether the caller has authenticated that person; otherwise the run cannot use their memories."""
+    budget: Budget | None = None
+    """The run's budget, within the agent's own; None for the agent's."""
 
 
 def check_task(given: Any) -> Content:

@@ -14,18 +14,16 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from holdfast.budget.budget import Budget
 from holdfast.errors import (
     AgentNotFound,
     FleetKeyMissing,
-    HistoryUnreadable,
     HoldfastError,
     PositionInvalid,
     Refused,
@@ -36,12 +34,14 @@ from holdfast.errors import (
     WorkspaceNotFound,
 )
 from holdfast.llm.blocks import Content
-from holdfast.log.events import AgentEvent, RunStarted
+from holdfast.log.events import AgentEvent
 from holdfast.run import contracts
 from holdfast.run.features import BUDGETS
 from holdfast.run.summaries import memo, summary
 from holdfast.runtime.client.connect import seals_of
+from holdfast.runtime.client.imported_subagents import refuse_imported_subagent
 from holdfast.runtime.client.start_options import (
+    StartOptions,
     check_own_id,
     check_task,
     details,
@@ -50,13 +50,11 @@ from holdfast.runtime.client.start_options import (
 )
 from holdfast.runtime.config.settings import ANSWER_SECONDS
 from holdfast.runtime.programs import CLI
-from holdfast.runtime.reading.imported import may_be_imported
 from holdfast.runtime.reading.loops import loop_lines
 from holdfast.runtime.reading.reader import Note, Reader
 from holdfast.runtime.reading.runs import ENDED, MOVED, NeverRan, Runs, status_of
 from holdfast.runtime.reading.states import CLOSED, decode_lines, pending_of, state_at, state_of
 from holdfast.stores import ThreadStore
-from holdfast.tools.subagents import parent_thread
 from holdfast.transcript.transcript import Transcript
 
 JSON = dict[str, Any]
@@ -71,16 +69,6 @@ class Started:
     run_id: str
     continued: bool = False
     """Whether the run re-opened a closed thread."""
-
-
-class FirstStart(NamedTuple):
-    """How a thread was first started."""
-
-    task: Content
-    agent: str | None
-    """The agent that was asked for; None for the catalog's first."""
-    idle_limit: float | None
-    by: str
 
 
 class Threads:
@@ -114,14 +102,9 @@ class Threads:
     async def start(
         self,
         task: Content,
-        *,
-        agent: str | None = None,
         thread: str | None = None,
-        workspace: str | None = None,
-        idle_limit: float | None = None,
-        by: str = "",
-        by_proven: bool = True,
-        budget: Budget | None = None,
+        options: StartOptions | None = None,
+        *,
         once: bool = False,
     ) -> Started:
         """Start a run: of a new thread, or re-open a closed thread. The next free worker runs it.
@@ -130,15 +113,9 @@ class Threads:
 
         Args:
             task: The task: text, or content blocks (`holdfast.llm.blocks`).
-            agent: The agent; None for that of the re-opened thread, or the catalog's first.
             thread: The id of a new thread, or of a closed thread to re-open. None for a new id, without a lookup of
                 earlier runs.
-            workspace: A folder on the worker; None for that of the re-opened thread, or for a folder of its own.
-            idle_limit: Seconds that the run stays open for follow-up messages after the LLM has answered; None for
-                the agent's own limit.
-            by: Who gives the task.
-            by_proven: The caller has authenticated that person; otherwise the run cannot use their memories.
-            budget: What the run may use, as far as the agent's own budget allows it; None for that one.
+            options: The other options; None for none.
             once: The thread must be new: a closed one is not re-opened.
 
         Raises:
@@ -148,27 +125,63 @@ class Threads:
             FleetKeyMissing: Without a fleet key, a run must have a new thread and a folder of its own.
             ServerUnreachable: The server does not answer.
         """
-        task = check_task(task)
+        task, options = check_task(task), options or StartOptions()
         resume, previous = thread is not None and not once, None
         if thread is None:
-            thread = new_thread_id(agent)
+            thread = new_thread_id(options.agent)
         elif once:
             await self._check_new(check_own_id(thread))
         else:
             previous = await self._latest_closed_run(check_own_id(thread))
-        given = contracts.RunInput(task=task, by=by, agent=agent, idle_limit=idle_limit, budget=budget)
-        if seals_of(self._client):
-            claims: dict[str, Any] = {"workspace": workspace, "resume": resume, "previous_run": previous}
-            claims["by_proven"] = by_proven
-            claims |= {"features": BUDGETS} if budget else {}  # a worker without budgets must not begin it
+        given = contracts.RunInput(
+            task=task, by=options.by, agent=options.agent, idle_limit=options.idle_limit, budget=options.budget
+        )
+        if self.sealed:
+            claims: dict[str, Any] = {"workspace": options.workspace, "resume": resume, "previous_run": previous}
+            claims["by_proven"] = options.by_proven
+            claims |= {"features": BUDGETS} if options.budget else {}  # a worker without budgets must not begin it
             given = issued(given.model_copy(update=claims))
-        elif workspace is not None or previous is not None:
-            what = "in a folder" if workspace is not None else f"of the closed thread {thread!r}"
+        elif options.workspace is not None or previous is not None:
+            what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"
             raise FleetKeyMissing(
                 f"starting a run {what} needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it, or start "
                 "the run through the gateway"
             )
         continued = previous is not None
+        shown = details(task, agent=options.agent, thread=thread, workspace=options.workspace, continued=continued)
+        try:
+            run_id = await self.begin(thread, given, title=task, details=shown, once=once)
+        except WorkflowAlreadyStartedError:
+            if foreign := self.reader.ownership.foreign(thread):
+                raise ThreadExists(
+                    f"thread {thread!r} cannot continue: {foreign}. Find out who has started it, and end it with "
+                    f"`temporal workflow terminate -w {thread}`"
+                ) from None
+            raise _exists(thread, "running") from None
+        return Started(thread=thread, run_id=run_id, continued=continued)
+
+    async def begin(
+        self,
+        thread: str,
+        given: contracts.RunInput,
+        *,
+        title: Content,
+        details: str,
+        once: bool = False,
+    ) -> str:
+        """Start the workflow of a run, and return the id that Temporal gives the run.
+
+        Args:
+            thread: The thread id.
+            given: The run's input.
+            title: The text whose first line stands in lists of runs.
+            details: The description in the Web UI, in Markdown.
+            once: Temporal must never have had a run of this id.
+
+        Raises:
+            WorkflowAlreadyStartedError: A run of this id is open; with `once`, there was one.
+            ServerUnreachable: The server does not answer.
+        """
         try:
             run = await self._client.start_workflow(
                 contracts.WORKFLOW,
@@ -177,21 +190,14 @@ class Threads:
                 task_queue=self.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 id_reuse_policy=_REJECT if once else WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                memo=memo(task),
-                static_summary=summary(task),
-                static_details=details(task, agent=agent, thread=thread, workspace=workspace, continued=continued),
+                memo=memo(title),
+                static_summary=summary(title),
+                static_details=details,
                 rpc_timeout=timedelta(seconds=10),
             )
-        except WorkflowAlreadyStartedError:
-            if foreign := self.reader.ownership.foreign(thread):
-                raise ThreadExists(
-                    f"thread {thread!r} cannot continue: {foreign}. Find out who has started it, and end it with "
-                    f"`temporal workflow terminate -w {thread}`"
-                ) from None
-            raise _exists(thread, "running") from None
         except RPCError as error:
             raise self.runs.translate_error(error, thread) from error
-        return Started(thread=thread, run_id=run.first_execution_run_id or "", continued=continued)
+        return run.first_execution_run_id or ""
 
     async def _check_new(self, thread: str) -> None:
         """Check that neither Temporal nor the permanent record has a thread.
@@ -202,41 +208,6 @@ class Threads:
         with contextlib.suppress(ThreadNotFound):
             found = await self.reader.find(thread)
             raise _exists(thread, status_of(found) if found else "closed")
-
-    async def started_as(self, thread: str) -> FirstStart:
-        """Return how a thread was first started. Needs no worker.
-
-        Raises:
-            ThreadNotFound: There is no such thread.
-            EventsMissing: Its first events can no longer be read.
-            HistoryUnreadable: This release cannot read them.
-        """
-        async for start in self._starts(thread):
-            return start
-        return await self._unbegun_start(thread)
-
-    async def starts_of(self, thread: str) -> list[FirstStart]:
-        """Return how each run of a thread was started, oldest first, at least one. Needs no worker.
-
-        Raises:
-            ThreadNotFound, EventsMissing, HistoryUnreadable: As for `started_as`.
-        """
-        return [start async for start in self._starts(thread)] or [await self._unbegun_start(thread)]
-
-    async def _starts(self, thread: str) -> AsyncIterator[FirstStart]:
-        begun: RunStarted | None = None
-        async for event in decode_lines(self.reader.lines(thread, 0, found=None, note=None, use_worker=False)):
-            if event.type == "run_started":
-                begun = event
-            elif begun and event.type == "user_message_received":
-                yield FirstStart(event.content, begun.agent, begun.idle_limit, event.by)
-                begun = None
-
-    async def _unbegun_start(self, thread: str) -> FirstStart:
-        """How a thread was started that no worker has picked up yet."""
-        found = await self.reader.find(thread) or await self.runs.describe(thread)
-        given = (await self.reader.history(found)).given
-        return FirstStart(given.task, given.agent, given.idle_limit, given.by)
 
     async def _latest_closed_run(self, thread: str) -> str | None:
         """Return Temporal's id of the latest run of a closed thread; None if Temporal has no such thread.
@@ -252,7 +223,7 @@ class Threads:
             found = await self.reader.find(thread)
         if found is None:
             await self._refuse_forgotten(thread)
-            await self._refuse_imported(thread)
+            await refuse_imported_subagent(self.reader, thread)
             return None
         if status_of(found) in CLOSED:
             found = await self.runs.until_closed(found)
@@ -273,35 +244,6 @@ class Threads:
             raise
         except HoldfastError:
             pass
-
-    async def _refuse_imported(self, thread: str) -> None:
-        """Refuse to continue the log of a sub-agent that a file may have brought: what people decided there does not
-        count here.
-
-        Such a log is in the record alone, and the thread at the top was imported. Where that one is gone, or not there
-        yet because the import was killed, nothing shows where the sub-agent ran.
-
-        Raises:
-            Refused: It was, or that cannot be seen.
-            RecordUnavailable: The record does not answer: no worker finds this out.
-        """
-        if not (record := self.reader.record) or not parent_thread(thread) or not await record.length(thread):
-            return
-        if await self.may_be_imported(thread):
-            raise Refused(
-                f"nothing here shows that sub-agent {thread!r} ran here; if its log came with a file, its run ended "
-                f"elsewhere: `{CLI.command('fork', thread)}` continues it as a fork"
-            )
-
-    async def may_be_imported(self, thread: str) -> bool:
-        """Whether the log is a sub-agent's whose tree is not here, or has come with a file."""
-        if not parent_thread(thread):
-            return False
-        first = await anext(aiter(self.reader.lines(thread, 0, found=None, note=None, use_worker=False)))
-        try:
-            return await may_be_imported(self.reader, thread, first)
-        except HistoryUnreadable:
-            return True
 
     async def wait_until_loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
         """Wait until a worker has loaded the agent or the run has ended, and return the state.

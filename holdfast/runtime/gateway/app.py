@@ -26,7 +26,6 @@ from holdfast.runtime.gateway.exports import exports_router
 from holdfast.runtime.gateway.forking import forking_router
 from holdfast.runtime.gateway.health import health_router
 from holdfast.runtime.gateway.limits import BODY_BYTES, BODY_SECONDS, Limits
-from holdfast.runtime.gateway.places import Places
 from holdfast.runtime.gateway.problems import (
     HTTPProblem,
     answer_error,
@@ -36,7 +35,7 @@ from holdfast.runtime.gateway.problems import (
     answer_validation_error,
 )
 from holdfast.runtime.gateway.publishing import publishing_router
-from holdfast.runtime.gateway.quotas import EACH_ADDRESS, EACH_CALLER, Quota
+from holdfast.runtime.gateway.quotas import EACH_ADDRESS, EACH_CALLER, Places, Quota
 from holdfast.runtime.gateway.reading import reading_router
 from holdfast.runtime.gateway.results import results_router
 from holdfast.runtime.gateway.scheduling import scheduling_router

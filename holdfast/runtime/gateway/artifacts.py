@@ -21,8 +21,8 @@ from holdfast.runtime.gateway.authentication import Access, Authenticator
 from holdfast.runtime.gateway.descriptions import ON_THREAD, content, problems
 from holdfast.runtime.gateway.limits import Message, Receive, Send
 from holdfast.runtime.gateway.pages import PageLimit, note, take
-from holdfast.runtime.gateway.places import Places
 from holdfast.runtime.gateway.problems import HTTPProblem
+from holdfast.runtime.gateway.quotas import Places
 from holdfast.stores import ArtifactStore
 
 PART_BYTES = 1024 * 1024

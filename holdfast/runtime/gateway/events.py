@@ -10,7 +10,7 @@ from holdfast.runtime.gateway.answers import EventsPage
 from holdfast.runtime.gateway.authentication import Access, Authenticator
 from holdfast.runtime.gateway.descriptions import ON_THREAD, problems
 from holdfast.runtime.gateway.pages import PageLimit, note, take
-from holdfast.runtime.gateway.places import Places
+from holdfast.runtime.gateway.quotas import Places
 from holdfast.runtime.gateway.stream import EventStream
 from holdfast.runtime.reading.states import CLOSED
 

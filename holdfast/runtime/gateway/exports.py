@@ -32,7 +32,7 @@ from holdfast.runtime.gateway.authentication import Access, Authenticator
 from holdfast.runtime.gateway.descriptions import ON_THREAD, content, problems
 from holdfast.runtime.gateway.limits import Message, Receive, Send
 from holdfast.runtime.gateway.pages import note
-from holdfast.runtime.gateway.places import Places
+from holdfast.runtime.gateway.quotas import Places
 from holdfast.runtime.portable.export import export_thread, read_seals
 from holdfast.runtime.reading.record import Evidence
 

@@ -19,6 +19,7 @@ from holdfast.errors import PositionInvalid, TaskInvalid, ThreadExists, ThreadId
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.runtime.client.forks import fork, new_fork_id
 from holdfast.runtime.client.restarts import restart
+from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.authentication import Access, Authenticator
 from holdfast.runtime.gateway.bodies import AGENT_NAME, Body, read_body
@@ -151,9 +152,9 @@ def forking_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
         """Start a thread's task again in a new thread, in the caller's name. Also needs the scope `start`."""
         body = read_body(await request.body() or b"{}", RestartBody)
         name = _new_id(access, body.id, new_fork_id(access.thread).replace("-fork-", "-again-"))
-        by, told = access.caller.name, {"task": body.task, "agent": body.agent}
+        options = StartOptions(agent=body.agent, by=access.caller.name)
         try:
-            started = await restart(threads, access.thread, id=name, by=by, by_proven=True, **told)
+            started = await restart(threads, access.thread, options, id=name, task=body.task)
         except (TaskInvalid, ThreadIdInvalid) as error:
             raise HTTPProblem(422, str(error)) from None
         except ThreadExists as error:

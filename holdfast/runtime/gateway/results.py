@@ -16,8 +16,8 @@ from holdfast.runtime.gateway.answers import ThreadResult
 from holdfast.runtime.gateway.authentication import Access, Authenticator
 from holdfast.runtime.gateway.descriptions import ON_THREAD, problems
 from holdfast.runtime.gateway.pages import note
-from holdfast.runtime.gateway.places import Places
 from holdfast.runtime.gateway.problems import HTTPProblem
+from holdfast.runtime.gateway.quotas import Places
 from holdfast.runtime.reading.runs import UNAUTHENTICATED
 from holdfast.runtime.reading.states import CLOSED
 

@@ -17,7 +17,7 @@ from holdfast.base.digests import digest
 from holdfast.budget.budget import Budget
 from holdfast.errors import TaskDiffers, ThreadIdInvalid, ThreadNotFound
 from holdfast.runtime.client.idempotent_starts import start_once
-from holdfast.runtime.client.start_options import check_own_id, new_thread_id
+from holdfast.runtime.client.start_options import StartOptions, check_own_id, new_thread_id
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.gateway.answers import StartedThread
 from holdfast.runtime.gateway.authentication import Authenticator, ThreadInPath, decode_thread
@@ -107,11 +107,9 @@ def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter
 
 async def _start(threads: Threads, thread: str, body: StartBody, caller: Caller) -> bool:
     """Start a thread, once; whether it is new."""
-    agent, limit, given = body.agent, body.idle_limit, body.budget
-    budget = Budget.model_validate(given.model_dump()) if given else None
-    return await start_once(
-        threads, body.task, thread=thread, agent=agent, idle_limit=limit, by=caller.name, budget=budget, exactly=True
-    )
+    budget = Budget.model_validate(body.budget.model_dump()) if body.budget else None
+    options = StartOptions(agent=body.agent, idle_limit=body.idle_limit, by=caller.name, budget=budget)
+    return await start_once(threads, body.task, thread, options, exactly=True)
 
 
 def own_id(thread: str, caller: Caller) -> str:

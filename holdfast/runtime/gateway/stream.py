@@ -16,8 +16,8 @@ from holdfast.errors import HoldfastError
 from holdfast.runtime.client.follow import follow
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.gateway.limits import Message, Receive, Send
-from holdfast.runtime.gateway.places import Places
 from holdfast.runtime.gateway.problems import problem_of
+from holdfast.runtime.gateway.quotas import Places
 
 KEEP_ALIVE_SECONDS = 15.0
 """A comment is sent after so much silence, or a proxy would close the connection as dead."""

@@ -32,6 +32,7 @@ from holdfast.portable.redaction import redacted, redacted_row
 from holdfast.run.features import RESULT_NAMES_ARTIFACTS
 from holdfast.runtime.audit.anchors import Anchors
 from holdfast.runtime.client.connect import seals_of
+from holdfast.runtime.client.imported_subagents import may_be_imported
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.portable.vouching import Vouched, vouch
 from holdfast.runtime.portable.writer import Writer
@@ -122,7 +123,7 @@ class LogWriter:
             return Vouched()
         found = await vouch(self._threads, thread, self._evidence, self._anchors)
         # The signer of an imported file has vouched for the events that came with it.
-        if found.lacks and not self.lacks and not await self._threads.may_be_imported(thread):
+        if found.lacks and not self.lacks and not await may_be_imported(self._threads.reader, thread):
             self.lacks = f"{thread}: {found.lacks}"
         return found
 

@@ -21,7 +21,6 @@ from holdfast.runtime.reading.runs import Runs
 from holdfast.temporal.converter import LeanPayloadConverter
 from holdfast.temporal.encrypted import decrypt_in_place
 from holdfast.temporal.history import READING, decode, decode_any, results_of
-from holdfast.temporal.history_reader import read_events
 
 _T = TypeVar("_T")
 
@@ -55,6 +54,8 @@ class RecordedRun:
             HistoryUnreadable: This release cannot read them.
             HistoryForged: Our own processes did not make them.
         """
+        from holdfast.temporal.history_reader import read_events  # slow: it has the run's machine
+
         return read_events(self.events, by=self.by)
 
     @property

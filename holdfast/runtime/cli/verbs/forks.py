@@ -137,22 +137,17 @@ async def restart(
     """
     from rich.text import Text
 
-    from holdfast.runtime.client import restarts
+    from holdfast.runtime.client.restarts import restart as begin_again
+    from holdfast.runtime.client.start_options import StartOptions
 
     content = None if task is None else read_content(task, None, what="--task")
     threads = await session.connect(thread)
     name = by or session.settings.by
-    giver = normalized_name(name) if name else None
-    started = await restarts.restart(
-        threads,
-        thread,
-        id=id,
-        task=content,
-        agent=agent,
-        workspace=_path(workspace),
-        by=giver,
-        by_proven=giver is not None and session.is_own(giver),
+    giver = normalized_name(name) if name else ""
+    options = StartOptions(
+        agent=agent, workspace=_path(workspace), by=giver, by_proven=bool(giver) and session.is_own(giver)
     )
+    started = await begin_again(threads, thread, options, id=id, task=content)
     state = await _loaded(session, threads, started.thread)
     status = state["status"] if state else "running"
     screen = Text.assemble(
@@ -173,7 +168,7 @@ async def diff(
 ) -> int:
     """Compare two threads, or one at two events: what both begin with, then messages, calls, verdicts and cost."""
     from holdfast.runtime.cli.diff_screens import diff_screen, diff_view
-    from holdfast.runtime.client.comparing import compare_threads, parse_place
+    from holdfast.runtime.client.showing import compare_threads, parse_place
 
     places = parse_place(first), parse_place(second)
     threads = await session.connect(places[0][0])

@@ -146,7 +146,7 @@ async def transcript(
 ) -> int:
     """Print a thread's messages, from the first one on."""
     threads = await session.connect(thread)
-    from holdfast.runtime.cli.message_text import message_text
+    from holdfast.runtime.cli.event_words import message_text
 
     async for message in threads.messages(thread, active=active, at=at, note=session.note_silence):
         session.output.result(message, None if session.output.as_json else message_text(message))

@@ -126,7 +126,7 @@ async def _verify_file(
     """Verify a portable file, without a server."""
     from holdfast.authority.signatures import check_key
     from holdfast.runtime.audit.verdicts import required, view_of
-    from holdfast.runtime.cli.file_screens import file_screen
+    from holdfast.runtime.cli.record_screens import file_screen
     from holdfast.runtime.portable.verify import verify_file
 
     if signer is not None:

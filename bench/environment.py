@@ -21,7 +21,7 @@ from temporalio.worker import Worker
 from bench.figures import EFFECTS, FLOOR, HOLDFAST, LOCAL_FLOOR
 from bench.floor import FloorActivities, FloorWorkflow, LocalFloorWorkflow
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.run.contracts import WORKFLOW, RunInput, RunResult
+from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack

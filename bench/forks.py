@@ -15,7 +15,7 @@ import typer
 from bench import document
 from bench.environment import leave, open_stack
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.forks import fork
 from holdfast.runtime.client.start_options import issued

@@ -25,7 +25,7 @@ from bench import document
 from bench.environment import leave
 from bench.storm import Storm, claims_of, judge
 from bench.takeover import started
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.takeover.liveness import this_process

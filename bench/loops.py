@@ -17,7 +17,7 @@ from temporalio.client import WorkflowHandle
 from bench import document
 from bench.environment import open_stack
 from holdfast.loop.state import LoopInput, LoopLimits
-from holdfast.run.contracts import LOOP_WORKFLOW
+from holdfast.run.contracts.runs import LOOP_WORKFLOW
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.config.stack_file import Stack

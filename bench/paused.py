@@ -19,7 +19,7 @@ from bench import document
 from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.config.stack_file import Stack
 
 QUEUE = "paused"

@@ -20,7 +20,7 @@ from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Limits, tool
 from holdfast.authority.signatures import encode_key, public_key
-from holdfast.run.contracts import WORKFLOW, RunInput, RunResult
+from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.portable.export import export_thread

@@ -11,7 +11,7 @@ from datetime import timedelta
 from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError
 
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.publishing import publish
 from holdfast.runtime.client.threads import Threads
 from holdfast.testing import INTERVENTION_BOUNDARIES

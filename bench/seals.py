@@ -21,7 +21,7 @@ from bench import document
 from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack, stack_config
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.seals.seals import Seals

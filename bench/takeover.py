@@ -21,7 +21,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from bench import document
 from bench.environment import leave
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.takeover.worker_identity import parse_identity

@@ -35,9 +35,10 @@ from holdfast.loop.state import (
     SurveyRequest,
 )
 from holdfast.loop.steering import on_pause_due
-from holdfast.run import contracts
 from holdfast.run.activities import NOTIFY
-from holdfast.run.contracts import Notice, Notified, Occasion, cause_of
+from holdfast.run.contracts.error_types import NOT_SEALED, START_REFUSED, cause_of
+from holdfast.run.contracts.record import Notice, Notified, Occasion
+from holdfast.run.contracts.runs import LOOP_WORKFLOW
 from holdfast.run.features import require_features
 from holdfast.run.notices import TEXT_CHARS
 from holdfast.run.rollover import SIGNAL_LIMIT
@@ -58,7 +59,7 @@ HISTORY_EVENTS = 4_000
 _NO_INPUT = LoopInput(malformed=NO_INPUT)
 
 
-@workflow.defn(name=contracts.LOOP_WORKFLOW)
+@workflow.defn(name=LOOP_WORKFLOW)
 class AgentLoopWorkflow(LoopInterface):
     """A loop: a goal and a workspace in, a workspace with all tasks done out."""
 
@@ -97,7 +98,7 @@ class AgentLoopWorkflow(LoopInterface):
             CancelledError: The loop was cancelled; so was its iteration, whose end was recorded.
         """
         if self._refused:
-            raise ApplicationError(self._refused, type=contracts.START_REFUSED, non_retryable=True)
+            raise ApplicationError(self._refused, type=START_REFUSED, non_retryable=True)
         try:
             return await self._work()
         except (asyncio.CancelledError, ActivityError):
@@ -185,7 +186,7 @@ class AgentLoopWorkflow(LoopInterface):
         try:
             survey = await start_activity(SURVEY, request, state)
             if not answers(survey, request):
-                return Survey(problem=FORGED, cause=contracts.NOT_SEALED)
+                return Survey(problem=FORGED, cause=NOT_SEALED)
             if request.log and survey.logged:
                 self._recorder.written(request.log, survey.logged)
             return survey

@@ -15,9 +15,8 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.run import contracts
 from holdfast.run.commands import Call, Stop
-from holdfast.run.contracts import RunInput, RunResult
+from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.run.details import current_details
 from holdfast.run.machine import AgentRun
 from holdfast.run.state import RunState
@@ -30,7 +29,7 @@ from holdfast.workflows.run_interface import RunInterface
 _NO_INPUT = RunInput(malformed=NO_INPUT)
 
 
-@workflow.defn(name=contracts.WORKFLOW)
+@workflow.defn(name=WORKFLOW)
 class AgentRunWorkflow(RunInterface):
     """A durable agent run: a task in, a result out, and every step in history exactly once."""
 

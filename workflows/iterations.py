@@ -12,8 +12,7 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 from holdfast.base.text import plain
 from holdfast.budget.budget import Budget
 from holdfast.loop.state import Iteration, LoopInput, RunEnd
-from holdfast.run import contracts
-from holdfast.run.contracts import RunInput, RunResult
+from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.run.features import LOOP_BUDGETS
 from holdfast.run.summaries import memo
 from holdfast.seals.seals import is_unsealed
@@ -64,7 +63,7 @@ async def run_agent(
 async def _start_agent(loop: LoopInput, iteration: Iteration, brief: str, trust: Trust, budget: Budget | None) -> Run:
     given = {"budget": budget, "hands_in": True, "features": LOOP_BUDGETS} if budget else {}
     return await workflow.start_child_workflow(
-        contracts.WORKFLOW,
+        WORKFLOW,
         RunInput(
             start=iteration.thread,
             issued_at=workflow.now(),

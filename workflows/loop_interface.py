@@ -10,7 +10,7 @@ from holdfast.log.loop_events import LoopEvent
 from holdfast.loop.recorder import LoopRecorder
 from holdfast.loop.state import LoopState, Steering
 from holdfast.loop.steering import on_steering
-from holdfast.run.contracts import Page, View
+from holdfast.run.contracts.runs import Page, View
 
 
 class LoopInterface:

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.agents.agent import AgentSpec
 from holdfast.base.unread import argument_of
-from holdfast.run.contracts import Page, View, Views
+from holdfast.run.contracts.runs import Page, View, Views
 from holdfast.run.handover import session_of
 from holdfast.run.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_texts, read_payload
 from holdfast.run.machine import AgentRun

@@ -14,8 +14,8 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 from holdfast.base.text import code
-from holdfast.run import contracts
-from holdfast.run.contracts import RunResult
+from holdfast.run.contracts.error_types import START_REFUSED, THREAD_EXISTS
+from holdfast.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW, RunResult
 from holdfast.run.summaries import memo, summary
 from holdfast.schedule.launching import ScheduledInput, ScheduledResult, launch, run_details
 from holdfast.seals.starts import NO_INPUT, only
@@ -24,7 +24,7 @@ from holdfast.workflows.driver import any_number
 _NO_INPUT = ScheduledInput(malformed=NO_INPUT)
 
 
-@workflow.defn(name=contracts.SCHEDULED_WORKFLOW)
+@workflow.defn(name=SCHEDULED_WORKFLOW)
 class ScheduledRunWorkflow:
     """One start by a schedule: a sealed task in, an agent run to its end."""
 
@@ -46,11 +46,11 @@ class ScheduledRunWorkflow:
             at=workflow.now(),
         )
         if isinstance(found, str):
-            raise ApplicationError(found, type=contracts.START_REFUSED, non_retryable=True)
+            raise ApplicationError(found, type=START_REFUSED, non_retryable=True)
         workflow.set_current_details(f"Starts the thread `{code(found.thread)}`, and waits for its end.")
         try:
             run = await workflow.start_child_workflow(
-                contracts.WORKFLOW,
+                WORKFLOW,
                 found.run,
                 id=found.thread,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -64,6 +64,6 @@ class ScheduledRunWorkflow:
             )
         except WorkflowAlreadyStartedError:
             message = f"there is or was a thread {found.thread} already: this run was not started"
-            raise ApplicationError(message, type=contracts.THREAD_EXISTS, non_retryable=True) from None
+            raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True) from None
         await run
         return ScheduledResult(thread=found.thread)

@@ -17,7 +17,7 @@ from holdfast.examples.shared.facts import Kill
 from holdfast.examples.shared.folders import DemoFolder
 from holdfast.examples.shared.workers import DemoFailed, Workers
 from holdfast.log.events import AgentEvent, ToolCallFinished
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.runtime.programs import CLI
 
 SETTINGS = {

@@ -26,7 +26,8 @@ from holdfast.log.events import (
     VerdictGiven,
     WaitPolled,
 )
-from holdfast.run.contracts import LLMReply, ToolOutcome
+from holdfast.run.contracts.llm_calls import LLMReply
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.run.polling import without_heading
 
 _STAMPS = ("position", "at", "digest", "schema_version")

@@ -5,7 +5,9 @@ from typing import assert_never
 from holdfast.log.events import MessageTaken, RunBlocked, ToolCallFinished
 from holdfast.run.budgeting import on_call, on_report
 from holdfast.run.consequences import CLOSED_EARLY, OUTCOME_UNKNOWN, on_outcome, on_runtime_call, on_start, on_task
-from holdfast.run.contracts import LLMRequest, RunInput, ToolOutcome, ToolRequest
+from holdfast.run.contracts.llm_calls import LLMRequest
+from holdfast.run.contracts.runs import RunInput
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.ending import on_complete, on_learning_due, on_progress_due
 from holdfast.run.features import SIZED_REQUESTS
 from holdfast.run.next_actions import (

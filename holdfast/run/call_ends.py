@@ -13,25 +13,18 @@ from holdfast.run.budgeting import short_of
 from holdfast.run.children import AnnounceEnd, EndChildren, LookAtChildren, StartChildren
 from holdfast.run.commands import Call, Failure
 from holdfast.run.consequences import on_loaded, on_lost_agent, on_lost_call, on_outcome
-from holdfast.run.contracts import (
+from holdfast.run.contracts.error_types import (
     BUDGET_UNSUPPORTED,
     CONTEXT_TOO_LONG,
     LLM_LOST,
     LLM_REJECTED,
     NOT_SEALED,
     NOT_SETTLED,
-    AgentRequest,
-    ArchiveRequest,
-    EffectsRequest,
-    LLMReply,
-    LLMRequest,
-    LoadedAgent,
-    Notice,
-    PastEffects,
-    ThreadRequest,
-    ToolOutcome,
-    ToolRequest,
 )
+from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, PastEffects, ThreadRequest
+from holdfast.run.contracts.record import ArchiveRequest, Notice
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.features import BUDGETS
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.polling import on_poll

@@ -9,7 +9,7 @@ from holdfast.budget.tree import TreeCost
 from holdfast.lineage import Lineage
 from holdfast.llm.messages import Usage
 from holdfast.log.events import SubagentStatus
-from holdfast.run.contracts import RunInput
+from holdfast.run.contracts.runs import RunInput
 from holdfast.seals.orders import Answer, Order
 from holdfast.tools.cannot import HandedConstraint
 from holdfast.tools.subagents import child_thread

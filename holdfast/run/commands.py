@@ -15,26 +15,19 @@ from holdfast.run.children import (
     StartChildren,
     StartedChildren,
 )
-from holdfast.run.contracts import (
+from holdfast.run.contracts.error_types import cause_of
+from holdfast.run.contracts.llm_calls import LLMFailed, LLMReply, LLMRequest
+from holdfast.run.contracts.loading import (
     AgentRequest,
-    Archived,
-    ArchiveRequest,
     EffectsRequest,
-    LLMFailed,
-    LLMReply,
-    LLMRequest,
     LoadedAgent,
     LoadedThread,
-    Notice,
-    Notified,
     PastEffects,
-    RunInput,
-    RunResult,
     ThreadRequest,
-    ToolOutcome,
-    ToolRequest,
-    cause_of,
 )
+from holdfast.run.contracts.record import Archived, ArchiveRequest, Notice, Notified
+from holdfast.run.contracts.runs import RunInput, RunResult
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 
 # Each request has an entry in the table of activities (`holdfast.run.activities`), which names its result.
 ChildRequest = StartChildren | LookAtChildren | EndChildren | AnnounceEnd

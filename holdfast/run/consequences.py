@@ -14,14 +14,8 @@ from holdfast.llm.content import too_long, unfit
 from holdfast.log import events as ev
 from holdfast.run.approval_requests import new_request
 from holdfast.run.constraints import refused, refusing
-from holdfast.run.contracts import (
-    NAME_INVALID,
-    START_UNPROVEN,
-    TASK_EMPTY,
-    TASK_MALFORMED,
-    TASK_TOO_LONG,
-    ToolOutcome,
-)
+from holdfast.run.contracts.error_types import NAME_INVALID, START_UNPROVEN, TASK_EMPTY, TASK_MALFORMED, TASK_TOO_LONG
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.run.decisions import on_due
 from holdfast.run.dormancy import on_sleep
 from holdfast.run.ending import on_complete, on_learning_time

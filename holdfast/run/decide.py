@@ -16,7 +16,7 @@ from datetime import datetime
 from holdfast.agents.agent import Limits
 from holdfast.run.baseline import baseline_due
 from holdfast.run.budgeting import budget_due, short_of
-from holdfast.run.contracts import CONTEXT_TOO_LONG
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG
 from holdfast.run.ending import learning_due, progress_due
 from holdfast.run.next_actions import (
     Action,

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.run.commands import Request
-from holdfast.run.contracts import ArchiveRequest, LLMRequest
+from holdfast.run.contracts.llm_calls import LLMRequest
+from holdfast.run.contracts.record import ArchiveRequest
 from holdfast.run.machine import AgentRun
 
 HAND_OVER = "holdfast_hand_over"

@@ -4,7 +4,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.run.contracts import PastEffects, ToolOutcome
+from holdfast.run.contracts.loading import PastEffects
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.tools.effects import PastEffect
 
 

@@ -23,7 +23,11 @@ from holdfast.run.call_ends import on_answer, on_failure
 from holdfast.run.children import ENDED_SIGNAL
 from holdfast.run.commands import Call, Command, End, Failure, Sleep
 from holdfast.run.consequences import on_cancel, on_time
-from holdfast.run.contracts import AgentRequest, ArchiveRequest, LLMRequest, Notice, RunInput, ToolRequest
+from holdfast.run.contracts.llm_calls import LLMRequest
+from holdfast.run.contracts.loading import AgentRequest
+from holdfast.run.contracts.record import ArchiveRequest, Notice
+from holdfast.run.contracts.runs import RunInput
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.decide import next_action
 from holdfast.run.decisions import on_due
 from holdfast.run.features import require_features

@@ -4,7 +4,7 @@ from typing import assert_never
 
 from holdfast.log import events
 from holdfast.log.events import AgentEvent
-from holdfast.run.contracts import Notice
+from holdfast.run.contracts.record import Notice
 from holdfast.run.state import RunState
 
 TEXT_CHARS = 4_000

@@ -18,15 +18,11 @@ from holdfast.log.events import Finding
 from holdfast.run.activities import activity_of
 from holdfast.run.children import StartChildren
 from holdfast.run.commands import Call, Command, Failure, Request, Result, Sleep, Stop
-from holdfast.run.contracts import (
-    NOT_SEALED,
-    ArchiveRequest,
-    EffectsRequest,
-    LLMRequest,
-    Notice,
-    ToolOutcome,
-    ToolRequest,
-)
+from holdfast.run.contracts.error_types import NOT_SEALED
+from holdfast.run.contracts.llm_calls import LLMRequest
+from holdfast.run.contracts.loading import EffectsRequest
+from holdfast.run.contracts.record import ArchiveRequest, Notice
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.state import RunState
 from holdfast.seals.orders import Answer, order_name
 from holdfast.seals.seals import Unsealed, is_unsealed

@@ -11,15 +11,9 @@ from holdfast.log.import_point import ImportPoint
 from holdfast.run.call_ends import on_agent
 from holdfast.run.commands import Failure
 from holdfast.run.consequences import Events, on_reopen
-from holdfast.run.contracts import (
-    START_REFUSED,
-    AgentRequest,
-    LoadedAgent,
-    LoadedThread,
-    PastEffects,
-    RunInput,
-    ThreadRequest,
-)
+from holdfast.run.contracts.error_types import START_REFUSED
+from holdfast.run.contracts.loading import AgentRequest, LoadedAgent, LoadedThread, PastEffects, ThreadRequest
+from holdfast.run.contracts.runs import RunInput
 from holdfast.run.evolve import evolve
 from holdfast.run.features import LOOP_BUDGETS, SCHEDULED, SUBAGENTS, require_features
 from holdfast.run.forking import ANSWERED, WITHIN_REPLY, forked_events, refuse_fork, refuse_policies

@@ -24,7 +24,7 @@ from holdfast.base.durations import rounded_span
 from holdfast.llm.blocks import Content, ToolCall, text_of, with_heading
 from holdfast.log import events as ev
 from holdfast.run.constraints import refused, refusing
-from holdfast.run.contracts import ToolOutcome
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.run.pacing import Pace, PollOutcome, next_delay
 from holdfast.run.state import RunState
 from holdfast.run.substates.dormancy import Polls, Wait

@@ -20,11 +20,8 @@ from holdfast.run.approval_requests import new_request
 from holdfast.run.budgeting import NO_TOOL
 from holdfast.run.compaction import summary_message
 from holdfast.run.constraints import refuse_call
-from holdfast.run.contracts import (
-    CONTEXT_TOO_LONG,
-    LLMFailed,
-    LLMReply,
-)
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG
+from holdfast.run.contracts.llm_calls import LLMFailed, LLMReply
 from holdfast.run.ending import refuse_other_tool
 from holdfast.run.features import (
     BLOCK_SAYS_WHY,

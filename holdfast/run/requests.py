@@ -2,7 +2,9 @@
 
 from holdfast.base.canonical import exact_json
 from holdfast.llm.blocks import ToolCall
-from holdfast.run.contracts import AgentRequest, ForkedFolder, RunInput, ToolRequest
+from holdfast.run.contracts.loading import AgentRequest, ForkedFolder
+from holdfast.run.contracts.runs import RunInput
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.features import CONSTRAINTS, FAILED_ATTEMPTS, KEEPS_TRUST, RESULT_NAMES_ARTIFACTS, SETTLING
 from holdfast.run.state import RunState
 from holdfast.run.substates.dormancy import Wait

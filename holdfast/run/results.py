@@ -15,7 +15,8 @@ from holdfast.budget.tree import tree_cost
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, MessageAwaited, RunFinished, ToolCallFinished
 from holdfast.run.commands import End, Failure
-from holdfast.run.contracts import LLMReply, RunResult
+from holdfast.run.contracts.llm_calls import LLMReply
+from holdfast.run.contracts.runs import RunResult
 from holdfast.run.features import RESULT_NAMES_LLM, RESULT_NAMES_RUN
 from holdfast.run.state import RunState
 from holdfast.tools.spec import FINAL_RESULT

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.agents.agent import Limits
-from holdfast.run.contracts import ArchiveRequest, EffectsRequest, Notice, RunInput
+from holdfast.run.contracts.loading import EffectsRequest
+from holdfast.run.contracts.record import ArchiveRequest, Notice
+from holdfast.run.contracts.runs import RunInput
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.run_log import RunLog
 from holdfast.run.snapshot import MAX_BYTES, PRESSED_BYTES, TAIL_BYTES

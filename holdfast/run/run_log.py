@@ -19,15 +19,11 @@ from typing import Any
 
 from holdfast.log.event_log import EventLog
 from holdfast.log.events import AgentEvent, SignalRejected, ToolCallFinished
-from holdfast.run.contracts import (
-    AgentRequest,
-    Archived,
-    ArchiveRequest,
-    EffectsRequest,
-    LLMRequest,
-    RunInput,
-    ToolRequest,
-)
+from holdfast.run.contracts.llm_calls import LLMRequest
+from holdfast.run.contracts.loading import AgentRequest, EffectsRequest
+from holdfast.run.contracts.record import Archived, ArchiveRequest
+from holdfast.run.contracts.runs import RunInput
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.evolve import evolve
 from holdfast.run.notices import notice_of
 from holdfast.run.open_calls import OpenCalls

@@ -14,7 +14,7 @@ from holdfast.base.models import Sealed
 from holdfast.base.text import code, quoted
 from holdfast.budget.budget import Budget
 from holdfast.llm.blocks import Content, text_of
-from holdfast.run.contracts import RunInput
+from holdfast.run.contracts.runs import RunInput
 from holdfast.run.features import SCHEDULED
 from holdfast.seals.scheduled import launched
 from holdfast.seals.starts import START_WITHIN, Start

@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError, FailureError
 
 from holdfast.base.models import Frozen
 from holdfast.errors import HistoryForged, HistoryUnreadable, HoldfastError
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.seals.seals import SealKeyUnknown, is_unsealed
 from holdfast.temporal.converter import data_converter
 

@@ -29,7 +29,7 @@ from holdfast.errors import FeaturesUnknown, HistoryForged, HistoryUnreadable
 from holdfast.log.events import AgentEvent
 from holdfast.run.activities import activity_of
 from holdfast.run.commands import Call, Failure, Sleep, Stop
-from holdfast.run.contracts import RunInput
+from holdfast.run.contracts.runs import RunInput
 from holdfast.run.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_texts, read_payload
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize

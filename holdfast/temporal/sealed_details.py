@@ -15,7 +15,7 @@ from temporalio.converter import PayloadConverter
 from temporalio.exceptions import FailureError
 
 from holdfast.run.commands import Failure
-from holdfast.run.contracts import LLMFailed
+from holdfast.run.contracts.llm_calls import LLMFailed
 from holdfast.seals.orders import Answer
 from holdfast.temporal.converter import SEAL
 

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.run.contracts import RunInput
+from holdfast.run.contracts.runs import RunInput
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, call, say
 from tests.docs.pages import DOCS, ROOT, files

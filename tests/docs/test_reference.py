@@ -18,7 +18,7 @@ from holdfast.authority.conditions import VARIABLES
 from holdfast.authority.follow_ups import MessageOutcome
 from holdfast.authority.policy import Approver, Gateway, Policy, Rule, Terms
 from holdfast.errors import HoldfastError
-from holdfast.run import contracts
+from holdfast.run.contracts import error_types
 from holdfast.runtime.config.settings import Settings
 from holdfast.runtime.gateway.actions import STATUS
 from holdfast.runtime.gateway.problems import TITLES
@@ -76,14 +76,13 @@ def causes(*files: str, functions: tuple[str, ...]) -> set[str]:
 
 def test_every_cause_has_an_entry() -> None:
     """Each cause of a blocked or failed run or loop, and each failure of an attempt, has a section."""
-    named = {value for value in vars(contracts).values() if isinstance(value, str) and TYPE.fullmatch(value)}
-    named -= {contracts.WORKFLOW, contracts.LOOP_WORKFLOW, contracts.SCHEDULED_WORKFLOW}
+    named = {value for value in vars(error_types).values() if isinstance(value, str) and TYPE.fullmatch(value)}
     runs = headings(ERRORS / "blocked-runs.md") | headings(ERRORS / "failed-runs.md")
     attempts = headings(ERRORS / "failed-attempts.md")
     assert named <= runs | attempts
     assert causes("holdfast/run/decide.py", functions=("Block",)) | {"ContentFiltered"} <= runs
     loops = headings(ERRORS / "blocked-loops.md")
-    assert causes("holdfast/loop/decide.py", functions=("Block",)) == loops - {"Workspace", contracts.NOT_SEALED}
+    assert causes("holdfast/loop/decide.py", functions=("Block",)) == loops - {"Workspace", error_types.NOT_SEALED}
     files = [path for folder in ("activities", "holdfast/runtime") for path in (ROOT / folder).rglob("*.py")]
     raised = causes(*(str(path.relative_to(ROOT)) for path in files), functions=("ApplicationError",))
     assert raised <= attempts

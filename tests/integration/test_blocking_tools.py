@@ -13,7 +13,7 @@ from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
 from holdfast.activities.blocked_loop import ADVICE, loop_watch
 from holdfast.log.events import ToolCallFinished
 from holdfast.run.activities import HEARTBEAT_TIMEOUT
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.start_options import issued
 from holdfast.testing import Reply, call, say, steps, together
 from holdfast.tools.decorator import Tool

@@ -34,7 +34,7 @@ from holdfast.errors import HoldfastError, Refused, TaskInvalid, ThreadIdInvalid
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.log.node_seals import make_seal
 from holdfast.memory.semantic import ItemNotFound, ItemRefused
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.anchors.folder import FolderAnchor
 from holdfast.runtime.cli import exits
 from holdfast.runtime.cli.event_lines import event_summary

@@ -18,7 +18,7 @@ from holdfast.activities.calling_run import Chains
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.stores.pool import migrate, open_pool, unlock_all

@@ -12,7 +12,7 @@ from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.base.digests import address_of
 from holdfast.errors import Refused, ThreadForgotten, ThreadNotFound
 from holdfast.log.event_log import digest_after
-from holdfast.run.contracts import RunInput
+from holdfast.run.contracts.runs import RunInput
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.messages import say as send
 from holdfast.runtime.client.start_options import StartOptions

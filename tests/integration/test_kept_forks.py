@@ -11,7 +11,7 @@ from holdfast.activities.thread_past import forked_lines
 from holdfast.errors import ThreadForgotten
 from holdfast.log.events import AgentEvent
 from holdfast.log.fork_point import ForkPoint
-from holdfast.run.contracts import RECORD_UNREADABLE
+from holdfast.run.contracts.error_types import RECORD_UNREADABLE
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.forks import fork
 from holdfast.runtime.client.interventions import intervene

@@ -13,7 +13,8 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.common import SearchAttributeKey
 
 from holdfast.log.event_log import first_altered
-from holdfast.run.contracts import WORKFLOW, RunInput, ToolOutcome
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.config.stack_file import write_stack

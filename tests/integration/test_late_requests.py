@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.log.events import ToolCallFinished
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.start_options import issued
 from holdfast.testing import ScriptedLLM, call, say, steps

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from holdfast.base.canonical import canonical
 from holdfast.log.event_log import event_line
 from holdfast.run.commands import Call
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.runtime.stores.log_rows import TEXT_CHARS, Carried, fit, rows_of
 from holdfast.runtime.stores.missing_rows import fill_rows
 from holdfast.runtime.stores.pool import migrate, open_database, open_pool, schema_of

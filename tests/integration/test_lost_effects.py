@@ -24,7 +24,8 @@ from holdfast.activities.tool_outcomes import Outcomes
 from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.run.contracts import EFFECT_SETTLING, ToolOutcome, ToolRequest
+from holdfast.run.contracts.error_types import EFFECT_SETTLING
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.ledger import CallAttempt
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.imported_effects import ImportedEffect, put_effects

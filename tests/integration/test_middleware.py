@@ -44,7 +44,7 @@ from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.llm import blocks
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import AssistantMessage
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.runtime.in_memory.ledger import InMemoryLedger
 from holdfast.testing import KillMatrix, agent, call, fail, say, steps
 from holdfast.tools.decorator import NO_RESOURCES

@@ -14,7 +14,7 @@ from holdfast import Agent, Budget, Catalog, Policy, ToolContext, allow, ask, to
 from holdfast.authority.policy import Approver
 from holdfast.errors import ExportFailed, ImportRefused, PositionInvalid, Refused
 from holdfast.portable.members import LOG, child_member
-from holdfast.run.contracts import ToolOutcome
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.runtime.client.forks import fork
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.messages import say as say_to

@@ -13,7 +13,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Agent, Catalog, tool
 from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, ThreadNotFound
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.audit.replay import RecordedRun, ReplayResult, latest_runs, recorded_in, replay, runs_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack

@@ -28,7 +28,7 @@ from temporalio.service import RPCError
 from holdfast import Agent, Catalog, SyncClient
 from holdfast import Client as Holdfast
 from holdfast.errors import FleetKeyMissing, ScheduleExists, ScheduleInvalid, ScheduleNotFound
-from holdfast.run.contracts import SCHEDULED_WORKFLOW, WORKFLOW
+from holdfast.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.runtime.client.connect import connect, connect_stack, ensure_search_attributes, stack_config
 from holdfast.runtime.client.listing import list_threads
 from holdfast.runtime.client.schedule_definitions import Definition

@@ -23,7 +23,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateStage
 
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.runtime.takeover.sticky_queues import release_task
 from holdfast.runtime.takeover.takeover import WORKER_DIED, sweep
 from holdfast.runtime.takeover.worker_identity import WorkerIdentity

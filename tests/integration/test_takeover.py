@@ -22,7 +22,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.takeover.liveness import is_gone, this_process

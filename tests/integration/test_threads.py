@@ -33,7 +33,7 @@ from holdfast.llm.blocks import ImageBlock, TextBlock
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.content import MAX_TEXT_BYTES
 from holdfast.llm.messages import decode
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.client.follow import follow

@@ -17,9 +17,10 @@ from holdfast.base.models import Frozen
 from holdfast.log.upcasters import CURRENT, EVENT_CLASSES
 from holdfast.loop.activities import LOOP_ACTIVITIES
 from holdfast.loop.state import LoopInput, LoopResult
-from holdfast.run import contracts
 from holdfast.run.activities import ACTIVITIES, Activity
-from holdfast.run.contracts import Failures, LLMFailed, RunInput, RunResult
+from holdfast.run.contracts import error_types, runs
+from holdfast.run.contracts.llm_calls import Failures, LLMFailed
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput, RunResult
 from holdfast.run.features import LEVELS
 from holdfast.run.interventions import SIGNALS, UPDATES
 from holdfast.runtime.config.policy_forms import PolicyForm
@@ -37,9 +38,9 @@ STATEMENTS = (Decision, AuthorityDelegation, Revocation, Lift, Message, Refineme
 """What people send and may sign."""
 
 INPUTS: dict[str, tuple[type[Start], type[Frozen]]] = {
-    contracts.WORKFLOW: (RunInput, RunResult),
-    contracts.LOOP_WORKFLOW: (LoopInput, LoopResult),
-    contracts.SCHEDULED_WORKFLOW: (ScheduledInput, ScheduledResult),
+    WORKFLOW: (RunInput, RunResult),
+    LOOP_WORKFLOW: (LoopInput, LoopResult),
+    SCHEDULED_WORKFLOW: (ScheduledInput, ScheduledResult),
 }
 """Workflow → its input and result."""
 
@@ -63,7 +64,12 @@ def formats() -> Formats:
         "workflows": {kind.__name__: _workflow(kind) for kind in WORKFLOWS},
         "signals": {name: f"from level {level}" for name, level in SIGNALS.items()},
         "updates": {name: f"from level {level}" for name, level in UPDATES.items()},
-        "names": {name: value for name, value in vars(contracts).items() if name.isupper() and isinstance(value, str)}
+        "names": {
+            name: value
+            for module in (error_types, runs)
+            for name, value in vars(module).items()
+            if name.isupper() and isinstance(value, str)
+        }
         | {"GENESIS": GENESIS},
         "search attributes": dict(SEARCH_ATTRIBUTES),
         "migrations": {

@@ -24,7 +24,10 @@ from holdfast.base.digests import address_of
 from holdfast.llm.blocks import ImageBlock, ProviderPart, ReasoningBlock, TextBlock, ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.commands import Call, Request, Result
-from holdfast.run.contracts import AgentRequest, LLMReply, LLMRequest, LoadedAgent, RunInput, ToolOutcome, ToolRequest
+from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.run.contracts.loading import AgentRequest, LoadedAgent
+from holdfast.run.contracts.runs import RunInput
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize
 from holdfast.run.snapshot import snapshot_of

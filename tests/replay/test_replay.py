@@ -10,7 +10,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from holdfast.log.stored_lines import read_lines
 from holdfast.log.upcasters import CURRENT as EVENT_TYPES
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.run.interventions import SIGNALS, UPDATES
 from holdfast.seals.scheduled import launched
 from holdfast.temporal.converter import data_converter

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from holdfast import Agent, Catalog, Policy, allow
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.run.features import MOVES
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.config.stack_file import Stack

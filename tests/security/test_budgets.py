@@ -15,7 +15,7 @@ from holdfast import Agent, Budget, Catalog, Policy, allow, tool
 from holdfast.authority.extensions import Extension
 from holdfast.log.event_log import event_line
 from holdfast.log.events import BudgetExtended
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.run.details import current_details
 from holdfast.run.refusals import is_refused
 from holdfast.testing import Conversation, Reply, call, say

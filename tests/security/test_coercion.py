@@ -20,7 +20,7 @@ from holdfast.agents.agent import Limits
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.runtime.stores.artifacts import PostgresArtifacts
 from holdfast.runtime.stores.ledger import Ledger
 from holdfast.runtime.stores.threads import PostgresThreads

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast import Agent, Catalog
 from holdfast.log.events import SignalRejected
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.testing import Conversation, Reply, say
 from tests.support.attacker import plain
 from tests.support.rig import StartRig, answer_of, check_thread, status_of

@@ -19,7 +19,7 @@ from temporalio.api.common.v1 import Payload
 from holdfast.base.unread import argument_of
 from holdfast.loop.state import LoopInput, LoopState
 from holdfast.loop.steering import on_steering
-from holdfast.run.contracts import RunInput
+from holdfast.run.contracts.runs import RunInput
 from holdfast.run.features import FEATURES
 from holdfast.run.interventions import SIGNALS, UPDATES, leaves_no_trace
 from holdfast.run.machine import AgentRun

@@ -18,7 +18,8 @@ from holdfast.base.replacing import replace
 from holdfast.base.text import CONTINUED, QUOTED_CHARS, columns_of, invisible, quoted
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
-from holdfast.run.contracts import LLMReply, Notice
+from holdfast.run.contracts.llm_calls import LLMReply
+from holdfast.run.contracts.record import Notice
 from holdfast.run.details import COLUMNS, SHOWN_CHARS, current_details, signal_json
 from holdfast.run.summaries import memo, summary
 from holdfast.runtime.cli.live_view import View

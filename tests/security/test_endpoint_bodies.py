@@ -20,7 +20,8 @@ from holdfast.activities.call_llm import LLM
 from holdfast.activities.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.agents.agent import Limits
 from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.run.contracts import LLM_REJECTED, LLMRequest
+from holdfast.run.contracts.error_types import LLM_REJECTED
+from holdfast.run.contracts.llm_calls import LLMRequest
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
 from holdfast.runtime.llm.http_client import MAX_BODY_BYTES, BodyTooLarge, http_client
 from holdfast.tools.secrets import Secrets

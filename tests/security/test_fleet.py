@@ -16,7 +16,8 @@ from holdfast import Agent, Catalog, Policy, Terms, ToolContext, allow, ask, too
 from holdfast.errors import AnswerForged, FleetKeyMissing, SettingsError
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import RunBlocked, ToolCallStarted
-from holdfast.run.contracts import LOOP_WORKFLOW, NOT_SEALED, START_REFUSED, THREAD_EXISTS, WORKFLOW, RunInput
+from holdfast.run.contracts.error_types import NOT_SEALED, START_REFUSED, THREAD_EXISTS
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.run.state import RunState
 from holdfast.run.substates.calls import Calls, CallState

@@ -23,7 +23,7 @@ from temporalio.common import RawValue
 from holdfast import Agent, Catalog, Policy, allow, tool
 from holdfast.authority.signatures import encode_key, public_key
 from holdfast.errors import AnswerForged, ExportFailed, HistoryForged, TaskDiffers, ThreadExists
-from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW
 from holdfast.runtime.api.dialogue import OpenEvidence
 from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.api.waiting import result_of, wait

@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Budget, Catalog
 from holdfast.log.events import BudgetReserved, LLMCallLost
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.testing import disconnect, hang, say
 from holdfast.testing import fail as failing
 from holdfast.tools.secrets import Secrets

@@ -23,7 +23,7 @@ from holdfast.run.children import (
     StartedChildren,
 )
 from holdfast.run.commands import Call
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.run.features import FORKS
 from tests.security.test_forks import fault
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says

@@ -17,7 +17,9 @@ from holdfast.log.events import AgentEvent, RunForked, RunStarted, ToolCallStart
 from holdfast.log.fork_point import ForkPoint
 from holdfast.run.children import StartChildren
 from holdfast.run.commands import Call
-from holdfast.run.contracts import START_REFUSED, LoadedThread, RunInput, ThreadRequest
+from holdfast.run.contracts.error_types import START_REFUSED
+from holdfast.run.contracts.loading import LoadedThread, ThreadRequest
+from holdfast.run.contracts.runs import RunInput
 from holdfast.run.features import FORKS
 from holdfast.run.forking import MOST_GIVEN
 from holdfast.run.snapshot import snapshot_of

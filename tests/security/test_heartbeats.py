@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.outages import earlier_failures, heartbeat_details, recording_failure
 from holdfast.llm.outages import LLMFailure, Outage
-from holdfast.run.contracts import Failures, LLMRequest
+from holdfast.run.contracts.llm_calls import Failures, LLMRequest
 from holdfast.seals.seals import Seals
 from holdfast.temporal.converter import sealing
 from holdfast.tools.secrets import NO_SECRETS, Secrets

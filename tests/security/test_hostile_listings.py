@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.runtime.client.listing import list_pending, list_threads
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack

@@ -26,7 +26,8 @@ from holdfast.log.events import AgentEvent, AgentLoaded, RunImported, RunReset, 
 from holdfast.portable.manifest import Imported
 from holdfast.portable.members import ARTIFACTS, LEDGER, LOG, child_member
 from holdfast.run import features
-from holdfast.run.contracts import WORKFLOW, RunInput, ToolOutcome
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.run.machine import AgentRun
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.threads import Threads

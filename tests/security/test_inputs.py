@@ -18,7 +18,8 @@ from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.log.events import ToolCallFinished
-from holdfast.run.contracts import LOOP_WORKFLOW, START_REFUSED, WORKFLOW
+from holdfast.run.contracts.error_types import START_REFUSED
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW
 from holdfast.testing import Conversation, Reply, call, hang, say
 from tests.security.test_fleet import failure_of
 from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of

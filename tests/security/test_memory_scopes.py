@@ -14,7 +14,7 @@ from temporalio.client import WorkflowHandle
 from holdfast import Agent, Catalog, Memory, Policy, allow
 from holdfast.log.events import ToolCallFinished
 from holdfast.memory.semantic import NewMemory
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.runtime.client.start_options import StartOptions
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack

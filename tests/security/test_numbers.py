@@ -18,7 +18,7 @@ from holdfast.agents.agent import Limits
 from holdfast.authority.approvals import shown_digest
 from holdfast.errors import CatalogError
 from holdfast.log.events import ApprovalRequested, DecisionReceived, ToolCallFinished
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.testing import Conversation, Reply, call, call_verbatim, say, steps, together
 from tests.support.attacker import plain
 from tests.support.people import clerk, payments, pending, request_of

@@ -19,7 +19,7 @@ from holdfast.activities.transcript_cache import TranscriptCache
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.log.events import ReconcileRequested, ToolCallFinished
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.config.stack_file import Stack

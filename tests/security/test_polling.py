@@ -10,7 +10,7 @@ import pytest
 from holdfast.authority.policy import Policy, allow, ask, deny
 from holdfast.llm.blocks import TextBlock
 from holdfast.log.events import AgentEvent, DormancyBegan, ToolCallFinished, ToolCallStarted, WaitPolled
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.details import current_details
 from holdfast.run.polling import FAILURES
 from holdfast.run.substates.dormancy import WAITS

@@ -19,7 +19,7 @@ from holdfast.llm.blocks import ToolCall
 from holdfast.llm.chat_completions import ChatCompletions
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import ReplyRejected, RunFinished, ToolCallFinished
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.runtime.api.views import Result
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.support.neutral import APIS, Api

@@ -23,7 +23,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog
-from holdfast.run.contracts import SCHEDULED_WORKFLOW, START_REFUSED, WORKFLOW
+from holdfast.run.contracts.error_types import START_REFUSED
+from holdfast.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.runtime.client.connect import connect_stack
 from holdfast.runtime.client.schedule_definitions import Definition
 from holdfast.runtime.client.schedule_states import schedule_state

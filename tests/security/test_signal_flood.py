@@ -20,7 +20,8 @@ from holdfast.errors import AnswerForged
 from holdfast.log.event_log import event_line
 from holdfast.log.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
 from holdfast.run import refusals, rollover, run_log
-from holdfast.run.contracts import LLMRequest, ToolRequest
+from holdfast.run.contracts.llm_calls import LLMRequest
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.interventions import on_signal
 from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
 from holdfast.runtime.reading.runs import refused_answer

@@ -22,7 +22,8 @@ from holdfast.log.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from holdfast.run.contracts import ArchiveRequest, ToolOutcome, ToolRequest
+from holdfast.run.contracts.record import ArchiveRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.details import current_details
 from holdfast.run.snapshot import RunSnapshot
 from holdfast.testing import call, say, steps

@@ -16,7 +16,7 @@ from holdfast.activities import children
 from holdfast.audit.audit import Audit
 from holdfast.log.events import AgentEvent, SubagentEnded, SubagentStarted
 from holdfast.run.children import ChildStart, StartChildren, StartedChild
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.trees import read_tree
 from holdfast.testing import Conversation, Reply, call, hang, say

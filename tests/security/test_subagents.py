@@ -14,7 +14,7 @@ from holdfast import Agent, Catalog, Policy, allow, ask, tool
 from holdfast.lineage import Lineage
 from holdfast.log.events import ToolCallFinished
 from holdfast.run.children import ENDED_SIGNAL
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.trees import pending_of_tree
 from holdfast.testing import Conversation, Reply, call, say, together

@@ -16,7 +16,7 @@ from holdfast.activities.file_trust import FileTrust
 from holdfast.errors import ToolSignatureError
 from holdfast.llm.blocks import ToolCall
 from holdfast.log.events import AgentEvent, RunContinued, RunStarted, VerdictGiven
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.evolve import evolve
 from holdfast.runtime.client import forks
 from holdfast.runtime.client.threads import Threads

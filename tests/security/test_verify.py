@@ -27,7 +27,7 @@ from holdfast.log.events import (
     UserMessageReceived,
 )
 from holdfast.log.stored_lines import read_lines, run_events
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.runtime.audit.verdicts import Verification
 from holdfast.runtime.audit.verify import verify
 from holdfast.runtime.client.connect import connect, connect_stack, stack_config

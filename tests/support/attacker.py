@@ -29,7 +29,7 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.runtime.config.stack_file import Stack
 
 

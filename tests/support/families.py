@@ -16,7 +16,8 @@ from holdfast.run.children import (
     child_input,
 )
 from holdfast.run.commands import Call
-from holdfast.run.contracts import RunResult, ToolOutcome, ToolRequest
+from holdfast.run.contracts.runs import RunResult
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.trust import least
 from tests.support.plays import SUBAGENT_TOOLS
 from tests.support.runs import Thread, agent_spec, calls, says, tool_spec

@@ -37,20 +37,11 @@ from holdfast.run.children import (
     StartedChildren,
 )
 from holdfast.run.commands import Call, Sleep
-from holdfast.run.contracts import (
-    CONTEXT_TOO_LONG,
-    LLM_REJECTED,
-    RECORD_CONFLICT,
-    AgentRequest,
-    ArchiveRequest,
-    EffectsRequest,
-    LLMReply,
-    LLMRequest,
-    Notice,
-    ThreadRequest,
-    ToolOutcome,
-    ToolRequest,
-)
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED, RECORD_CONFLICT
+from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.run.contracts.loading import AgentRequest, EffectsRequest, ThreadRequest
+from holdfast.run.contracts.record import ArchiveRequest, Notice
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.interventions import SIGNALS, UPDATES
 from holdfast.run.refusals import RECORDED
 from holdfast.tools.cannot import HandedConstraint

@@ -23,7 +23,7 @@ from holdfast.llm.blocks import Content
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import EVENTS, AgentEvent
 from holdfast.loop.state import LoopInput, LoopResult
-from holdfast.run.contracts import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.client.time_skipping import skip_time
 from holdfast.runtime.config.stack_file import Stack

@@ -30,26 +30,19 @@ from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.memory.recalled import RecalledTier
 from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
 from holdfast.run.compaction import SUMMARY_REQUEST
-from holdfast.run.contracts import (
-    LLM_LOST,
-    NOT_SETTLED,
+from holdfast.run.contracts.error_types import LLM_LOST, NOT_SETTLED
+from holdfast.run.contracts.llm_calls import LLMFailed, LLMReply, LLMRequest
+from holdfast.run.contracts.loading import (
     AgentRequest,
-    Archived,
-    ArchiveRequest,
     EffectsRequest,
-    LLMFailed,
-    LLMReply,
-    LLMRequest,
     LoadedAgent,
     LoadedThread,
-    Notice,
-    Notified,
     PastEffects,
-    RunInput,
     ThreadRequest,
-    ToolOutcome,
-    ToolRequest,
 )
+from holdfast.run.contracts.record import Archived, ArchiveRequest, Notice, Notified
+from holdfast.run.contracts.runs import RunInput
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.features import FORKS, MOVES
 from holdfast.run.machine import AgentRun
 from holdfast.run.rollover import HistorySize

@@ -33,7 +33,9 @@ from holdfast.run.children import (
     StartedChildren,
 )
 from holdfast.run.commands import Call
-from holdfast.run.contracts import ArchiveRequest, LLMReply, ThreadRequest
+from holdfast.run.contracts.llm_calls import LLMReply
+from holdfast.run.contracts.loading import ThreadRequest
+from holdfast.run.contracts.record import ArchiveRequest
 from tests.support.people import PEOPLE
 from tests.support.plays import SUBAGENT_TOOLS
 from tests.support.runs import UNGUARDED, Thread, agent_spec, calls, says, tool_spec

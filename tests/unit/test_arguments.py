@@ -35,7 +35,7 @@ from holdfast.base.canonical import exact_json
 from holdfast.errors import CatalogError, ToolSignatureError
 from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.run.commands import Call
-from holdfast.run.contracts import ToolRequest
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.replies import on_reply
 from holdfast.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.tools.numbers import with_floats

@@ -38,7 +38,7 @@ from holdfast.log.events import (
     UserMessageReceived,
     VerdictGiven,
 )
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.snapshot import snapshot_of
 from holdfast.run.state import RunState
 from holdfast.runtime.encryption.signing_keys import signed

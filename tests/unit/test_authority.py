@@ -13,7 +13,9 @@ from holdfast.authority.statements import AuthorityDelegation, Decision, Revocat
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import AuthorityDelegated, DecisionReceived, StateVerified, ToolCallFinished, ToolCallStarted
-from holdfast.run.contracts import LLMReply, Notice, ToolRequest
+from holdfast.run.contracts.llm_calls import LLMReply
+from holdfast.run.contracts.record import Notice
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.tools.effects import Effect
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
 

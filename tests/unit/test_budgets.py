@@ -32,17 +32,9 @@ from holdfast.log.events import (
 )
 from holdfast.run.budgeting import last_call
 from holdfast.run.commands import Call
-from holdfast.run.contracts import (
-    CONTEXT_TOO_LONG,
-    LLM_LOST,
-    LLM_REJECTED,
-    NOT_SEALED,
-    ArchiveRequest,
-    LLMFailed,
-    LLMReply,
-    LLMRequest,
-    Notice,
-)
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST, LLM_REJECTED, NOT_SEALED
+from holdfast.run.contracts.llm_calls import LLMFailed, LLMReply, LLMRequest
+from holdfast.run.contracts.record import ArchiveRequest, Notice
 from holdfast.run.details import current_details
 from holdfast.run.outlook import run_view
 from holdfast.runtime.gateway.bodies import BudgetBody

@@ -31,7 +31,8 @@ from holdfast.log.events import (
     ToolCallStarted,
     VerdictGiven,
 )
-from holdfast.run.contracts import LLMReply, ToolOutcome, ToolRequest
+from holdfast.run.contracts.llm_calls import LLMReply
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.details import current_details
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState

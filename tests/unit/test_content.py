@@ -19,7 +19,10 @@ from holdfast.log.event_log import EventLog, event_line
 from holdfast.log.events import AgentEvent, LLMReplied, UserMessageReceived
 from holdfast.log.stored_lines import read_lines, run_events
 from holdfast.log.upcasters import decode_event
-from holdfast.run.contracts import TASK_MALFORMED, LLMReply, RunInput, ToolOutcome
+from holdfast.run.contracts.error_types import TASK_MALFORMED
+from holdfast.run.contracts.llm_calls import LLMReply
+from holdfast.run.contracts.runs import RunInput
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.run.machine import AgentRun
 from holdfast.runtime.client.start_options import check_task
 from holdfast.tools.results import result_text

@@ -8,7 +8,8 @@ from holdfast.authority.statements import DecisionKind
 from holdfast.llm.blocks import RefusalBlock, ToolCall
 from holdfast.llm.messages import AssistantMessage
 from holdfast.run.consequences import on_lost_call
-from holdfast.run.contracts import LLMReply, ToolRequest
+from holdfast.run.contracts.llm_calls import LLMReply
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.decide import next_action
 from holdfast.run.features import CANCEL_REASON
 from holdfast.run.next_actions import LoadAgent

@@ -11,7 +11,7 @@ from holdfast.authority.signatures import encode_key, public_key
 from holdfast.base.text import one_line
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.run.details import current_details, signal_json
 from holdfast.run.summaries import describe_call
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread

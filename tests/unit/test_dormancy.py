@@ -17,7 +17,7 @@ from holdfast.errors import CatalogError, EventOutOfPlace
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import DormancyBegan, RunFinished, ToolCallFinished, WakeReceived
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.run.details import current_details
 from holdfast.run.dormancy import DATA_BYTES
 from holdfast.run.evolve import evolve

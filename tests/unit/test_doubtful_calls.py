@@ -7,7 +7,7 @@ import pytest
 from holdfast.audit.audit import Audit
 from holdfast.authority.policy import Policy, allow
 from holdfast.log.events import DecisionReceived, ReconcileRequested, ToolCallFinished
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.features import SETTLING, UNSAFE_ONCE_A_REPLY
 from holdfast.tools.effects import Effect
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec

@@ -13,7 +13,9 @@ from holdfast.llm.blocks import TextBlock, ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import LearningRequested, LearningSkipped, ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.run.commands import Sleep
-from holdfast.run.contracts import ArchiveRequest, LLMReply, ToolRequest
+from holdfast.run.contracts.llm_calls import LLMReply
+from holdfast.run.contracts.record import ArchiveRequest
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.features import FEATURES
 from holdfast.run.outlook import doing, following, run_view
 from holdfast.run.substates.steps import LEARNING_SECONDS

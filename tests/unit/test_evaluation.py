@@ -16,7 +16,7 @@ from holdfast.evaluation.recording import RecordedResult, Recording, without_add
 from holdfast.evaluation.sets import EvalSet, RunOf, Stub
 from holdfast.llm.blocks import FileBlock, ImageBlock, ProviderPart, TextBlock, ToolCall
 from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested
-from holdfast.run.contracts import ToolRequest
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.runtime.cli.eval_screens import eval_screen, eval_view
 from holdfast.runtime.evaluating.files import read_set
 from holdfast.runtime.evaluating.playback import Play

@@ -10,7 +10,8 @@ from temporalio.converter import WorkflowSerializationContext
 from holdfast.errors import FeaturesUnknown
 from holdfast.log.events import RunContinued
 from holdfast.run import features
-from holdfast.run.contracts import AgentRequest, LoadedAgent, RunInput
+from holdfast.run.contracts.loading import AgentRequest, LoadedAgent
+from holdfast.run.contracts.runs import RunInput
 from holdfast.run.interventions import UPDATES
 from holdfast.run.snapshot import snapshot_of
 from holdfast.seals.seals import Place, Seals

@@ -5,7 +5,8 @@ from typing import Any
 
 from holdfast.base.lines import Lines
 from holdfast.run.commands import Call, Request
-from holdfast.run.contracts import ArchiveRequest, LLMRequest
+from holdfast.run.contracts.llm_calls import LLMRequest
+from holdfast.run.contracts.record import ArchiveRequest
 from holdfast.run.handover import Caller, session_of
 from holdfast.runtime.worker.handover import HandOver
 from holdfast.transcript.transcript import TranscriptRef

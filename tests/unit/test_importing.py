@@ -16,15 +16,10 @@ from holdfast.budget.budget import Amounts, Budget
 from holdfast.budget.tree import TreeCost, reserve_allowance, settle_allowance
 from holdfast.log.event_log import has_ended
 from holdfast.log.events import RunImported, ToolCallFinished, ToolCallStarted
-from holdfast.run.contracts import (
-    AgentRequest,
-    ArchiveRequest,
-    EffectsRequest,
-    LLMRequest,
-    PastEffects,
-    ToolOutcome,
-    ToolRequest,
-)
+from holdfast.run.contracts.llm_calls import LLMRequest
+from holdfast.run.contracts.loading import AgentRequest, EffectsRequest, PastEffects
+from holdfast.run.contracts.record import ArchiveRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.evolve_import import join_budget
 from holdfast.run.snapshot import snapshot_of
 from holdfast.tools.effects import Effect

@@ -26,7 +26,7 @@ from holdfast.run.children import (
     StartedChild,
     StartedChildren,
 )
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.run.decide import next_action
 from holdfast.run.evolve import evolve
 from holdfast.run.lifecycle import PHASES, Kind, Phase, kind_of, phase_of

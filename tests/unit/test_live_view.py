@@ -13,7 +13,7 @@ from holdfast.base.readable_json import readable_json
 from holdfast.base.text import CONTINUED, invisible, wrapped
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.runtime.cli.keyboard import keys_in
 from holdfast.runtime.cli.keys import Answer, Edit
 from holdfast.runtime.cli.live_view import View, compared

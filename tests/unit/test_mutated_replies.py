@@ -18,7 +18,7 @@ from holdfast.activities.llm_replies import NotAReply, read_reply
 from holdfast.authority.policy import Policy, allow
 from holdfast.base.text import invisible_removed
 from holdfast.log.events import AgentEvent, MessageAwaited, RunFinished, ToolCallRequested, VerdictGiven
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.run.features import CUT_OFF_CALLS
 from holdfast.run.replies import on_reply
 from holdfast.tools.decorator import tool

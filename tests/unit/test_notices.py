@@ -9,7 +9,7 @@ import pytest
 from holdfast.activities.notify_formats import BLOCK_CHARS, Links, encode_notice
 from holdfast.authority.approvals import ApprovalRequest
 from holdfast.errors import SettingsError
-from holdfast.run.contracts import Notice
+from holdfast.run.contracts.record import Notice
 from holdfast.runtime.config.webhooks import Receiver, read_receivers
 
 

@@ -5,16 +5,11 @@ import pytest
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import Usage
 from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
-from holdfast.run.contracts import (
-    NOT_SEALED,
-    ArchiveRequest,
-    LLMReply,
-    LLMRequest,
-    Notice,
-    Notified,
-    ThreadRequest,
-    ToolRequest,
-)
+from holdfast.run.contracts.error_types import NOT_SEALED
+from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.run.contracts.loading import ThreadRequest
+from holdfast.run.contracts.record import ArchiveRequest, Notice, Notified
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.open_calls import OpenCalls
 from holdfast.run.requests import tool_request
 from holdfast.run.state import RunState

@@ -25,7 +25,8 @@ from holdfast.llm.outages import KEPT, LLMFailure, Outage
 from holdfast.log.event_log import event_json
 from holdfast.log.events import LLMReplied, RunBlocked
 from holdfast.run.budgeting import actual_cost
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, Failures, LLMRequest
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.run.contracts.llm_calls import Failures, LLMRequest
 from holdfast.run.details import current_details
 from holdfast.runtime.cli.event_lines import event_summary
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts

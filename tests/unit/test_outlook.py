@@ -15,7 +15,8 @@ from holdfast.errors import EventsMissing
 from holdfast.llm.outages import LLMFailure, Outage
 from holdfast.log.event_log import event_json
 from holdfast.log.events import AgentEvent
-from holdfast.run.contracts import LLM_REJECTED, LLMReply
+from holdfast.run.contracts.error_types import LLM_REJECTED
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.run.details import current_details
 from holdfast.run.evolve import evolve
 from holdfast.run.outlook import Following, doing, following, run_view

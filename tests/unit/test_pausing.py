@@ -9,7 +9,9 @@ from hypothesis import given
 from holdfast.agents.agent import Limits
 from holdfast.authority.policy import Policy, Terms, allow, ask
 from holdfast.log.events import AgentEvent, MessageTaken, RunFinished, RunPaused, RunResumed, ToolCallStarted
-from holdfast.run.contracts import LLM_REJECTED, ArchiveRequest, LLMRequest
+from holdfast.run.contracts.error_types import LLM_REJECTED
+from holdfast.run.contracts.llm_calls import LLMRequest
+from holdfast.run.contracts.record import ArchiveRequest
 from holdfast.run.details import current_details
 from holdfast.run.evolve import evolve
 from holdfast.run.pausing import PAUSES

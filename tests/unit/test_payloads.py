@@ -13,7 +13,9 @@ from temporalio.converter import DataConverter, WorkflowSerializationContext
 from holdfast.base.unread import is_unread
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage
-from holdfast.run.contracts import LLMReply, LLMRequest, Page, RunInput, ToolOutcome, ToolRequest, View
+from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.run.contracts.runs import Page, RunInput, View
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.runtime.config.encryption_keys import EncryptionKey
 from holdfast.runtime.encryption.codec import (
     DecryptionFailed,

@@ -13,7 +13,7 @@ from holdfast.authority.policy import Policy, Terms, allow, ask, deny
 from holdfast.llm.blocks import TextBlock
 from holdfast.log.events import ApprovalRequested, VerdictGiven, WaitPolled
 from holdfast.run.commands import Call, Sleep
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.polling import FAILURES, NEWS
 from holdfast.run.substates.dormancy import WAITS
 from holdfast.tools.decorator import tool

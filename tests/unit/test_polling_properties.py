@@ -9,7 +9,8 @@ from holdfast.agents.agent import Limits
 from holdfast.audit.audit import Audit
 from holdfast.log.events import DormancyBegan, RunPaused, RunResumed, ToolCallFinished, WaitPolled
 from holdfast.run.commands import Sleep
-from holdfast.run.contracts import ArchiveRequest, ToolOutcome
+from holdfast.run.contracts.record import ArchiveRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from tests.support.examples import examples
 from tests.support.runs import Thread, loaded_thread
 from tests.unit.test_dormancy import calling

@@ -13,7 +13,7 @@ from holdfast.activities import record
 from holdfast.activities.calling_run import Chains
 from holdfast.activities.record import Record
 from holdfast.errors import RecordConflict
-from holdfast.run.contracts import RECORD_CONFLICT
+from holdfast.run.contracts.error_types import RECORD_CONFLICT
 from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
 from holdfast.runtime.in_memory.threads import InMemoryThreads
 

@@ -6,7 +6,7 @@ from holdfast.audit.audit import Audit
 from holdfast.llm.blocks import TextBlock
 from holdfast.log.events import ToolCallFinished
 from holdfast.log.references import artifacts_of, left_out
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from tests.support.runs import calls, loaded_thread
 
 OWN, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"

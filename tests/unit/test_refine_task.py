@@ -16,7 +16,7 @@ from holdfast.authority.refinements import LONGEST_REFINEMENT
 from holdfast.llm.blocks import ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage
 from holdfast.log.events import ToolCallFinished, VerdictGiven
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.run.substates.inbox import REFINEMENTS
 from holdfast.transcript.transcript import refinement_text
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec

@@ -23,7 +23,9 @@ from holdfast.log.events import (
     VerdictGiven,
 )
 from holdfast.run.commands import Sleep
-from holdfast.run.contracts import ArchiveRequest, LLMReply, ToolOutcome, ToolRequest
+from holdfast.run.contracts.llm_calls import LLMReply
+from holdfast.run.contracts.record import ArchiveRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.details import current_details
 from holdfast.run.evolve import evolve
 from holdfast.run.repeats import RULE

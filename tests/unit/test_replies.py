@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from holdfast.activities.llm_replies import NotAReply, read_reply
 from holdfast.activities.retry_after import LONGEST, retry_after
 from holdfast.agents.agent import AgentSpec, Limits
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from tests.support.runs import ADAPTER, agent_spec
 
 ANY = st.recursive(

@@ -12,7 +12,7 @@ from holdfast.llm.finish_reasons import finish_reason
 from holdfast.llm.thoughts import parted
 from holdfast.llm.written_calls import meant_tool, written_call
 from holdfast.log.events import ReplyRejected, RunBlocked, ToolCallFinished
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.run.features import BLOCK_SAYS_WHY, CUT_OFF_CALLS
 from holdfast.run.replies import on_reply
 from tests.support.neutral import APIS

@@ -46,7 +46,10 @@ from holdfast.log.events import (
 )
 from holdfast.log.stored_lines import read_lines
 from holdfast.run.commands import Call
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, ArchiveRequest, LLMReply, LLMRequest, ToolRequest
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.run.contracts.record import ArchiveRequest
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.details import current_details
 from holdfast.run.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
 from holdfast.transcript.transcript import Transcript, refinement_text

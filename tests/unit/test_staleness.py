@@ -21,7 +21,8 @@ from holdfast.log.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from holdfast.run.contracts import ArchiveRequest, ToolRequest
+from holdfast.run.contracts.record import ArchiveRequest
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from tests.support.plays import SEEDS, play

@@ -12,7 +12,7 @@ from holdfast.authority.signatures import public_key
 from holdfast.lineage import Lineage
 from holdfast.log.events import KeyRevoked, RunPaused, RunResumed, RunUnblocked
 from holdfast.run.children import StartChildren
-from holdfast.run.contracts import LLM_REJECTED
+from holdfast.run.contracts.error_types import LLM_REJECTED
 from tests.support.people import KEYS, PEOPLE, decision, signed, steering
 from tests.support.plays import SUBAGENT_TOOLS
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec

@@ -25,7 +25,7 @@ from holdfast.run.children import (
     StartedChildren,
 )
 from holdfast.run.commands import Call
-from holdfast.run.contracts import LLMReply
+from holdfast.run.contracts.llm_calls import LLMReply
 from holdfast.run.subagent_watch import LOOKS
 from holdfast.run.subagents import END_CHARS, GONE, UNFINISHED
 from holdfast.run.substates.constraints import HANDED_BYTES

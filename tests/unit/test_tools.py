@@ -24,7 +24,7 @@ from typing_extensions import Doc
 from holdfast import Tool, ToolContext, tool
 from holdfast.errors import ToolSignatureError
 from holdfast.llm.blocks import ImageBlock, TextBlock, ToolCall
-from holdfast.run.contracts import ToolOutcome
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.tools.arguments import ArgumentsInvalid
 from holdfast.tools.decorator import bind
 from holdfast.tools.effects import Effect

@@ -11,7 +11,7 @@ from holdfast.errors import TranscriptMismatch
 from holdfast.llm.blocks import ProviderPart, ToolCall
 from holdfast.llm.messages import AssistantMessage, Usage, decode
 from holdfast.log.events import LLMReplied, ToolCallFinished, ToolCallRequested, UserMessageReceived
-from holdfast.run.contracts import LLMRequest
+from holdfast.run.contracts.llm_calls import LLMRequest
 from holdfast.transcript.transcript import Transcript, TranscriptRef, tool_message
 from tests.support.runs import ADAPTER, agent_spec, calls
 

@@ -8,7 +8,7 @@ from holdfast.agents.agent import AgentSpec, Limits
 from holdfast.authority.policy import Policy, Terms, allow, ask
 from holdfast.log.events import VerdictGiven
 from holdfast.memory.recalled import RecalledTier
-from holdfast.run.contracts import ToolOutcome, ToolRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.run.substates.authority import REQUESTERS
 from holdfast.tools.effects import Effect
 from holdfast.trust import Trust, least

@@ -15,7 +15,7 @@ from holdfast.authority.signatures import encode_key, public_key, sign
 from holdfast.authority.statements import AuthorityDelegation, Decision, DecisionKind, Revocation, Signed
 from holdfast.base.replacing import replace
 from holdfast.log.events import DecisionReceived
-from holdfast.run.contracts import ToolRequest
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.run.rights import STATEMENTS
 from tests.support.examples import examples
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says

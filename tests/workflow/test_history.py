@@ -23,20 +23,11 @@ from holdfast.agents.agent import AgentSpec
 from holdfast.authority.policy import ask
 from holdfast.log.event_log import first_altered
 from holdfast.log.events import AgentEvent, ToolCallFinished
-from holdfast.run.contracts import (
-    WORKFLOW,
-    AgentRequest,
-    Archived,
-    ArchiveRequest,
-    EffectsRequest,
-    LLMReply,
-    LLMRequest,
-    LoadedAgent,
-    PastEffects,
-    RunInput,
-    ToolOutcome,
-    ToolRequest,
-)
+from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, PastEffects
+from holdfast.run.contracts.record import Archived, ArchiveRequest
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.runtime.client.start_options import issued
 from holdfast.runtime.worker.construction import running
 from holdfast.runtime.worker.early_events import EarlyEventsGuard

@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.errors import HistoryUnreadable
 from holdfast.log.events import ToolCallFinished
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.start_options import issued
 from holdfast.temporal.history_reader import read_events
 from holdfast.testing import call, say, steps, together

@@ -22,7 +22,7 @@ from holdfast.log.stored_lines import read_lines
 from holdfast.log.upcasters import decode_event, decode_loop_event
 from holdfast.loop.evolve import evolve
 from holdfast.loop.state import LoopLimits, LoopState
-from holdfast.run.contracts import LOOP_WORKFLOW
+from holdfast.run.contracts.runs import LOOP_WORKFLOW
 from holdfast.run.pausing import PAUSES
 from holdfast.run.refusals import RECORDED
 from holdfast.runtime.audit.loops import verify_loop

@@ -39,7 +39,7 @@ from holdfast.log.events import (
     SubagentStarted,
 )
 from holdfast.loop.state import LoopLimits
-from holdfast.run.contracts import LLM_REJECTED
+from holdfast.run.contracts.error_types import LLM_REJECTED
 from holdfast.run.evolve import evolve
 from holdfast.run.state import RunState
 from holdfast.runtime.memory.tools import memory_tools

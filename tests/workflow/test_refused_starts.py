@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.run.outlook import run_view
 from holdfast.run.state import RunState
 from holdfast.runtime.cli.thread_screens import show_screen

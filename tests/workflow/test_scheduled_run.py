@@ -8,7 +8,8 @@ from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflo
 
 from holdfast.agents.agent import Agent
 from holdfast.agents.catalog import Catalog
-from holdfast.run.contracts import SCHEDULED_WORKFLOW, START_REFUSED, THREAD_EXISTS
+from holdfast.run.contracts.error_types import START_REFUSED, THREAD_EXISTS
+from holdfast.run.contracts.runs import SCHEDULED_WORKFLOW
 from holdfast.runtime.client.start_options import issued
 from holdfast.schedule.launching import ScheduledInput, ScheduledResult
 from holdfast.seals.scheduled import launcher_prefix

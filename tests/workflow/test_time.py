@@ -13,7 +13,7 @@ from temporalio.client import Client, WorkflowHandle
 from holdfast import Agent, Approver, Cannot, Catalog, Escalation, Limits, Policy, Terms, allow, ask, tool
 from holdfast.errors import Refused
 from holdfast.log.events import AgentEvent, RunResumed, StateVerified, ToolCallFinished, ToolCallStarted
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client import time_skipping
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.client.time_skipping import skip_time

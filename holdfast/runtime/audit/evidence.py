@@ -11,7 +11,7 @@ from holdfast.audit.audit import Begun, Effects
 from holdfast.base.digests import address_of
 from holdfast.errors import ArtifactAltered, ArtifactNotFound, RecordUnavailable
 from holdfast.llm.blocks import Content, blocks_of
-from holdfast.run.contracts import ToolOutcome
+from holdfast.run.contracts.tool_calls import ToolOutcome
 from holdfast.run.features import OUTCOMES_HAVE_MACS
 from holdfast.runtime.reading.record import Evidence, call_store
 from holdfast.seals.outcomes import MACVerdict, OutcomeMACs, Recorded

@@ -20,7 +20,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from holdfast.base.text import one_line
 from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, HistoryUnreadable
-from holdfast.run.contracts import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.executions import list_runs
 from holdfast.runtime.reading.histories import RecordedRun as RecordedRun

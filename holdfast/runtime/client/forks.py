@@ -26,7 +26,7 @@ from holdfast.llm.blocks import Content
 from holdfast.log.events import RunForked, RunStarted, UserMessageReceived
 from holdfast.log.fork_point import ForkPoint
 from holdfast.log.upcasters import decode_event
-from holdfast.run import contracts
+from holdfast.run.contracts.runs import RunInput
 from holdfast.run.features import FORKS
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.imported_subagents import may_be_imported
@@ -137,7 +137,7 @@ async def fork(
             f"thread {thread!r} has no agent at event {point.position}, whose policy would judge the fork: "
             "fork it at a later event, or without another agent"
         )
-    given = contracts.RunInput(
+    given = RunInput(
         task=message,
         by=by,
         by_proven=by_proven,
@@ -257,7 +257,7 @@ async def _before_last_message(threads: Threads, thread: str, at: int | None) ->
     return found - 1
 
 
-async def _existing(threads: Threads, name: str, start: contracts.RunInput, agent: str | None) -> Forked | None:
+async def _existing(threads: Threads, name: str, start: RunInput, agent: str | None) -> Forked | None:
     """Return the fork of that id, if it is the same: at the same event, with the same message, LLM and policies, and of
     the agent that is asked for. None if there is none.
 
@@ -304,7 +304,7 @@ async def _existing(threads: Threads, name: str, start: contracts.RunInput, agen
     return Forked(name, (found.run_id or "") if found else "", point, False)
 
 
-def _as_asked(forked: RunForked, start: contracts.RunInput) -> bool:
+def _as_asked(forked: RunForked, start: RunInput) -> bool:
     """Whether a fork has the LLM and the policies that a start asks for; the policy that it keeps comes before them."""
     kept = forked.policies[:1] if start.keeps_policy else ()
     return forked.llm == start.llm and forked.policies in (start.policies, (*kept, *start.policies))

@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 
 from holdfast.base.text import one_line
 from holdfast.errors import AnswerForged, HoldfastError, NoWorker, QueryRefused, StatusInvalid
-from holdfast.run import contracts
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunResult
 from holdfast.run.state import Status
 from holdfast.run.summaries import TASK
 from holdfast.runtime.client.searching import newest, search, search_page
@@ -41,10 +41,8 @@ _STEP = SearchAttributeKey.for_int("HoldfastStep")
 _ROOT = SearchAttributeKey.for_keyword("HoldfastRoot")
 _WAKE_AT = SearchAttributeKey.for_datetime("HoldfastWakeAt")
 # Only the last Temporal run of an agent run: earlier ones were continued as new.
-_RUNS = f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
-_LATEST = (
-    f"WorkflowType IN ('{contracts.WORKFLOW}', '{contracts.LOOP_WORKFLOW}') AND ExecutionStatus != 'ContinuedAsNew'"
-)
+_RUNS = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+_LATEST = f"WorkflowType IN ('{WORKFLOW}', '{LOOP_WORKFLOW}') AND ExecutionStatus != 'ContinuedAsNew'"
 _MAX_CONCURRENT = 20
 """Queries in flight while listing."""
 
@@ -182,7 +180,7 @@ async def _rows(threads: Threads, found: Sequence[WorkflowExecution], status: st
     rows = {run.id: await _row(threads, run) for run in found}
     # With a short limit: if no worker answers, the rows keep what visibility has. What runs may have changed most.
     first = sorted(found, key=lambda run: rows[run.id]["status"] != "running")
-    runs = {run.id: run for run in first if run.workflow_type == contracts.WORKFLOW}
+    runs = {run.id: run for run in first if run.workflow_type == WORKFLOW}
     answers = await _query_all(list(runs), lambda name: _reported(threads, runs[name]), within=VALUES_SECONDS)
     for thread, reported in answers.items():
         if isinstance(reported, dict):
@@ -207,7 +205,7 @@ async def _own_row(threads: Threads, thread: str) -> JSON:
         row = _NOTHING | {"root": None} | known
         return row | {"run_id": "", "started_at": view["updated_at"], "task": one_line(view["task"], 100)}
     row = await _row(threads, found)
-    if found.workflow_type == contracts.WORKFLOW:
+    if found.workflow_type == WORKFLOW:
         try:
             row |= await _reported(threads, found)
         except AnswerForged:
@@ -236,7 +234,7 @@ async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
         }
     if run.status is not WorkflowExecutionStatus.COMPLETED:
         raise QueryRefused(f"the run of thread {run.id!r} has no result")
-    closed = threads.runs.client.get_workflow_handle(run.id, run_id=run.run_id, result_type=contracts.RunResult)
+    closed = threads.runs.client.get_workflow_handle(run.id, run_id=run.run_id, result_type=RunResult)
     try:
         result = await closed.result(follow_runs=False, rpc_timeout=timedelta(seconds=VALUES_SECONDS))
     except SealKeyUnknown as error:
@@ -249,14 +247,14 @@ async def _reported(threads: Threads, run: WorkflowExecution) -> JSON:
         raise QueryRefused(f"the result of thread {run.id!r} cannot be read") from error
     except Exception as error:  # anybody may complete a run of their own with any bytes
         raise answer_forged(run.id, "result", f"it does not decode: {type(error).__name__}") from error
-    if not isinstance(result, contracts.RunResult):
+    if not isinstance(result, RunResult):
         raise answer_forged(run.id, "result", str(result))
     await _check_own(threads, run, result)
     known = {"step": result.steps, "usage": result.usage.model_dump(), "llm": result.llm or None}
     return {**known, "refinements": result.refinements}
 
 
-async def _check_own(threads: Threads, run: WorkflowExecution, result: contracts.RunResult) -> None:
+async def _check_own(threads: Threads, run: WorkflowExecution, result: RunResult) -> None:
     """Check that a sealed result is that of this run, and not a copy of an earlier one's.
 
     Raises:

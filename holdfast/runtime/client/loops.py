@@ -28,7 +28,8 @@ from holdfast.errors import (
 from holdfast.log.upcasters import decode_loop_event
 from holdfast.loop.evolve import evolve
 from holdfast.loop.state import LoopInput, LoopState, Steering
-from holdfast.run.contracts import AGENT_NOT_FOUND, LOOP_WORKFLOW, WORKSPACE_NOT_FOUND
+from holdfast.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
+from holdfast.run.contracts.runs import LOOP_WORKFLOW
 from holdfast.run.features import LOOP_BUDGETS, LOOP_LOG
 from holdfast.run.summaries import memo, summary
 from holdfast.runtime.client.connect import seals_of

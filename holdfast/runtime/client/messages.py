@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.authority.follow_ups import WhenBusy, read_message
 from holdfast.errors import HoldfastError, NoWorker, QueryRefused, RunStuck, ServerUnreachable, ThreadExists
 from holdfast.llm.blocks import Content
-from holdfast.run.contracts import View
+from holdfast.run.contracts.runs import View
 from holdfast.runtime.client.interventions import intervene
 from holdfast.runtime.client.sending import REOPENED, UPDATE_UNAVAILABLE, UpdateResult, send_signal
 from holdfast.runtime.client.start_options import StartOptions

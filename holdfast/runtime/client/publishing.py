@@ -25,7 +25,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from holdfast.errors import HoldfastError, Refused, ThreadNotFound
-from holdfast.run import contracts
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.run.dormancy import Wake, read_wake
 from holdfast.runtime.client.listing import of_prefixes
 from holdfast.runtime.client.searching import search
@@ -101,7 +101,7 @@ async def publish(
         why = "it has no name" if isinstance(read, Wake) else read.explanation
         raise Refused(f"the event was not published: {why}")
     query = (
-        f"WorkflowType = '{contracts.WORKFLOW}' AND ExecutionStatus = 'Running' AND HoldfastWaitsFor = '{event}'"
+        f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running' AND HoldfastWaitsFor = '{event}'"
         f"{of_prefixes(prefixes)}"
     )
     outcomes: dict[str, HoldfastError | None] = {}

@@ -24,7 +24,7 @@ from holdfast.base.text import code, one_line, quoted
 from holdfast.budget.budget import Budget
 from holdfast.errors import HoldfastError, ScheduleInvalid
 from holdfast.llm.blocks import Content, text_of
-from holdfast.run.contracts import SCHEDULED_WORKFLOW
+from holdfast.run.contracts.runs import SCHEDULED_WORKFLOW
 from holdfast.run.summaries import summary
 from holdfast.runtime.client.calendars import calendar_of, cron_of
 from holdfast.runtime.client.start_options import check_task, issued

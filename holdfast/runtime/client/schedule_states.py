@@ -23,7 +23,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.base.text import one_line
 from holdfast.errors import HoldfastError, ScheduleExists, ScheduleInvalid, ScheduleNotFound, ThreadNotFound
 from holdfast.llm.blocks import text_of
-from holdfast.run.contracts import SCHEDULED_WORKFLOW, cause_of
+from holdfast.run.contracts.error_types import cause_of
+from holdfast.run.contracts.runs import SCHEDULED_WORKFLOW
 from holdfast.runtime.client.schedule_definitions import begin_of, check_schedule_name, definition_of
 from holdfast.runtime.client.threads import JSON, Threads
 from holdfast.runtime.programs import CLI

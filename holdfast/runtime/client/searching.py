@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.base.text import one_line
 from holdfast.errors import CursorInvalid, HoldfastError
-from holdfast.run.contracts import WORKFLOW
+from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.executions import list_runs, page_of_runs
 

@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.authority.statements import CLAIM_BYTES, STATEMENT_BYTES, too_large
 from holdfast.errors import AnswerForged, HoldfastError, Refused
-from holdfast.run.contracts import View
+from holdfast.run.contracts.runs import View
 from holdfast.runtime.client.connect import seals_of
 from holdfast.runtime.client.threads import Threads
 from holdfast.runtime.reading.runs import ENDED, Runs, refused_answer, sealed_answer

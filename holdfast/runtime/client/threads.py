@@ -35,7 +35,8 @@ from holdfast.errors import (
 )
 from holdfast.llm.blocks import Content
 from holdfast.log.events import AgentEvent
-from holdfast.run import contracts
+from holdfast.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
 from holdfast.run.features import BUDGETS
 from holdfast.run.summaries import memo, summary
 from holdfast.runtime.client.connect import seals_of
@@ -85,7 +86,7 @@ class Threads:
         self,
         client: Client,
         *,
-        task_queue: str = contracts.TASK_QUEUE,
+        task_queue: str = TASK_QUEUE,
         answer_within: float = ANSWER_SECONDS,
         record: ThreadStore | None = None,
     ) -> None:
@@ -133,7 +134,7 @@ class Threads:
             await self._check_new(check_own_id(thread))
         else:
             previous = await self._latest_closed_run(check_own_id(thread))
-        given = contracts.RunInput(
+        given = RunInput(
             task=task, by=options.by, agent=options.agent, idle_limit=options.idle_limit, budget=options.budget
         )
         if self.sealed:
@@ -163,7 +164,7 @@ class Threads:
     async def begin(
         self,
         thread: str,
-        given: contracts.RunInput,
+        given: RunInput,
         *,
         title: Content,
         details: str,
@@ -184,7 +185,7 @@ class Threads:
         """
         try:
             run = await self._client.start_workflow(
-                contracts.WORKFLOW,
+                WORKFLOW,
                 given,
                 id=thread,
                 task_queue=self.task_queue,
@@ -315,7 +316,7 @@ class Threads:
         """
         if loops:
             found = found or await self.reader.find(thread, loops=True)
-            if found and found.workflow_type == contracts.LOOP_WORKFLOW:
+            if found and found.workflow_type == LOOP_WORKFLOW:
                 async for line in loop_lines(self.reader, thread, after + 1, found=found, note=note):
                     yield json.loads(line)
                 return
@@ -366,8 +367,8 @@ class Threads:
 
     async def _raise_not_found(self, thread: str, state: JSON) -> None:
         kinds: dict[str, type[HoldfastError]] = {
-            contracts.AGENT_NOT_FOUND: AgentNotFound,
-            contracts.WORKSPACE_NOT_FOUND: WorkspaceNotFound,
+            AGENT_NOT_FOUND: AgentNotFound,
+            WORKSPACE_NOT_FOUND: WorkspaceNotFound,
         }
         async for event in self.events(thread, after=state["events"] - 2):
             if event["type"] == "run_finished" and (kind := kinds.get(event.get("cause", ""))):

@@ -6,7 +6,7 @@ from holdfast.errors import Refused
 from holdfast.evaluation.recording import RecordedInput
 from holdfast.llm.blocks import text_of
 from holdfast.log.events import AgentEvent, ApprovalRequested, ToolCallRequested
-from holdfast.run.contracts import LLM_REJECTED
+from holdfast.run.contracts.error_types import LLM_REJECTED
 from holdfast.runtime.api.thread import Thread
 from holdfast.runtime.api.views import ThreadState
 from holdfast.runtime.api.waiting import wait

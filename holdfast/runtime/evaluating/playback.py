@@ -25,16 +25,10 @@ from holdfast.authority.policy import Extensions, Policy, Terms
 from holdfast.base.text import one_line
 from holdfast.evaluation.recording import RecordedInput, RecordedResult, Recording
 from holdfast.evaluation.sets import Stub
-from holdfast.run.contracts import (
-    AgentRequest,
-    ArchiveRequest,
-    EffectsRequest,
-    LLMRequest,
-    LoadedAgent,
-    ThreadRequest,
-    ToolOutcome,
-    ToolRequest,
-)
+from holdfast.run.contracts.llm_calls import LLMRequest
+from holdfast.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, ThreadRequest
+from holdfast.run.contracts.record import ArchiveRequest
+from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.tools.spec import FINAL_RESULT
 
 NOT_RECORDED = "The recording has no result of this call, so it was not made. Try another way, or answer without it."

@@ -20,7 +20,8 @@ from holdfast.evaluation.course import Course, course_of
 from holdfast.evaluation.evaluation import Evaluation, Measured, compare
 from holdfast.evaluation.recording import Recording
 from holdfast.evaluation.sets import Stub
-from holdfast.run.contracts import CONTEXT_TOO_LONG, LLM_REJECTED, WORKFLOW, RunInput
+from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.run.features import BUDGETS
 from holdfast.runtime.api.client import Client
 from holdfast.runtime.client.connect import connect

@@ -13,7 +13,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.errors import Refused, ThreadNotFound
-from holdfast.run.contracts import LOOP_WORKFLOW, WORKFLOW
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW
 from holdfast.runtime.client.prune import is_open
 from holdfast.runtime.reading.executions import list_runs
 from holdfast.runtime.reading.histories import previous_of

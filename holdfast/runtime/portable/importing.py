@@ -35,7 +35,7 @@ from holdfast.log.fork_point import ForkPoint
 from holdfast.log.import_point import ImportPoint
 from holdfast.portable.manifest import Imported
 from holdfast.portable.members import artifact_member
-from holdfast.run import contracts
+from holdfast.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
 from holdfast.run.features import MOVES
 from holdfast.run.importing import refuse_state
 from holdfast.run.summaries import memo, summary
@@ -164,7 +164,7 @@ async def _fork(
     name = check_own_id(id or f"{original[:180]}-fork-{point.manifest[:6]}".strip())
     if name == original:
         raise ThreadExists(f"a thread cannot be forked from itself: choose another id than {name!r}")
-    given = contracts.RunInput(
+    given = RunInput(
         by=by,
         by_proven=by_proven,
         agent=content.state.spec.name if content.state.spec else None,
@@ -207,7 +207,7 @@ async def _imported_before(threads: Threads, content: Content) -> Imported | Non
         found = await threads.reader.find(thread, loops=True)
     except ThreadNotFound:
         return None
-    if found and found.workflow_type == contracts.LOOP_WORKFLOW:
+    if found and found.workflow_type == LOOP_WORKFLOW:
         raise ThreadExists(f"{thread!r} is a loop here")
     position, following = 0, b""
     async for line in threads.reader.lines(thread, 0, found=found, note=None, use_worker=False):
@@ -268,7 +268,7 @@ async def _start(threads: Threads, content: Content, *, workspace: str | None, b
         ServerUnreachable: The server does not answer.
     """
     thread = content.thread
-    given = contracts.RunInput(
+    given = RunInput(
         by=by, by_proven=by_proven, workspace=workspace, resume=True, imported=content.point, features=MOVES
     )
     try:
@@ -280,7 +280,7 @@ async def _start(threads: Threads, content: Content, *, workspace: str | None, b
     return _done(content, run_id=run_id, new=True)
 
 
-async def _begin(threads: Threads, thread: str, given: contracts.RunInput, *, task: str) -> str:
+async def _begin(threads: Threads, thread: str, given: RunInput, *, task: str) -> str:
     """Start a run; return its id.
 
     Raises:
@@ -289,7 +289,7 @@ async def _begin(threads: Threads, thread: str, given: contracts.RunInput, *, ta
     """
     try:
         run = await threads.runs.client.start_workflow(
-            contracts.WORKFLOW,
+            WORKFLOW,
             issued(given),
             id=thread,
             task_queue=threads.task_queue,

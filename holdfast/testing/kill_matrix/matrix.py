@@ -33,7 +33,7 @@ from temporalio.service import RPCError
 
 from holdfast.errors import HoldfastError
 from holdfast.log.events import AgentEvent, ReconcileRequested
-from holdfast.run.contracts import WORKFLOW, RunInput
+from holdfast.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
 from holdfast.runtime.config.stack_file import Stack
 from holdfast.runtime.devstack.devstack import DevStack

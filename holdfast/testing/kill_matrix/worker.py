@@ -27,7 +27,7 @@ from temporalio.client import Client
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
 
 from holdfast.agents.catalog import Catalog
-from holdfast.run.contracts import ToolRequest
+from holdfast.run.contracts.tool_calls import ToolRequest
 from holdfast.runtime.programs import WORKER
 from holdfast.testing.kill_matrix.plan import Stopper
 from holdfast.testing.kill_matrix.recording import Recording

@@ -44,7 +44,7 @@ async def show(
         return await print_tree(session, threads, thread)
     from temporalio.client import WorkflowExecutionStatus
 
-    from holdfast.run.contracts import LOOP_WORKFLOW
+    from holdfast.run.contracts.runs import LOOP_WORKFLOW
     from holdfast.runtime.client.loops import find_run, is_archived_loop
 
     found = await find_run(threads, thread)

@@ -1,6 +1,6 @@
 """The gateway: threads over HTTP, for programs that do not speak Temporal. `python gateway.py --help`.
 
-`main` parses; `holdfast.runtime.gateway.process` builds the parts and serves the application.
+`main` parses; `holdfast.gateway.process` builds the parts and serves the application.
 """
 
 from functools import partial
@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from holdfast.runtime.commands import Version, run_main
-from holdfast.runtime.composition.process import run_process
-from holdfast.runtime.gateway.process import run_gateway
-from holdfast.runtime.programs import GATEWAY
+from holdfast.composition.process import run_process
+from holdfast.config.commands import Version, run_main
+from holdfast.config.programs import GATEWAY
+from holdfast.gateway.process import run_gateway
 
 
 def main(

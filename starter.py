@@ -1,14 +1,14 @@
 """The command line: start agent runs, look at them, decide what they ask. `python starter.py --help`.
 
-The verbs are in `holdfast.runtime.cli.verbs`, a file for each group; `holdfast.runtime.cli.app` puts them together.
-Exit codes (`holdfast.runtime.cli.exits`): 0 ok · 1 the run failed or diverges · 2 usage · 3 not found · 4 no server or
+The verbs are in `holdfast.cli.verbs`, a file for each group; `holdfast.cli.app` puts them together.
+Exit codes (`holdfast.cli.exits`): 0 ok · 1 the run failed or diverges · 2 usage · 3 not found · 4 no server or
 no worker · 5 refused · 6 the run waits for a person (`start --wait`).
 """
 
 from collections.abc import Sequence
 from typing import NoReturn
 
-from holdfast.runtime.cli.app import build_app, run
+from holdfast.cli.app import build_app, run
 
 
 def _workflows() -> Sequence[type]:

@@ -1,7 +1,7 @@
 """The worker: runs agents. The only place that knows workflows and activities both. `python worker.py --help`.
 
-`main` parses, `holdfast.runtime.composition` builds the parts, `build` puts them together, and
-`holdfast.runtime.worker.process` runs the worker until it is stopped.
+`main` parses, `holdfast.composition` builds the parts, `build` puts them together, and
+`holdfast.worker.process` runs the worker until it is stopped.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from temporalio.worker import Worker
 
 from holdfast.activities import assembly
 from holdfast.activities.notify import open_notifier
-from holdfast.agents.catalog import Catalog
-from holdfast.runtime.commands import Version, run_main
-from holdfast.runtime.composition.components import Components
-from holdfast.runtime.composition.process import Serve, run_process
-from holdfast.runtime.programs import WORKER
-from holdfast.runtime.worker.process import run_worker
-from holdfast.runtime.worker.reload import run_reloading
-from holdfast.tools.secrets import Secrets
+from holdfast.composition.components import Components
+from holdfast.composition.process import Serve, run_process
+from holdfast.config.commands import Version, run_main
+from holdfast.config.programs import WORKER
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.tools.secrets import Secrets
+from holdfast.worker.process import run_worker
+from holdfast.worker.reload import run_reloading
 from holdfast.workflows import WORKFLOWS
 
 build_worker = partial(assembly.build_worker, workflows=WORKFLOWS)

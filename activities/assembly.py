@@ -10,37 +10,37 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
 
-from holdfast.activities.archive import Archive
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
-from holdfast.activities.call_llm import LLM
-from holdfast.activities.call_tool import Tools
 from holdfast.activities.calling_run import Chains, CheckedOrders
-from holdfast.activities.children import Children
 from holdfast.activities.heartbeats import WithoutToolHeartbeats
+from holdfast.activities.llm_calls.call_llm import LLM
+from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.load_agent import Agents
-from holdfast.activities.load_thread import Threads
 from holdfast.activities.loop_iteration import Loops
-from holdfast.activities.loop_record import LoopRecord
 from holdfast.activities.middleware import Around
 from holdfast.activities.notify import Notifier
-from holdfast.activities.record import Record
+from holdfast.activities.record.archive import Archive
+from holdfast.activities.record.load_thread import Threads
+from holdfast.activities.record.loop_record import LoopRecord
+from holdfast.activities.record.record import Record
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.agents.catalog import Catalog
-from holdfast.agents.required_secrets import read_secrets
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.log.node_seals import SealRecord, unsealed
-from holdfast.run.ledger import EffectLedger
-from holdfast.runtime.composition.stores import choose_stores
-from holdfast.runtime.llm.embeddings import Embeddings
-from holdfast.runtime.stores.ledger import Ledger
-from holdfast.runtime.worker.construction import new_worker
-from holdfast.runtime.worker.handover import HandOver
-from holdfast.runtime.worker.redaction import Redacting
-from holdfast.stores import ArtifactStore
-from holdfast.temporal.converter import seals_in
-from holdfast.tools.decorator import NO_RESOURCES
-from holdfast.tools.secrets import Secrets
+from holdfast.activities.subagents import Children
+from holdfast.activities.tool_calls.call_tool import Tools
+from holdfast.composition.stores import choose_stores
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.agents.required_secrets import read_secrets
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.log.node_seals import SealRecord, unsealed
+from holdfast.core.run.contracts.ledger import EffectLedger
+from holdfast.core.stores import ArtifactStore
+from holdfast.core.temporal.converter import seals_in
+from holdfast.core.tools.decorator import NO_RESOURCES
+from holdfast.core.tools.secrets import Secrets
+from holdfast.endpoints.embeddings import Embeddings
+from holdfast.storage.ledger import Ledger
+from holdfast.worker.construction import new_worker
+from holdfast.worker.handover import HandOver
+from holdfast.worker.redaction import Redacting
 
 log = SafeLogger(__name__)
 
@@ -81,13 +81,13 @@ def build_worker(
         artifacts: Keeps what is too long for the log, unless the catalog has a store; None for the database.
         secrets: Those that the catalog's tools declare, and others that must not be recorded; None to read from the
             environment what tools declare.
-        resources: The catalog's resources by type, opened (`holdfast.runtime.worker.resources`).
+        resources: The catalog's resources by type, opened (`holdfast.worker.resources`).
         notifier: Sends notices of requests and endings; None to send none.
         embeddings: Finds memories by meaning; None to find them by words alone.
         plain_starts: Accept runs that were started without a fleet key.
         seal: Seals where the record of a thread stands; the default seals nothing.
         interceptors: Those beside our own.
-        options: Further arguments of `holdfast.runtime.worker.construction.new_worker`: `task_queue`, `strict`, ….
+        options: Further arguments of `holdfast.worker.construction.new_worker`: `task_queue`, `strict`, ….
 
     Raises:
         SettingsError: A tool declares a secret that the environment lacks, or the client has no fleet key.

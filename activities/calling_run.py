@@ -15,16 +15,16 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.run.commands import Request
-from holdfast.run.contracts.error_types import NOT_SEALED
-from holdfast.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW
-from holdfast.run.contracts.tool_calls import ToolRequest
-from holdfast.run.handover import Answers, Caller
-from holdfast.runtime.reading.executions import describe
-from holdfast.runtime.worker.handover import HandOver
-from holdfast.seals.orders import Answer, Order, belongs
-from holdfast.seals.seals import is_unsealed
-from holdfast.tools.effects import effect_key
+from holdfast.client.reading.executions import describe
+from holdfast.core.mac.orders import Answer, Order, belongs
+from holdfast.core.mac.seals import is_unsealed
+from holdfast.core.run.contracts.commands import Request
+from holdfast.core.run.contracts.error_types import NOT_SEALED
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW
+from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.run.machine.handover import Answers, Caller
+from holdfast.core.tools.effects import effect_key
+from holdfast.worker.handover import HandOver
 
 NOTHING: Answers = {}
 

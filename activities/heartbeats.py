@@ -17,10 +17,10 @@ from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterc
 
 from holdfast.activities.blocked_loop import Beating, loop_watch
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.tool_functions import attempt_of
-from holdfast.seals.orders import Answer, Order, answers
-from holdfast.seals.seals import SealKeyUnknown
-from holdfast.temporal.sealed_details import AnswerT, from_details, to_details
+from holdfast.activities.tool_calls.tool_functions import attempt_of
+from holdfast.core.mac.orders import Answer, Order, answers
+from holdfast.core.mac.seals import SealKeyUnknown
+from holdfast.core.temporal.sealed_details import AnswerT, from_details, to_details
 
 INTERVAL = 1.0
 """Seconds before the first heartbeat, and between heartbeats (the SDK forwards as many as the time-out needs)."""

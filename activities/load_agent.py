@@ -10,28 +10,28 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import Chains, calling_thread
 from holdfast.activities.heartbeats import heartbeats
-from holdfast.activities.moved_threads import MovedThreads
-from holdfast.agents.agent import AgentSpec
-from holdfast.agents.catalog import Catalog
-from holdfast.agents.skills import add_workspace_skills
+from holdfast.activities.record.moved_threads import MovedThreads
+from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.agents.skills import add_workspace_skills
+from holdfast.core.llm.tokens import BYTES_PER_TOKEN, tokens_of
+from holdfast.core.log.events import AgentLoaded, RunStarted
+from holdfast.core.log.upcasters import decode_event
+from holdfast.core.memory.recalled import RecalledTier
+from holdfast.core.memory.semantic import GLOBAL, MemoryStore, standing_text
+from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, START_REFUSED, THREAD_EXISTS, WORKSPACE_NOT_FOUND
+from holdfast.core.run.contracts.ledger import EffectLedger
+from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder, LoadedAgent, PastEffects
+from holdfast.core.run.contracts.snapshot import RunSnapshot
+from holdfast.core.run.state import features
+from holdfast.core.stores import ArtifactStore, ThreadStore, origin_of
+from holdfast.endpoints.prices import token_price
 from holdfast.errors import CatalogError, RecordUnreadable, ThreadForgotten
-from holdfast.llm.tokens import BYTES_PER_TOKEN, tokens_of
-from holdfast.log.events import AgentLoaded, RunStarted
-from holdfast.log.upcasters import decode_event
-from holdfast.memory.recalled import RecalledTier
-from holdfast.memory.semantic import GLOBAL, MemoryStore, standing_text
-from holdfast.run import features
-from holdfast.run.contracts.error_types import AGENT_NOT_FOUND, START_REFUSED, THREAD_EXISTS, WORKSPACE_NOT_FOUND
-from holdfast.run.contracts.loading import AgentRequest, ForkedFolder, LoadedAgent, PastEffects
-from holdfast.run.ledger import EffectLedger
-from holdfast.run.snapshot import RunSnapshot
-from holdfast.runtime.llm.prices import token_price
-from holdfast.runtime.memory.git import GitFailed
-from holdfast.runtime.memory.recall import WorkspaceMemory
-from holdfast.runtime.memory.worktree import make_forked_folder
-from holdfast.runtime.workspace.folders import digested_name, earlier_folder, folder_name
-from holdfast.runtime.workspace.tainted_files import TaintedFiles
-from holdfast.stores import ArtifactStore, ThreadStore, origin_of
+from holdfast.workspace.folders import digested_name, earlier_folder, folder_name
+from holdfast.workspace.git.git import GitFailed
+from holdfast.workspace.git.worktree import make_forked_folder
+from holdfast.workspace.memory.recall import WorkspaceMemory
+from holdfast.workspace.tainted_files import TaintedFiles
 
 
 def resolve_agent(catalog: Catalog, name: str | None, *, default_llm: str) -> AgentSpec:
@@ -106,7 +106,7 @@ class Agents:
 
     @activity.defn
     async def load_agent(self, request: AgentRequest) -> LoadedAgent:
-        """See `holdfast.run.activities.LOAD_AGENT`."""
+        """See `holdfast.core.run.contracts.table.LOAD_AGENT`."""
         if request.plain and not self._plain_starts:
             message = "this start has no seal, and HOLDFAST_PLAIN_STARTS is false; start with a fleet key"
             raise ApplicationError(message, type=START_REFUSED, non_retryable=True)

@@ -13,19 +13,19 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.activities.calling_run import QUERY_TIMEOUT
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.load_agent import require_folder, resolve_agent
-from holdfast.activities.loop_record import LoopRecord
-from holdfast.agents.agent import AgentSpec
-from holdfast.agents.catalog import Catalog
-from holdfast.budget.budget import amount_text
-from holdfast.budget.tree import TreeCost
-from holdfast.llm.messages import Usage
-from holdfast.loop.state import Settled, SettleRequest, Survey, SurveyRequest
-from holdfast.run import features
-from holdfast.run.contracts.error_types import AGENT_UNFIT, NOT_SEALED
-from holdfast.run.contracts.runs import View
-from holdfast.runtime.llm.prices import price
-from holdfast.runtime.memory.loop_files import LoopFiles
-from holdfast.seals.seals import is_unsealed
+from holdfast.activities.record.loop_record import LoopRecord
+from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.budget.budget import amount_text
+from holdfast.core.budget.tree import TreeCost
+from holdfast.core.llm.messages import Usage
+from holdfast.core.loop.state import Settled, SettleRequest, Survey, SurveyRequest
+from holdfast.core.mac.seals import is_unsealed
+from holdfast.core.run.contracts.error_types import AGENT_UNFIT, NOT_SEALED
+from holdfast.core.run.contracts.runs import View
+from holdfast.core.run.state import features
+from holdfast.endpoints.prices import price
+from holdfast.workspace.memory.loop_files import LoopFiles
 
 REQUIRED_TOOLS = ("complete_task", "block_task")
 """The tools with which an iteration records the outcome of its task."""
@@ -50,7 +50,7 @@ class Loops:
 
     @activity.defn
     async def survey_workspace(self, request: SurveyRequest) -> Survey:
-        """See `holdfast.loop.activities.SURVEY`."""
+        """See `holdfast.core.loop.activities.SURVEY`."""
         async with heartbeats():
             logged = await self._record.write(request.log) if request.log else None
             survey = await self._survey(request)
@@ -61,7 +61,7 @@ class Loops:
         if missing := [name for name in REQUIRED_TOOLS if worker.tool(name) is None]:
             raise _unfit(
                 f"agent {worker.name!r} cannot work in a loop: it lacks {' and '.join(missing)}; "
-                "give the catalog memory_tools() (holdfast.runtime.memory), and the agent those tools"
+                "give the catalog memory_tools() (holdfast.workspace.memory), and the agent those tools"
             )
         if request.priced:
             _require_prices(worker, initializer)
@@ -73,7 +73,7 @@ class Loops:
 
     @activity.defn
     async def settle_iteration(self, request: SettleRequest) -> Settled:
-        """See `holdfast.loop.activities.SETTLE`."""
+        """See `holdfast.core.loop.activities.SETTLE`."""
         async with heartbeats():
             state = await _state_of(request.thread)
             events, head = await self._record.end_of(request.thread) if request.log_head else (0, "")

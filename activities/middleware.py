@@ -13,10 +13,10 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.activities.calling_run import CallingRun
+from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.tool_functions import in_own_task, raise_if_stopped
-from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.agents.middleware import (
+from holdfast.activities.tool_calls.tool_functions import in_own_task, raise_if_stopped
+from holdfast.core.agents.middleware import (
     CallRefused,
     LLMCall,
     LLMResult,
@@ -27,9 +27,9 @@ from holdfast.agents.middleware import (
     ToolCall,
     ToolResult,
 )
-from holdfast.llm.messages import AnyMessage, AssistantMessage
-from holdfast.run.contracts.error_types import LLM_REJECTED
-from holdfast.tools.results import StandIn, error_text, recordable_text, result_content
+from holdfast.core.llm.messages import AnyMessage, AssistantMessage
+from holdfast.core.run.contracts.error_types import LLM_REJECTED
+from holdfast.core.tools.results import StandIn, error_text, recordable_text, result_content
 
 OWN_SECONDS = 10.0
 """How long all middleware of a call may take, before the call and again after it."""

@@ -20,16 +20,16 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.llm_calls.retry_after import retry_after
 from holdfast.activities.notify_formats import Links, encode_notice
-from holdfast.activities.retry_after import retry_after
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.run.contracts.record import Notice, Notified
-from holdfast.runtime.config.settings import Settings
-from holdfast.runtime.config.webhooks import Receiver, read_receivers
+from holdfast.config.settings import Settings
+from holdfast.config.webhooks import Receiver, read_receivers
+from holdfast.core.run.contracts.record import Notice, Notified
 
 RECEIVER_SECONDS = 8.0
 """Time limit of each receiver. All are sent to concurrently; an attempt of the activity has 30 s (`QUICK`,
-`holdfast/run/activities.py`)."""
+`holdfast/core/run/contracts/table.py`)."""
 TRANSIENT = (408, 429)
 """Client errors after which a retry makes sense."""
 
@@ -62,7 +62,7 @@ class Notifier:
 
     @activity.defn
     async def notify(self, notice: Notice) -> Notified:
-        """See `holdfast.run.activities.NOTIFY`."""
+        """See `holdfast.core.run.contracts.table.NOTIFY`."""
         past = activity.info().heartbeat_details
         done: dict[str, bool] = dict(past[0]) if past else {}  # receiver → True if it accepted, False if it refused
         failures: list[_TransientFailure] = []

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.authority.approvals import SHORT_DIGEST, ApprovalRequest
-from holdfast.authority.statements import parsed
-from holdfast.base.text import one_line, visible
-from holdfast.run.contracts.record import Notice
-from holdfast.run.details import HARMLESS
-from holdfast.run.summaries import describe_terms
-from holdfast.runtime.config.webhooks import Receiver
-from holdfast.runtime.programs import CLI
+from holdfast.config.programs import CLI
+from holdfast.config.webhooks import Receiver
+from holdfast.core.authority.approvals import SHORT_DIGEST, ApprovalRequest
+from holdfast.core.authority.statements import parsed
+from holdfast.core.authority.summaries import describe_terms
+from holdfast.core.base.text import one_line, visible
+from holdfast.core.run.contracts.record import Notice
+from holdfast.core.run.views.web_ui import HARMLESS
 
 JSON = dict[str, Any]
 

@@ -16,9 +16,9 @@ from bench import document
 from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
 from holdfast import Agent, Approver, Catalog, Limits, Policy, Terms, allow, ask, deny, tool
-from holdfast.authority.signatures import encode_key, public_key
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 
 QUEUE = "authority"
 LIMIT = 0.04

@@ -22,10 +22,10 @@ from bench import document
 from bench.environment import leave, open_stack, serving
 from bench.llm import serve_llm
 from holdfast import Agent, Catalog
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.publishing import publish
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.client.publishing import publish
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 
 QUEUE = "dormant"
 AT_ONCE = 50

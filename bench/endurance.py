@@ -20,8 +20,8 @@ from bench import document
 from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Limits, tool
-from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
 
 QUEUE = "endurance"
 EVERY = 1_000

@@ -21,14 +21,14 @@ from temporalio.worker import Worker
 from bench.figures import EFFECTS, FLOOR, HOLDFAST, LOCAL_FLOOR
 from bench.floor import FloorActivities, FloorWorkflow, LocalFloorWorkflow
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.stores.pool import EFFECTS_AT_ONCE, migrate, open_pool
-from holdfast.runtime.takeover.takeover import taking_over
-from holdfast.runtime.worker.construction import running
-from holdfast.worker import build_worker
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
+from holdfast.devstack.devstack import DevStack
+from holdfast.storage.pool import EFFECTS_AT_ONCE, migrate, open_pool
+from holdfast.worker.__main__ import build_worker
+from holdfast.worker.construction import running
+from holdfast.worker.takeover.takeover import taking_over
 
 OBSERVATION_BYTES = 2048
 PATIENCE = timedelta(minutes=5)

@@ -29,8 +29,8 @@ from bench.environment import leave, observation, open_stack, serving
 from bench.llm import FIRST as FIRST_CALLS
 from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Limits, Policy, allow, ask, tool
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 
 QUEUE = "fanout"
 ALONE, CALLS, BESIDE, ENDED, OPEN = "alone", "calls", "beside", "ended", "open"

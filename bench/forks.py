@@ -15,14 +15,14 @@ import typer
 from bench import document
 from bench.environment import leave, open_stack
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.forks import fork
-from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.client.forks import fork
+from holdfast.client.start_options import issued
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.storage.pool import migrate, open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say
 from holdfast.testing.scripted_worker import scripted_worker
 

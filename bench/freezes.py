@@ -25,16 +25,16 @@ from bench import document
 from bench.environment import leave
 from bench.storm import Storm, claims_of, judge
 from bench.takeover import started
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.takeover.liveness import this_process
+from holdfast.client.connect import connect_stack
+from holdfast.client.start_options import issued
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, slow, together
 from holdfast.testing.kill_matrix.audit import RecordedLog
 from holdfast.testing.kill_matrix.person import Person
+from holdfast.worker.takeover.liveness import this_process
 from tests.support.outside import Api, Outside
 from tests.support.processes import WorkerProcess
-from tests.unit.test_liveness import identity_of
+from tests.unit.worker.test_liveness import identity_of
 
 QUEUE = "freezes"
 CATALOG = "tests.support.outside:catalog"

@@ -22,9 +22,9 @@ import typer
 from bench import document
 from bench.environment import open_stack
 from bench.scenario import PUBLISHED, Figures, Scenario
-from holdfast.log.events import AgentEvent, DecisionReceived, RunFinished, ToolCallFinished, WakeReceived
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.config.stack_file import Stack
+from holdfast.core.log.events import AgentEvent, DecisionReceived, RunFinished, ToolCallFinished, WakeReceived
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, together
 from holdfast.testing.kill_matrix.audit import audit
 from holdfast.testing.kill_matrix.audit_interventions import audit_sent

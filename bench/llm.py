@@ -37,7 +37,7 @@ FIRST: dict[str, tuple[str, dict[str, object]]] = {
 }
 """What the calls of a first reply are, by the name in the task."""
 _SUMMARIZE = b"Reply with the summary only; call no tool."
-"""The end of Holdfast's request for a context summary (`holdfast.run.compaction.INSTRUCTION`)."""
+"""The end of Holdfast's request for a context summary (`holdfast.core.run.rules.compaction.INSTRUCTION`)."""
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 

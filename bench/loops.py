@@ -16,13 +16,13 @@ from temporalio.client import WorkflowHandle
 
 from bench import document
 from bench.environment import open_stack
-from holdfast.loop.state import LoopInput, LoopLimits
-from holdfast.run.contracts.runs import LOOP_WORKFLOW
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.client.start_options import issued
+from holdfast.config.stack_file import Stack
+from holdfast.core.loop.state import LoopInput, LoopLimits
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.process import KillableWorker
 from tests.support.looped import judge, prepare, script

@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEv
 from bench.environment import Contender, open_contenders
 from bench.figures import CONTENDERS, Load, Sample, schedule
 from bench.llm import serve_llm
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
 
 WARM_UP = 20
 """Steps of each contender before the first sample, for imports, connections and the server's caches."""

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from bench.move_places import MovedLog, Place
 from bench.tree_audit import Run, audit_tree
-from holdfast.log.events import AgentEvent, DecisionReceived, SubagentStarted, ToolCallFinished, ToolCallStarted
-from holdfast.log.events import WakeReceived as Woken
-from holdfast.portable.members import LOG, child_member
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.portable.reader import opened
+from holdfast.audit.evidence.verify import verify
+from holdfast.core.log.events import AgentEvent, DecisionReceived, SubagentStarted, ToolCallFinished, ToolCallStarted
+from holdfast.core.log.events import WakeReceived as Woken
+from holdfast.portable.format.members import LOG, child_member
+from holdfast.portable.reader import opened
 from holdfast.testing.kill_matrix.audit import Effects
 from holdfast.testing.kill_matrix.audit_interventions import audit_sent
 from holdfast.testing.kill_matrix.interventions import Interventions

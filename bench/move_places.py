@@ -16,15 +16,15 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from holdfast.log.event_log import event_line
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.composition.stores import collect_evidence
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.composition.stores import collect_evidence
+from holdfast.config.stack_file import Stack
+from holdfast.core.log.event_log import event_line
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.pool import migrate, open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.audit import RecordedLog
 from holdfast.testing.kill_matrix.process import KillableWorker
@@ -107,9 +107,9 @@ def command(words: Sequence[str], environ: Mapping[str, str], folder: str, outpu
 
 def preload() -> None:
     """Have the process from which commands are forked load what they need."""
-    verbs = ("holdfast.__main__", "holdfast.starter", "holdfast.runtime.cli.verbs.portable")
-    beside = ("bench.move_audit", "bench.environment", "tests.support.moved", "holdfast.worker")
-    _FORKED.set_forkserver_preload([*verbs, "holdfast.runtime.portable.moving", *beside])
+    verbs = ("holdfast.__main__", "holdfast.starter", "holdfast.cli.verbs.portable")
+    beside = ("bench.move_audit", "bench.environment", "tests.support.moved", "holdfast.worker.__main__")
+    _FORKED.set_forkserver_preload([*verbs, "holdfast.portable.moving", *beside])
 
 
 @asynccontextmanager

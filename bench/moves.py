@@ -25,10 +25,10 @@ from bench.environment import open_stack
 from bench.move_audit import Logs, Told, audit_moved, file_faults, logs_of, summarize
 from bench.move_places import MovedLog, Place, Ran, answer_of, open_place, preload
 from holdfast import Budget
-from holdfast.authority.signatures import encode_key, public_key
+from holdfast.client.start_options import StartOptions
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import encode_key, public_key
 from holdfast.errors import HoldfastError
-from holdfast.runtime.client.start_options import StartOptions
-from holdfast.runtime.config.stack_file import Stack
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.interventions import Interventions
 from holdfast.testing.kill_matrix.person import Person

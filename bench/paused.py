@@ -19,8 +19,8 @@ from bench import document
 from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 
 QUEUE = "paused"
 STEPS = 10

@@ -19,17 +19,17 @@ from bench import document
 from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Limits, tool
-from holdfast.authority.signatures import encode_key, public_key
-from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.portable.verify import verify_file
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
+from holdfast.portable.export import export_thread
+from holdfast.portable.verify import verify_file
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 
 THREAD = "portable"
 KEY = encode_key(b"bench" * 6 + b"xx")

@@ -12,13 +12,13 @@ import typer
 from bench import document
 from bench.environment import observation
 from holdfast import Agent, Catalog, Memory, Skill, tool
-from holdfast.activities.transcript_cache import CachedTranscript
-from holdfast.agents.agent import AgentSpec
-from holdfast.llm.blocks import ToolCall
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.llm.messages import AssistantMessage, ToolMessage, UserMessage
-from holdfast.transcript.prompt import request_prefix
-from holdfast.transcript.transcript import TranscriptRef, ref_digest
+from holdfast.activities.llm_calls.transcript_cache import CachedTranscript
+from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from holdfast.core.transcript.prompt import request_prefix
+from holdfast.core.transcript.transcript import TranscriptRef, ref_digest
 
 LIMIT_MS = 2.0
 """The time limit at 1,000 messages."""

@@ -19,15 +19,15 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool
 
 from bench import document
-from holdfast.memory.semantic import fuse
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.devstack.ports import Ports, any_free
-from holdfast.runtime.llm.embeddings import Embeddings
-from holdfast.runtime.llm.scripted_embeddings import hashed_embedding
-from holdfast.runtime.stores.memories import PostgresMemories
-from holdfast.runtime.stores.memory_search import by_vector, by_words
-from holdfast.runtime.stores.memory_vectors import space_of
-from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.core.memory.semantic import fuse
+from holdfast.devstack.devstack import DevStack
+from holdfast.devstack.ports import Ports, any_free
+from holdfast.endpoints.embeddings import Embeddings
+from holdfast.endpoints.scripted_embeddings import hashed_embedding
+from holdfast.storage.memories import PostgresMemories
+from holdfast.storage.memory_search import by_vector, by_words
+from holdfast.storage.memory_vectors import space_of
+from holdfast.storage.pool import migrate, open_pool
 from holdfast.testing import ScriptedLLM
 from tests.retrieval.labelled import keep, recall_at_five
 

@@ -11,9 +11,9 @@ from datetime import timedelta
 from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError
 
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.publishing import publish
-from holdfast.runtime.client.threads import Threads
+from holdfast.client.publishing import publish
+from holdfast.client.threads import Threads
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.testing import INTERVENTION_BOUNDARIES
 from holdfast.testing.kill_matrix.audit import RecordedLog
 from holdfast.testing.kill_matrix.interventions import Interventions

@@ -21,11 +21,11 @@ from bench import document
 from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.connect import connect_stack, stack_config
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.seals.seals import Seals
-from holdfast.temporal.converter import LeanPayloadConverter
+from holdfast.client.connect import connect_stack, stack_config
+from holdfast.config.stack_file import Stack
+from holdfast.core.mac.seals import Seals
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.core.temporal.converter import LeanPayloadConverter
 
 LIMIT = 0.03
 """The most that seals may cost, as a share of a step's time."""

@@ -9,10 +9,10 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
-from holdfast.log.events import AgentEvent, RunFinished
-from holdfast.runtime.takeover.takeover import WORKER_DIED
+from holdfast.core.log.events import AgentEvent, RunFinished
 from holdfast.testing.kill_matrix.audit import audit
 from holdfast.testing.kill_matrix.person import Person
+from holdfast.worker.takeover.takeover import WORKER_DIED
 
 IDENTITY = re.compile(r"hf:[^\s'\",\]]+:[0-9a-f]{16}:\d+:\d+")
 

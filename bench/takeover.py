@@ -21,11 +21,11 @@ from temporalio.client import Client, WorkflowHandle
 
 from bench import document
 from bench.environment import leave
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.takeover.worker_identity import parse_identity
+from holdfast.client.connect import connect_stack
+from holdfast.client.start_options import issued
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
+from holdfast.worker.takeover.worker_identity import parse_identity
 from tests.support.processes import WorkerProcess
 from tests.support.rig import eventually, status_of
 
@@ -39,8 +39,9 @@ CALLED, WAITING = "an LLM call", "wait for a decision"
 OUTAGE = 60.0
 """Seconds without any worker. Afterwards the server holds one retry, as it would after an hour: the heartbeat time-out
 (5 s) ends the attempt, and the next one is due after its back-off (1 s here, at most 30 s: `PATIENT`,
-`holdfast/run/activities.py`), when it waits for a worker. Without a worker there are no attempts, so the back-off does
-not grow."""
+`holdfast/core/run/contracts/table.py`), when it waits for a worker. Without a worker there are no attempts, so the
+back-off does not grow.
+"""
 OUTAGES = 3
 """The most repetitions; each takes a minute."""
 

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.base.digests import digest
-from holdfast.budget.account import Account, Cost
-from holdfast.budget.tree import SHARED, tree_cost
-from holdfast.log.events import (
+from holdfast.core.base.digests import digest
+from holdfast.core.budget.account import Account, Cost
+from holdfast.core.budget.tree import SHARED, tree_cost
+from holdfast.core.log.events import (
     AgentEvent,
     BudgetReserved,
     LLMCallLost,
@@ -22,11 +22,11 @@ from holdfast.log.events import (
     ToolCallFinished,
     ToolCallRequested,
 )
-from holdfast.run.budgeting import actual_cost
-from holdfast.run.evolve import evolve
-from holdfast.run.state import RunState
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.rules.budget import actual_cost
+from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.subagents import AGENT_RESULT, RUN_AGENT, read_agent_result
 from holdfast.testing.kill_matrix.audit import Effects, audit
-from holdfast.tools.subagents import AGENT_RESULT, RUN_AGENT, read_agent_result
 
 
 @dataclass(frozen=True)

@@ -25,20 +25,20 @@ from temporalio.client import Client
 from bench import document
 from bench.environment import open_stack
 from bench.tree_audit import Run, audit_tree
-from holdfast.log.events import BudgetSpent, LLMCallLost, SubagentEnded, SubagentStarted
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.start_options import StartOptions
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.llm.scripted_server import Request
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.portable.verify import verify_file
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.client.reading.record import Evidence
+from holdfast.client.start_options import StartOptions
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.log.events import BudgetSpent, LLMCallLost, SubagentEnded, SubagentStarted
+from holdfast.endpoints.scripted_server import Request
+from holdfast.portable.export import export_thread
+from holdfast.portable.verify import verify_file
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import ScriptedLLM
 from holdfast.testing.kill_matrix.audit import Effects, RecordedLog
 from holdfast.testing.kill_matrix.person import Person

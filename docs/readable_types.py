@@ -7,8 +7,8 @@ from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_ori
 from sphinx.ext.autodoc._dynamic import _loader, _type_annotations
 from sphinx.util.typing import stringify_annotation
 
-from holdfast.llm.blocks import Content
-from holdfast.log.events import AgentEvent
+from holdfast.core.llm.blocks import Content
+from holdfast.core.log.events import AgentEvent
 
 ALIASES = {id(alias): ForwardRef(name) for name, alias in {"Content": Content, "AgentEvent": AgentEvent}.items()}
 """Types that are shown by their name, because what they stand for would fill a screen."""

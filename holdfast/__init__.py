@@ -39,7 +39,7 @@ def _modules() -> dict[str, str]:
 @cache
 def _warn_once() -> None:
     """Look for the other distribution of this name when a user's program imports the first public name."""
-    import_module("holdfast.runtime.namesake").warn_of_namesake()
+    import_module("holdfast.config.namesake").warn_of_namesake()
 
 
 def __getattr__(name: str) -> object:

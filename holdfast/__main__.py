@@ -6,8 +6,8 @@ Exit codes are those of `starter.py`; 2 also says that the extra which a command
 import sys
 from typing import NoReturn
 
-from holdfast.runtime.extras import is_installed
-from holdfast.runtime.programs import COMMAND, GATEWAY, WORKER, setup_command
+from holdfast.config.extras import is_installed
+from holdfast.config.programs import COMMAND, GATEWAY, WORKER, setup_command
 
 USAGE = 2
 
@@ -19,11 +19,11 @@ def main() -> NoReturn:
     if not is_installed(extra):
         print(f"{COMMAND}: packages that this command needs are missing: {setup_command(extra)}", file=sys.stderr)
         sys.exit(USAGE)
-    from holdfast.runtime.cli.app import add_program, run
+    from holdfast.cli.app import add_program, run
     from holdfast.starter import app
 
-    add_program(app, WORKER, "holdfast.worker", help="Run agents until Ctrl-C.")
-    add_program(app, GATEWAY, "holdfast.gateway", help="Serve threads over HTTP until Ctrl-C.")
+    add_program(app, WORKER, "holdfast.worker.__main__", help="Run agents until Ctrl-C.")
+    add_program(app, GATEWAY, "holdfast.gateway.__main__", help="Serve threads over HTTP until Ctrl-C.")
     run(app)
 
 

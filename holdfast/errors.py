@@ -37,37 +37,33 @@
     ├── CatalogError         the agents, tools and skills of a catalog are inconsistent
     ├── ResourceFailed       a resource of the catalog could not be opened
     ├── PolicyError          a policy file is invalid
-    ├── SkillInvalid         a skill is invalid (`holdfast.agents.skills`)
-    ├── MemoryRefused        a memory file cannot be changed, or a commit is refused (`holdfast.memory.errors`)
-    ├── ItemRefused          semantic memory rejects a change (`holdfast.memory.semantic`)
+    ├── SkillInvalid         a skill is invalid (`holdfast.core.agents.skills`)
+    ├── MemoryRefused        a memory file cannot be changed, or a commit is refused (`holdfast.core.memory.errors`)
+    ├── ItemRefused          semantic memory rejects a change (`holdfast.core.memory.semantic`)
     ├── ItemNotFound         semantic memory has no item with this id
-    ├── NotAReply            an LLM's endpoint sent something else than a reply (`holdfast.activities.llm_replies`)
-    ├── NotPortable          a value has no canonical JSON
-    ├── TranscriptMismatch   messages do not have the digest that the workflow computed
-    ├── HistoryUnreadable    a Temporal history does not belong to an agent run, is truncated, or does not decode
-    │   └── HistoryForged    it has values that no process with a fleet key known here has sealed
-    ├── HistoryFileNotFound  there is no such file
-    ├── HistoryFileInvalid   a file does not hold the history of an agent run
-    ├── FileUnreadable       a portable file cannot be opened
-    ├── ExportFailed         a thread cannot be exported to this file
-    ├── NotPlayable          a recorded run cannot be played again: its file does not hold, or it is of another kind
-    ├── SetInvalid           a set of recorded runs cannot be used
-    ├── EventUnreadable      a stored event is malformed, or its version is unknown to this release
-    ├── FeaturesUnknown      a run has a feature level that this release lacks (`holdfast.run.features`)
-    ├── RecordConflict       the permanent record holds a different event at this position
-    ├── RecordGap            the permanent record lacks the events before this position
-    ├── RecordUnreadable     a line of the permanent record does not decode, is missing, or was altered
-    │   ├── EventOutOfPlace  no run could have recorded this event at its position
-    │   └── ThreadForgotten  the content of the thread was removed on request
-    ├── BackupInvalid        a backup cannot be used: it was altered, or does not fit the database
-    ├── ArtifactNotFound     there is no artifact at this address
-    ├── ArtifactAltered      the content at an artifact's address has a different digest
-    ├── CallRefused          middleware does not let a call happen (`holdfast.agents.middleware`)
-    ├── SecretNotDeclared    a tool requests a secret that it does not declare
-    ├── DecryptionFailed     an encrypted payload cannot be read: KeyUnknown, PayloadAltered
-    └── BodyInvalid          a request to the codec server violates the protocol
+    ├── NotAReply            an LLM's endpoint sent something else than a reply
+    (`holdfast.activities.llm_calls.llm_replies`) ├── NotPortable          a value has no canonical JSON ├──
+    TranscriptMismatch   messages do not have the digest that the workflow computed ├── HistoryUnreadable    a Temporal
+    history does not belong to an agent run, is truncated, or does not decode │   └── HistoryForged    it has values
+    that no process with a fleet key known here has sealed ├── HistoryFileNotFound  there is no such file ├──
+    HistoryFileInvalid   a file does not hold the history of an agent run ├── FileUnreadable       a portable file
+    cannot be opened ├── ExportFailed         a thread cannot be exported to this file ├── NotPlayable          a
+    recorded run cannot be played again: its file does not hold, or it is of another kind ├── SetInvalid           a set
+    of recorded runs cannot be used ├── EventUnreadable      a stored event is malformed, or its version is unknown to
+    this release ├── FeaturesUnknown      a run has a feature level that this release lacks
+    (`holdfast.core.run.state.features`) ├── RecordConflict       the permanent record holds a different event at this
+    position ├── RecordGap            the permanent record lacks the events before this position ├── RecordUnreadable
+    a line of the permanent record does not decode, is missing, or was altered │   ├── EventOutOfPlace  no run could
+    have recorded this event at its position │   └── ThreadForgotten  the content of the thread was removed on request
+    ├── BackupInvalid        a backup cannot be used: it was altered, or does not fit the database ├── ArtifactNotFound
+    there is no artifact at this address ├── ArtifactAltered      the content at an artifact's address has a different
+    digest ├── CallRefused          middleware does not let a call happen (`holdfast.core.agents.middleware`) ├──
+    SecretNotDeclared    a tool requests a secret that it does not declare ├── DecryptionFailed     an encrypted payload
+    cannot be read: KeyUnknown, PayloadAltered └── BodyInvalid          a request to the codec server violates the
+    protocol
 
-A failure inside a run is not raised: it becomes an event (`holdfast.log.events`) or a tool result that the LLM reads.
+A failure inside a run is not raised: it becomes an event (`holdfast.core.log.events`) or a tool result that the LLM
+reads.
 """
 
 from collections.abc import Iterable

@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, settings
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
-from holdfast.agents.catalog import Catalog
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack import shared
-from holdfast.runtime.devstack.shared import Server
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.seals.seals import Seals
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.mac.seals import Seals
+from holdfast.devstack import shared
+from holdfast.devstack.shared import Server
+from holdfast.storage.pool import open_pool
 from holdfast.testing import Script, Unparsed
 from tests.support.containers import start_postgres
 from tests.support.examples import THOROUGH

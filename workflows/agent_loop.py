@@ -1,8 +1,8 @@
 """AgentLoopWorkflow: fresh agent runs on one workspace, one task each, until everything is done.
 
-Each iteration is a child workflow, an agent run with its own thread and log. `holdfast.loop.decide` has the rules. From
-one iteration to the next the loop carries nothing but the workspace's files and its `LoopState`. It continues as new
-(continue-as-new) between iterations.
+Each iteration is a child workflow, an agent run with its own thread and log. `holdfast.core.loop.decide` has the rules.
+From one iteration to the next the loop carries nothing but the workspace's files and its `LoopState`. It continues as
+new (continue-as-new) between iterations.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from temporalio.exceptions import (
     is_cancelled_exception,
 )
 
-from holdfast.base.replacing import replace
-from holdfast.budget.tree import allowance_of
-from holdfast.log.events import RunBlocked, RunFinished, RunOutcome
-from holdfast.log.loop_events import IterationStarted
-from holdfast.loop.activities import SETTLE, SURVEY
-from holdfast.loop.briefs import initializer_brief, iteration_brief
-from holdfast.loop.decide import Block, Finish, Initialize, Work, next_step, on_settled, on_survey, result_of
-from holdfast.loop.details import loop_details
-from holdfast.loop.recorder import LoopRecorder
-from holdfast.loop.state import (
+from holdfast.core.base.replacing import replace
+from holdfast.core.budget.tree import allowance_of
+from holdfast.core.log.events import RunBlocked, RunFinished, RunOutcome
+from holdfast.core.log.loop_events import IterationStarted
+from holdfast.core.loop.activities import SETTLE, SURVEY
+from holdfast.core.loop.briefs import initializer_brief, iteration_brief
+from holdfast.core.loop.decide import Block, Finish, Initialize, Work, next_step, on_settled, on_survey, result_of
+from holdfast.core.loop.details import loop_details
+from holdfast.core.loop.recorder import LoopRecorder
+from holdfast.core.loop.state import (
     LoopInput,
     LoopResult,
     Settled,
@@ -34,17 +34,17 @@ from holdfast.loop.state import (
     Survey,
     SurveyRequest,
 )
-from holdfast.loop.steering import on_pause_due
-from holdfast.run.activities import NOTIFY
-from holdfast.run.contracts.error_types import NOT_SEALED, START_REFUSED, cause_of
-from holdfast.run.contracts.record import Notice, Notified, Occasion
-from holdfast.run.contracts.runs import LOOP_WORKFLOW
-from holdfast.run.features import require_features
-from holdfast.run.notices import TEXT_CHARS
-from holdfast.run.rollover import SIGNAL_LIMIT
-from holdfast.run.snapshot import TAIL_BYTES
-from holdfast.seals.orders import answers, order_name
-from holdfast.seals.starts import NO_INPUT, only, refusal
+from holdfast.core.loop.steering import on_pause_due
+from holdfast.core.mac.orders import answers, order_name
+from holdfast.core.mac.starts import NO_INPUT, only, refusal
+from holdfast.core.run.contracts.error_types import NOT_SEALED, START_REFUSED, cause_of
+from holdfast.core.run.contracts.record import Notice, Notified, Occasion
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW
+from holdfast.core.run.contracts.snapshot import TAIL_BYTES
+from holdfast.core.run.contracts.table import NOTIFY
+from holdfast.core.run.machine.rollover import SIGNAL_LIMIT
+from holdfast.core.run.state.features import require_features
+from holdfast.core.run.views.notices import TEXT_CHARS
 from holdfast.workflows.driver import AGENT, STATUS, STEP, any_number, start_activity
 from holdfast.workflows.iterations import run_agent
 from holdfast.workflows.loop_interface import LoopInterface

@@ -2,8 +2,8 @@
 
 This shell is thin. Inputs arrive from the SDK: signals and updates, then the ends of calls, then a request to cancel
 (`run_interface` has the signals, updates and queries). `replay_safe_inbox` says when each is delivered;
-`holdfast.run.machine` takes it in, and returns commands; `driver` starts their calls and timers. At the machine's
-command, the run continues as new (continue-as-new, `holdfast.run.rollover`).
+`holdfast.core.run.machine.machine` takes it in, and returns commands; `driver` starts their calls and timers. At the
+machine's command, the run continues as new (continue-as-new, `holdfast.core.run.machine.rollover`).
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.run.commands import Call, Stop
-from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
-from holdfast.run.details import current_details
-from holdfast.run.machine import AgentRun
-from holdfast.run.state import RunState
-from holdfast.seals.seals import SealKeyUnknown
-from holdfast.seals.starts import NO_INPUT, only
+from holdfast.core.mac.seals import SealKeyUnknown
+from holdfast.core.mac.starts import NO_INPUT, only
+from holdfast.core.run.contracts.commands import Call, Stop
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
+from holdfast.core.run.machine.machine import AgentRun
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.web_ui import current_details
 from holdfast.workflows.driver import Attributes, any_number, end_of, hand_over, start
 from holdfast.workflows.replay_safe_inbox import Input, ReplaySafeInbox
 from holdfast.workflows.run_interface import RunInterface

@@ -11,14 +11,14 @@ from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUp
 from temporalio.exceptions import FailureError
 from temporalio.workflow import ActivityCancellationType
 
-from holdfast.run.activities import PATIENT, Activity, AnswerT, RequestT, StateT, activity_of
-from holdfast.run.commands import Call, Failure, Request, Sleep
-from holdfast.run.features import DORMANCY
-from holdfast.run.handover import HAND_OVER, Caller
-from holdfast.run.machine import AgentRun
-from holdfast.run.open_calls import CallEnd
-from holdfast.run.state import RunState
-from holdfast.temporal.sealed_details import failure_of
+from holdfast.core.run.contracts.commands import Call, Failure, Request, Sleep
+from holdfast.core.run.contracts.table import PATIENT, Activity, AnswerT, RequestT, StateT, activity_of
+from holdfast.core.run.machine.handover import HAND_OVER, Caller
+from holdfast.core.run.machine.machine import AgentRun
+from holdfast.core.run.machine.open_calls import CallEnd
+from holdfast.core.run.state.features import DORMANCY
+from holdfast.core.run.state.state import RunState
+from holdfast.core.temporal.sealed_details import failure_of
 
 ONCE = RetryPolicy(maximum_attempts=1)
 """For local activities: the run makes a call that fails there again as an ordinary activity, which Temporal retries."""

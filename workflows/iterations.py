@@ -9,14 +9,14 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
-from holdfast.base.text import plain
-from holdfast.budget.budget import Budget
-from holdfast.loop.state import Iteration, LoopInput, RunEnd
-from holdfast.run.contracts.runs import WORKFLOW, RunInput, RunResult
-from holdfast.run.features import LOOP_BUDGETS
-from holdfast.run.summaries import memo
-from holdfast.seals.seals import is_unsealed
-from holdfast.trust import Trust
+from holdfast.core.authority.summaries import memo
+from holdfast.core.base.text import plain
+from holdfast.core.budget.budget import Budget
+from holdfast.core.loop.state import Iteration, LoopInput, RunEnd
+from holdfast.core.mac.seals import is_unsealed
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
+from holdfast.core.run.state.features import LOOP_BUDGETS
+from holdfast.core.trust import Trust
 
 Run = workflow.ChildWorkflowHandle[Any, RunResult]
 

@@ -5,12 +5,12 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from holdfast.base.unread import argument_of, is_unread
-from holdfast.log.loop_events import LoopEvent
-from holdfast.loop.recorder import LoopRecorder
-from holdfast.loop.state import LoopState, Steering
-from holdfast.loop.steering import on_steering
-from holdfast.run.contracts.runs import Page, View
+from holdfast.core.base.unread import argument_of, is_unread
+from holdfast.core.log.loop_events import LoopEvent
+from holdfast.core.loop.recorder import LoopRecorder
+from holdfast.core.loop.state import LoopState, Steering
+from holdfast.core.loop.steering import on_steering
+from holdfast.core.run.contracts.runs import Page, View
 
 
 class LoopInterface:

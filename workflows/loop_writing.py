@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from temporalio.exceptions import ActivityError
 
-from holdfast.log.loop_events import LogPart
-from holdfast.loop.activities import ARCHIVE_LOOP
-from holdfast.loop.recorder import LoopRecorder
-from holdfast.loop.state import LoopArchiveRequest
-from holdfast.seals.orders import answers
+from holdfast.core.log.loop_events import LogPart
+from holdfast.core.loop.activities import ARCHIVE_LOOP
+from holdfast.core.loop.recorder import LoopRecorder
+from holdfast.core.loop.state import LoopArchiveRequest
+from holdfast.core.mac.orders import answers
 from holdfast.workflows.driver import start_activity
 
 

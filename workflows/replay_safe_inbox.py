@@ -11,7 +11,7 @@ The SDK does not promise that. Three things differ between a run and its replay:
    such a run could never be replayed. Therefore the next workflow task that brings an input fails once, and the run is
    replayed. Until then queries show none of these events: in the replay, a request might come after the decision of
    somebody who had seen it early. A task that brings no input would not fail: our workers drop the run after the query
-   (`holdfast.runtime.worker.early_events`).
+   (`holdfast.worker.early_events`).
 3. The SDK replays a workflow task without commands together with the next one, at the next one's time. So each task
    that delivers an input leaves a trace in history: a command, or a search attribute.
 """
@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 
 from temporalio import workflow
 
-from holdfast.run.machine import AgentRun
-from holdfast.run.rollover import HistorySize
-from holdfast.run.state import RunState
+from holdfast.core.run.machine.machine import AgentRun
+from holdfast.core.run.machine.rollover import HistorySize
+from holdfast.core.run.state.state import RunState
 
 Input = Callable[[AgentRun], None]
 """An input that has arrived: a function that passes it to the run."""

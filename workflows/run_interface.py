@@ -8,14 +8,14 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from holdfast.agents.agent import AgentSpec
-from holdfast.base.unread import argument_of
-from holdfast.run.contracts.runs import Page, View, Views
-from holdfast.run.handover import session_of
-from holdfast.run.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_texts, read_payload
-from holdfast.run.machine import AgentRun
-from holdfast.run.outlook import run_view
-from holdfast.run.state import RunState
+from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.base.unread import argument_of
+from holdfast.core.run.contracts.runs import Page, View, Views
+from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES, leaves_no_trace, raw_texts, read_payload
+from holdfast.core.run.machine.handover import session_of
+from holdfast.core.run.machine.machine import AgentRun
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.status import run_view
 from holdfast.workflows.replay_safe_inbox import Input
 
 

@@ -2,8 +2,8 @@
 
 Temporal's schedules start a workflow under an id that no client can seal an input for. So a schedule starts this one,
 and this one starts the run, with a seal for its thread. It stays open as long as the run does, because Temporal's
-policy about overlapping runs covers only workflows that the schedule has started. `holdfast.schedule.launching` has the
-rules.
+policy about overlapping runs covers only workflows that the schedule has started. `holdfast.core.schedule.launching`
+has the rules.
 """
 
 from typing import Any
@@ -13,12 +13,12 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
-from holdfast.base.text import code
-from holdfast.run.contracts.error_types import START_REFUSED, THREAD_EXISTS
-from holdfast.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW, RunResult
-from holdfast.run.summaries import memo, summary
-from holdfast.schedule.launching import ScheduledInput, ScheduledResult, launch, run_details
-from holdfast.seals.starts import NO_INPUT, only
+from holdfast.core.authority.summaries import memo, summary
+from holdfast.core.base.text import code
+from holdfast.core.mac.starts import NO_INPUT, only
+from holdfast.core.run.contracts.error_types import START_REFUSED, THREAD_EXISTS
+from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW, RunResult
+from holdfast.core.schedule.launching import ScheduledInput, ScheduledResult, launch, run_details
 from holdfast.workflows.driver import any_number
 
 _NO_INPUT = ScheduledInput(malformed=NO_INPUT)

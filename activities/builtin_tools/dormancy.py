@@ -1,8 +1,8 @@
 """`sleep_until`, `wait_for_event`, `check_back` and `wait_for_run`: the tools with which an agent puts itself to sleep.
 
-The run carries out their calls (`holdfast.run.dormancy`): no activity does, and these functions only say what a call
-would wait for. For `wait_for_run`, a run polls a tool of its own, `run_status`, which reads whether another thread has
-ended, and with which result.
+The run carries out their calls (`holdfast.core.run.waits.dormancy`): no activity does, and these functions only say
+what a call would wait for. For `wait_for_run`, a run polls a tool of its own, `run_status`, which reads whether another
+thread has ended, and with which result.
 """
 
 from dataclasses import replace
@@ -10,16 +10,16 @@ from typing import Any
 
 from temporalio import activity
 
-from holdfast.base.canonical import exact_json
+from holdfast.client.reading.reader import Reader
+from holdfast.client.reading.runs import Runs, status_of
+from holdfast.client.reading.states import CLOSED, decode_lines, state_of
+from holdfast.core.base.canonical import exact_json
+from holdfast.core.log.events import RunStarted, UserMessageReceived
+from holdfast.core.stores import ThreadStore
+from holdfast.core.tools.decorator import Tool, ToolContext, tool
+from holdfast.core.tools.result_conditions import Matched
+from holdfast.core.tools.triggers import RUN_STATUS, WakeTrigger, read_trigger
 from holdfast.errors import HoldfastError, ThreadNotFound
-from holdfast.log.events import RunStarted, UserMessageReceived
-from holdfast.runtime.reading.reader import Reader
-from holdfast.runtime.reading.runs import Runs, status_of
-from holdfast.runtime.reading.states import CLOSED, decode_lines, state_of
-from holdfast.stores import ThreadStore
-from holdfast.tools.decorator import Tool, ToolContext, tool
-from holdfast.tools.result_conditions import Matched
-from holdfast.tools.triggers import RUN_STATUS, WakeTrigger, read_trigger
 
 ANSWER_SECONDS = 5.0
 """How long Temporal may take to answer."""

@@ -1,8 +1,8 @@
 """Which built-in tools an agent gets, and the tools whose calls the run itself carries out.
 
-No activity carries out `run_agent` and `agent_result` (`holdfast.run.subagents`): these functions never run. People
-approve each call of `refine_task`, which the run carries out then (`holdfast.run.refining`): its function only says
-whether a call could be carried out.
+No activity carries out `run_agent` and `agent_result` (`holdfast.core.run.waits.subagents`): these functions never run.
+People approve each call of `refine_task`, which the run carries out then (`holdfast.core.run.inputs.refine`): its
+function only says whether a call could be carried out.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,17 +12,17 @@ from holdfast.activities.builtin_tools.dormancy import dormancy_tools, run_statu
 from holdfast.activities.builtin_tools.read_artifact import read_artifact_tool
 from holdfast.activities.builtin_tools.read_skill import read_skill_tool
 from holdfast.activities.builtin_tools.remember import semantic_tools
-from holdfast.agents.agent import Agent
-from holdfast.agents.catalog import Catalog
-from holdfast.authority.refinements import RefinementKind, read_refinement
+from holdfast.core.agents.agent import Agent
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.authority.refinements import RefinementKind, read_refinement
+from holdfast.core.memory.semantic import MemoryStore
+from holdfast.core.stores import ArtifactStore, ThreadStore
+from holdfast.core.tools.decorator import Tool, tool
+from holdfast.core.tools.secrets import Secrets
+from holdfast.core.tools.triggers import RUN_STATUS
 from holdfast.errors import CatalogError
-from holdfast.memory.semantic import MemoryStore
-from holdfast.runtime.memory.progress_tool import update_progress
-from holdfast.runtime.memory.tools import note_learning
-from holdfast.stores import ArtifactStore, ThreadStore
-from holdfast.tools.decorator import Tool, tool
-from holdfast.tools.secrets import Secrets
-from holdfast.tools.triggers import RUN_STATUS
+from holdfast.workspace.memory.progress_tool import update_progress
+from holdfast.workspace.memory.tools import note_learning
 
 
 def with_builtin_tools(

@@ -3,7 +3,7 @@
 An artifact is addressed by its digest, in one store for all threads. So an address is no right to read: anybody who
 learns one could have the LLM of another thread read it. A run may read an artifact if
 
-1. an event of its thread refers to it (`holdfast.log.references`), also one from before a fork or an import; or
+1. an event of its thread refers to it (`holdfast.core.log.references`), also one from before a fork or an import; or
 2. an event of a sub-agent that it has started does, or of one below that, whose words may name the address; or
 3. the task that the run above has given it names the address, and an event of that run refers to it.
 
@@ -18,11 +18,10 @@ from typing import Final
 from temporalio import activity
 
 from holdfast.activities.calling_run import CallingRun
-from holdfast.activities.thread_past import events_since, forked_lines
-from holdfast.base.digests import digest_of
-from holdfast.errors import ArtifactNotFound, ThreadForgotten
-from holdfast.llm.blocks import text_of
-from holdfast.log.events import (
+from holdfast.activities.record.thread_past import events_since, forked_lines
+from holdfast.core.base.digests import digest_of
+from holdfast.core.llm.blocks import text_of
+from holdfast.core.log.events import (
     AgentEvent,
     AgentLoaded,
     RunContinued,
@@ -31,12 +30,13 @@ from holdfast.log.events import (
     SubagentStarted,
     UserMessageReceived,
 )
-from holdfast.log.references import artifacts_of
-from holdfast.log.upcasters import decode_event
-from holdfast.run.features import RESULT_NAMES_ARTIFACTS
-from holdfast.stores import ArtifactStore, ThreadStore
-from holdfast.tools.decorator import Labelled, Tool, tool
-from holdfast.tools.subagents import child_thread
+from holdfast.core.log.references import artifacts_of
+from holdfast.core.log.upcasters import decode_event
+from holdfast.core.run.state.features import RESULT_NAMES_ARTIFACTS
+from holdfast.core.stores import ArtifactStore, ThreadStore
+from holdfast.core.tools.decorator import Labelled, Tool, tool
+from holdfast.core.tools.subagents import child_thread
+from holdfast.errors import ArtifactNotFound, ThreadForgotten
 
 PART_BYTES = 4_000
 """The default length of a part."""

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 
 from holdfast.activities.calling_run import CallingRun
-from holdfast.agents.agent import AgentSpec, SkillSpec
-from holdfast.agents.skills import SKILL_FILE, Skill, are_catalog_files
-from holdfast.stores import ArtifactStore
-from holdfast.tools.decorator import Labelled, Tool, tool
-from holdfast.trust import Trust
+from holdfast.core.agents.agent import AgentSpec, SkillSpec
+from holdfast.core.agents.skills import SKILL_FILE, Skill, are_catalog_files
+from holdfast.core.stores import ArtifactStore
+from holdfast.core.tools.decorator import Labelled, Tool, tool
+from holdfast.core.trust import Trust
 
 
 def read_skill_tool(store: ArtifactStore, catalog: Iterable[Skill]) -> Tool:

@@ -4,7 +4,7 @@
 2. An agent can access its own scope, its user's, its thread's, and the global one.
 3. An item gets the trust level of the agent's transcript; that of a person, where a person approved this call.
 4. The global scope and standing memories reach every agent, or every run: an agent whose transcript is tainted
-   (`holdfast.trust.is_tainted`) needs a person's approval to change them.
+   (`holdfast.core.trust.is_tainted`) needs a person's approval to change them.
 """
 
 from datetime import timedelta
@@ -12,11 +12,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from holdfast.memory.semantic import GLOBAL, ItemRefused, MemoryStore, NewMemory, check_scope, recalled_text, trust_of
-from holdfast.tools.decorator import Labelled, Tool, ToolContext, tool
-from holdfast.tools.not_done import REPEATABLE
-from holdfast.tools.secrets import NO_SECRETS, Secrets
-from holdfast.trust import Trust, is_tainted
+from holdfast.core.memory.semantic import (
+    GLOBAL,
+    ItemRefused,
+    MemoryStore,
+    NewMemory,
+    check_scope,
+    recalled_text,
+    trust_of,
+)
+from holdfast.core.tools.decorator import Labelled, Tool, ToolContext, tool
+from holdfast.core.tools.not_done import REPEATABLE
+from holdfast.core.tools.secrets import NO_SECRETS, Secrets
+from holdfast.core.trust import Trust, is_tainted
 
 MOST_RECALLED = 20
 """The most items that `recall` returns."""

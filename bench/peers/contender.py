@@ -23,7 +23,7 @@ class Setup:
     """The addresses of all servers, passed to the worker process as JSON."""
 
     stack: dict[str, Any]
-    """The fields of `holdfast.runtime.config.stack_file.Stack`."""
+    """The fields of `holdfast.config.stack_file.Stack`."""
     home: str
     llm_url: str
     limit: float

@@ -11,7 +11,7 @@ from bench.environment import open_contenders
 from bench.figures import HOLDFAST
 from bench.peers.contender import Contender, Setup, table_bytes
 from bench.peers.temporal_ import TemporalRuns
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
 
 
 class Runs(TemporalRuns):

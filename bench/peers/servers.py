@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.runtime.devstack.ports import HOST, any_free
+from holdfast.devstack.ports import HOST, any_free
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Creates the namespace and registers the search attributes Holdfast writes. A second run changes nothing.
-# The connection comes from TEMPORAL_ADDRESS; the attributes are those of holdfast/temporal/search_attributes.py.
+# The connection comes from TEMPORAL_ADDRESS; the attributes are those of holdfast/core/temporal/search_attributes.py.
 set -eu
 
 # The port opens before the server can answer: ask until it does.

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from holdfast import Agent, Catalog, Effect, Limits, Memory, Policy, allow
 from holdfast.examples.loop.tools import run_tests
-from holdfast.runtime.memory.skills import load_skills
-from holdfast.runtime.memory.tools import memory_tools
-from holdfast.runtime.workspace.file_tools import workspace_tools
+from holdfast.workspace.file_tools import workspace_tools
+from holdfast.workspace.memory.skills import load_skills
+from holdfast.workspace.memory.tools import memory_tools
 
 INSTRUCTIONS = """\
 You build a small Python package, one task at a time. Your workspace is its git repository.

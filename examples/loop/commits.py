@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.authority.statements import parsed
+from holdfast.core.authority.statements import parsed
+from holdfast.core.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
 from holdfast.examples.loop.repository import AUTHOR
 from holdfast.examples.shared.git import run_git
-from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
 
 COMPLETED = "Complete: "
 """The beginning of the subject of a commit that completes a task."""
 BY_HAND = "Commit changes made by hand: "
-"""The beginning of the subject of a commit with people's changes (`holdfast.runtime.memory.repository`)."""
+"""The beginning of the subject of a commit with people's changes (`holdfast.workspace.git.repository`)."""
 
 
 @dataclass(frozen=True)

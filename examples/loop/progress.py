@@ -2,12 +2,19 @@
 
 from rich.console import Console
 
-from holdfast.base.text import one_line
+from holdfast.core.authority.summaries import describe_call
+from holdfast.core.base.text import one_line
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.log.events import (
+    AgentEvent,
+    ReplyRejected,
+    RunBlocked,
+    RunFinished,
+    ToolCallFinished,
+    ToolCallRequested,
+)
 from holdfast.examples.loop.watch import JSON
 from holdfast.examples.shared import progress
-from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import AgentEvent, ReplyRejected, RunBlocked, RunFinished, ToolCallFinished, ToolCallRequested
-from holdfast.run.summaries import describe_call
 
 RESULT = 46
 """Characters to show of a result."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from holdfast.core.log.events import AgentEvent, MemoryRecalled, ToolCallRequested, UserMessageReceived
+from holdfast.core.memory.features import parse_features
+from holdfast.core.memory.tasks import parse_tasks
 from holdfast.examples.loop.commits import BY_HAND, Commit, CommitCall, commit_calls, commits
 from holdfast.examples.loop.jobs import COMMAND, HELP, LINES, TOP_MENTIONED, WORDS
 from holdfast.examples.loop.repository import AUTHOR
@@ -15,9 +18,6 @@ from holdfast.examples.loop.watch import JSON
 from holdfast.examples.shared.facts import Kill, Row
 from holdfast.examples.shared.git import run_git
 from holdfast.examples.shared.run import Run
-from holdfast.log.events import AgentEvent, MemoryRecalled, ToolCallRequested, UserMessageReceived
-from holdfast.memory.features import parse_features
-from holdfast.memory.tasks import parse_tasks
 
 ORDER = (WORDS, LINES, TOP_MENTIONED, COMMAND, HELP)
 """The order in which the scripted agents complete the tasks, with a person's changes."""

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from holdfast.client.connect import connect_stack
+from holdfast.config.programs import CLI
+from holdfast.core.memory.tasks import parse_tasks
 from holdfast.examples.loop import report, repository
 from holdfast.examples.loop.commits import COMPLETED
 from holdfast.examples.loop.jobs import HELP
@@ -18,9 +21,6 @@ from holdfast.examples.shared.facts import Kill, Row
 from holdfast.examples.shared.folders import DemoFolder
 from holdfast.examples.shared.git import run_git
 from holdfast.examples.shared.workers import DemoFailed, Workers
-from holdfast.memory.tasks import parse_tasks
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.programs import CLI
 
 SETTINGS = {
     "HOLDFAST_CATALOG": "holdfast.examples.loop.catalog:catalog",

@@ -4,8 +4,8 @@ import shlex
 import sys
 
 from holdfast import ToolContext, tool
-from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
-from holdfast.runtime.workspace.shell import run_shell
+from holdfast.workspace.sandbox import DEFAULT, unavailable_reason
+from holdfast.workspace.shell import run_shell
 
 TEST_SECONDS = 120.0
 """Time limit of the repository's tests."""

@@ -6,8 +6,8 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from holdfast.core.log.events import AgentEvent, RunFinished
 from holdfast.examples.shared.run import ANSWER_SECONDS, Run
-from holdfast.log.events import AgentEvent, RunFinished
 
 JSON = dict[str, Any]
 

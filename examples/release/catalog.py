@@ -2,7 +2,7 @@
 
 from holdfast import Agent, Catalog, Effect, Limits, Policy, allow, ask
 from holdfast.examples.release.tools import RELEASE_TOOLS
-from holdfast.runtime.workspace.file_tools import workspace_tools
+from holdfast.workspace.file_tools import workspace_tools
 
 INSTRUCTIONS = """\
 You release a small Python package. Your workspace is its git repository.

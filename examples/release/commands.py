@@ -2,9 +2,9 @@
 
 import json
 
+from holdfast.config.stack_file import Stack
+from holdfast.devstack.temporal_server import find_binary
 from holdfast.examples.shared import commands
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack.temporal_server import find_binary
 
 
 class Commands(commands.Commands):

@@ -1,15 +1,15 @@
 """Runs git on the repository to release.
 
 The repository is the user's: git works in a view of it, and executes nothing that the repository configures
-(`holdfast.runtime.memory`).
+(`holdfast.workspace.memory`).
 """
 
 from pathlib import Path
 
 from holdfast.examples.shared.git import GitFailed, run_git
-from holdfast.runtime.memory import git as runtime_git
-from holdfast.runtime.memory.repository_root import find_repository_root
-from holdfast.runtime.memory.views import view_of
+from holdfast.workspace.git import git as runtime_git
+from holdfast.workspace.git.repository_root import find_repository_root
+from holdfast.workspace.git.views import view_of
 
 _WRITING = ("add", "commit", "tag")
 

@@ -3,9 +3,9 @@
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.examples.shared import progress
-from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import (
+from holdfast.core.authority.summaries import describe_call
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.log.events import (
     AgentEvent,
     AgentLoaded,
     ApprovalRequested,
@@ -19,7 +19,7 @@ from holdfast.log.events import (
     ToolCallRequested,
     VerdictGiven,
 )
-from holdfast.run.summaries import describe_call
+from holdfast.examples.shared import progress
 
 
 class Progress(progress.Progress):

@@ -6,12 +6,8 @@ from pathlib import Path
 
 import psycopg
 
-from holdfast.examples.release.git import git
-from holdfast.examples.release.tools import publications
-from holdfast.examples.shared.facts import Kill, Row
-from holdfast.examples.shared.run import ServerView
-from holdfast.log.event_log import first_altered
-from holdfast.log.events import (
+from holdfast.core.log.event_log import first_altered
+from holdfast.core.log.events import (
     AgentEvent,
     AgentLoaded,
     DecisionReceived,
@@ -21,7 +17,11 @@ from holdfast.log.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from holdfast.tools.effects import Effect
+from holdfast.core.tools.effects import Effect
+from holdfast.examples.release.git import git
+from holdfast.examples.release.tools import publications
+from holdfast.examples.shared.facts import Kill, Row
+from holdfast.examples.shared.run import ServerView
 
 SCRIPTED_STEPS = 6
 """LLM calls of the scripted release: read, edit, test, tag, publish, report."""

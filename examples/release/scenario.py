@@ -8,7 +8,19 @@ from datetime import datetime
 
 from rich.console import Console
 
-from holdfast.authority.approvals import ApprovalRequest
+from holdfast.client.connect import connect_stack
+from holdfast.config.programs import CLI
+from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.log.events import (
+    AgentEvent,
+    ApprovalRequested,
+    DecisionReceived,
+    ReconcileRequested,
+    RunBlocked,
+    RunFinished,
+    ToolCallFinished,
+    ToolCallStarted,
+)
 from holdfast.examples.release import report, repository
 from holdfast.examples.release.commands import Commands
 from holdfast.examples.release.git import git
@@ -19,18 +31,6 @@ from holdfast.examples.shared.facts import Kill, Row
 from holdfast.examples.shared.folders import DemoFolder
 from holdfast.examples.shared.run import Run
 from holdfast.examples.shared.workers import DemoFailed, Workers
-from holdfast.log.events import (
-    AgentEvent,
-    ApprovalRequested,
-    DecisionReceived,
-    ReconcileRequested,
-    RunBlocked,
-    RunFinished,
-    ToolCallFinished,
-    ToolCallStarted,
-)
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.programs import CLI
 
 SETTINGS = {
     "HOLDFAST_CATALOG": "holdfast.examples.release.catalog:catalog",

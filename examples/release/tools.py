@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from holdfast import Absent, Found, ToolContext, Unknown, tool
 from holdfast.examples.release.git import commit_of, git
-from holdfast.runtime.workspace.shell import run_shell
+from holdfast.workspace.shell import run_shell
 
 TEST_SECONDS = 120.0
 """Time limit of the repository's tests."""

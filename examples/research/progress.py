@@ -3,9 +3,9 @@
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.examples.shared import progress
-from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import (
+from holdfast.core.authority.summaries import describe_call
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.log.events import (
     AgentEvent,
     ApprovalRequested,
     BudgetExtended,
@@ -23,9 +23,9 @@ from holdfast.log.events import (
     ToolCallFinished,
     ToolCallRequested,
 )
-from holdfast.run.summaries import describe_call
-from holdfast.tools.subagents import RUN_AGENT, read_run_agent
-from holdfast.tools.triggers import WakeTrigger
+from holdfast.core.tools.subagents import RUN_AGENT, read_run_agent
+from holdfast.core.tools.triggers import WakeTrigger
+from holdfast.examples.shared import progress
 
 
 class Progress(progress.Progress):

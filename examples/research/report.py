@@ -8,12 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from holdfast.budget.account import Account, Cost
-from holdfast.budget.budget import LimitName
-from holdfast.examples.research.lines import read_lines
-from holdfast.examples.research.tools import findings_of, reports_of
-from holdfast.examples.shared.facts import Kill, Row
-from holdfast.log.events import (
+from holdfast.core.budget.account import Account, Cost
+from holdfast.core.budget.budget import LimitName
+from holdfast.core.log.events import (
     AgentEvent,
     BudgetExtended,
     BudgetLow,
@@ -31,8 +28,11 @@ from holdfast.log.events import (
     VerdictGiven,
     WakeReceived,
 )
-from holdfast.run.evolve import evolve
-from holdfast.run.state import RunState
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.state.state import RunState
+from holdfast.examples.research.lines import read_lines
+from holdfast.examples.research.tools import findings_of, reports_of
+from holdfast.examples.shared.facts import Kill, Row
 
 CHILDREN = 5
 """Sub-agents of the scripted lead: incidents, load, cost, soak test, review."""

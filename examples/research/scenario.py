@@ -5,15 +5,9 @@ from datetime import timedelta
 
 import psycopg
 
-from holdfast.examples.research import documents, report
-from holdfast.examples.research.lines import read_lines
-from holdfast.examples.research.steering import IMPATIENT, PERSON, SETTINGS, THREAD, TreeDemo
-from holdfast.examples.research.tools import findings_of, reports_of
-from holdfast.examples.research.watch import Tree
-from holdfast.examples.shared.commands import Commands
-from holdfast.examples.shared.facts import Kill, Row
-from holdfast.examples.shared.workers import HOLDFAST, DemoFailed
-from holdfast.log.events import (
+from holdfast.client.connect import connect_stack
+from holdfast.config.programs import CLI
+from holdfast.core.log.events import (
     AgentEvent,
     ApprovalRequested,
     BudgetExtended,
@@ -26,10 +20,16 @@ from holdfast.log.events import (
     TaskRefined,
     ToolCallFinished,
 )
-from holdfast.run.budgeting import BUDGET_SPENT
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.programs import CLI
-from holdfast.tools.triggers import EventTrigger, TimeTrigger
+from holdfast.core.run.rules.budget import BUDGET_SPENT
+from holdfast.core.tools.triggers import EventTrigger, TimeTrigger
+from holdfast.examples.research import documents, report
+from holdfast.examples.research.lines import read_lines
+from holdfast.examples.research.steering import IMPATIENT, PERSON, SETTINGS, THREAD, TreeDemo
+from holdfast.examples.research.tools import findings_of, reports_of
+from holdfast.examples.research.watch import Tree
+from holdfast.examples.shared.commands import Commands
+from holdfast.examples.shared.facts import Kill, Row
+from holdfast.examples.shared.workers import HOLDFAST, DemoFailed
 
 HELD = {"HOLDFAST_EXAMPLE_CONFIRM_SECONDS": "600"}
 """Of a worker that is killed between an effect and its record. The next worker finds the effect, so nothing waits this

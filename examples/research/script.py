@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from holdfast.endpoints.script import JSON
 from holdfast.examples.research.documents import EVENT
-from holdfast.runtime.llm.script import JSON
 from holdfast.testing import Conversation, Reply, call, default_script, say, slow, together
 
 THINKING = 0.3

@@ -9,6 +9,9 @@ from datetime import datetime
 from rich.console import Console
 from temporalio.client import Client
 
+from holdfast.config.programs import CLI
+from holdfast.core.log.events import AgentEvent, ToolCallFinished
+from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.examples.research.progress import Progress
 from holdfast.examples.research.watch import Tree
 from holdfast.examples.shared.commands import Commands
@@ -16,9 +19,6 @@ from holdfast.examples.shared.demo import POLL_SECONDS, BaseDemo, longest_silenc
 from holdfast.examples.shared.facts import Kill
 from holdfast.examples.shared.folders import DemoFolder
 from holdfast.examples.shared.workers import DemoFailed, Workers
-from holdfast.log.events import AgentEvent, ToolCallFinished
-from holdfast.run.contracts.runs import WORKFLOW
-from holdfast.runtime.programs import CLI
 
 SETTINGS = {
     "HOLDFAST_CATALOG": "holdfast.examples.research.catalog:catalog",

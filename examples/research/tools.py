@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from holdfast import Absent, Cannot, Found, ToolContext, Unknown, tool
 from holdfast.examples.research.lines import LinesUnreadable, append_line, read_lines
-from holdfast.runtime.workspace.paths import inside
+from holdfast.workspace.paths import inside
 
 CONFIRM_LIMIT = 900.0
 """Time limit in seconds of the tools that write."""

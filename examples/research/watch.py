@@ -4,8 +4,8 @@ import asyncio
 
 from temporalio.client import Client
 
+from holdfast.core.log.events import AgentEvent, RunFinished, SubagentStarted
 from holdfast.examples.shared.run import Run
-from holdfast.log.events import AgentEvent, RunFinished, SubagentStarted
 
 
 class Tree:

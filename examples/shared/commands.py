@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.config.programs import base_folder
 from holdfast.examples.shared.workers import HOLDFAST, DemoFailed, environment
-from holdfast.runtime.programs import base_folder
 
 
 class Commands:

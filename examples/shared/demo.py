@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from holdfast.config.programs import WORKER
+from holdfast.config.stack_file import Stack, read_stack
 from holdfast.examples.shared.facts import Row
 from holdfast.examples.shared.folders import DemoFolder
 from holdfast.examples.shared.progress import Progress
 from holdfast.examples.shared.workers import DemoFailed, Workers
-from holdfast.runtime.config.stack_file import Stack, read_stack
-from holdfast.runtime.programs import WORKER
 
 POLL_SECONDS = 0.1
 """How often a demo checks for new events."""

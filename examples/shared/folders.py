@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO
 
-from holdfast.runtime.devstack.postgres import Postgres
-from holdfast.runtime.devstack.temporal_server import TemporalServer
+from holdfast.devstack.postgres import Postgres
+from holdfast.devstack.temporal_server import TemporalServer
 
 _HOME = "home"
 _LOCK = "demo.lock"

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from holdfast.runtime.workspace.shell import command_environment
+from holdfast.workspace.shell import command_environment
 
 SECONDS = 30.0
 """Time limit of one git command."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.base.text import one_line
+from holdfast.core.base.text import one_line
 
 _STYLES = {"kill": "bold red", "worker": "cyan", "person": "bold yellow", "policy": "yellow", "server": "blue"}
 

@@ -11,9 +11,9 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
+from holdfast.core.log.event_log import first_altered
+from holdfast.core.log.events import EVENTS, AgentEvent
 from holdfast.examples.shared.workers import DemoFailed
-from holdfast.log.event_log import first_altered
-from holdfast.log.events import EVENTS, AgentEvent
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 _PENDING = SearchAttributeKey.for_int("HoldfastPending")

@@ -11,13 +11,13 @@ from typing import NoReturn
 
 from rich.console import Console
 
+from holdfast.config.programs import CLI, base_folder
+from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError
 from holdfast.examples.shared.demo import BaseDemo
 from holdfast.examples.shared.facts import show
 from holdfast.examples.shared.folders import DemoFolder
 from holdfast.examples.shared.workers import DemoFailed
-from holdfast.runtime.config.settings import Settings
-from holdfast.runtime.programs import CLI, base_folder
 
 PLAIN_WIDTH = 120
 """The line width without a terminal."""

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.runtime.devstack import processes
-from holdfast.runtime.devstack.postgres import Postgres
-from holdfast.runtime.devstack.temporal_server import TemporalServer
-from holdfast.runtime.devstack.web_ui import WebUI
-from holdfast.runtime.programs import base_folder
+from holdfast.config.programs import base_folder
+from holdfast.devstack import processes
+from holdfast.devstack.postgres import Postgres
+from holdfast.devstack.temporal_server import TemporalServer
+from holdfast.devstack.web_ui import WebUI
 
 HOLDFAST = (sys.executable, "-m", "holdfast")
 """The command line, with this interpreter: in a checkout, from its folder."""

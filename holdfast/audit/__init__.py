@@ -1,4 +1,1 @@
-"""An audit of a log: every event is judged anew with the function that led to it when it was recorded.
-
-It is pure; the evidence it needs is gathered by `holdfast.runtime.audit`.
-"""
+"""The audit of a run: a pure judge, the evidence that it judges, and anchors outside the database."""

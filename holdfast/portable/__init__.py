@@ -1,4 +1,4 @@
-"""A thread as one file that verifies offline: its format, what follows from its log, and other formats of a run.
+"""Export a thread to a portable file, and verify such a file without a server.
 
-It is pure: `holdfast.runtime.portable` writes, reads and verifies such files.
+`holdfast.portable.format` has the format; what is in a file is untrusted until it is verified.
 """

@@ -6,8 +6,7 @@ with ScriptedLLM(lambda conversation: say("Hello.")) as llm:
     print(llm.base_url)  # set OPENAI_BASE_URL to this
 """
 
-from holdfast.evaluation.evaluation import Evaluation
-from holdfast.runtime.llm.script import (
+from holdfast.endpoints.script import (
     Conversation,
     Reply,
     Script,
@@ -25,7 +24,8 @@ from holdfast.runtime.llm.script import (
     steps,
     together,
 )
-from holdfast.runtime.llm.scripted_server import Request, ScriptedLLM
+from holdfast.endpoints.scripted_server import Request, ScriptedLLM
+from holdfast.evaluation.compare.evaluation import Evaluation
 from holdfast.testing.call_records import CallRecord
 from holdfast.testing.conformance import ArtifactStoreConformance, ThreadStoreConformance
 from holdfast.testing.kill_matrix.matrix import KillMatrix, Survival

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from holdfast.log.events import (
+from holdfast.core.log.events import (
     AgentEvent,
     AgentLoaded,
     ToolCallFinished,
@@ -13,9 +13,9 @@ from holdfast.log.events import (
     ToolCallStarted,
     ToolStatus,
 )
-from holdfast.run.evolve import evolve
-from holdfast.run.state import RunState
-from holdfast.tools.effects import Effect
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.effects import Effect
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Conformance suites for `ThreadStore` and `ArtifactStore`: test classes to subclass in your own pytest suite.
 
     import pytest
-    from holdfast.stores import ThreadStore
+    from holdfast.core.stores import ThreadStore
     from holdfast.testing import ThreadStoreConformance
     from mycompany.stores import MyThreads
 
@@ -21,14 +21,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from holdfast.base.canonical import canonical
-from holdfast.base.digests import address_of
-from holdfast.base.lines import PAGE_BYTES
+from holdfast.core.base.canonical import canonical
+from holdfast.core.base.digests import address_of
+from holdfast.core.base.lines import PAGE_BYTES
+from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.events import UserMessageReceived
+from holdfast.core.log.stored_lines import read_lines
+from holdfast.core.stores import ArtifactStore, ThreadStore
 from holdfast.errors import ArtifactAltered, ArtifactNotFound, HoldfastError, RecordConflict, RecordGap
-from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import UserMessageReceived
-from holdfast.log.stored_lines import read_lines
-from holdfast.stores import ArtifactStore, ThreadStore
 
 AWKWARD = (
     "",
@@ -43,7 +43,7 @@ AWKWARD = (
 
 
 class ThreadStoreConformance:
-    """The rules of `holdfast.stores.ThreadStore`. Subclasses provide the fixture `store`."""
+    """The rules of `holdfast.core.stores.ThreadStore`. Subclasses provide the fixture `store`."""
 
     async def test_appended_lines_are_read_back(self, store: ThreadStore) -> None:
         """Lines are returned in order and byte for byte, from any position on."""
@@ -164,7 +164,7 @@ class ThreadStoreConformance:
 
 
 class ArtifactStoreConformance:
-    """The rules of `holdfast.stores.ArtifactStore`. Subclasses provide the fixture `store`."""
+    """The rules of `holdfast.core.stores.ArtifactStore`. Subclasses provide the fixture `store`."""
 
     async def test_content_is_returned_unchanged(self, store: ArtifactStore) -> None:
         """Content is returned byte for byte, from the address that its digest gives."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from holdfast.memory.semantic import (
+from holdfast.core.memory.semantic import (
     STANDING_CHARS,
     TEXT_CHARS,
     ItemNotFound,
@@ -24,7 +24,7 @@ from holdfast.testing.conformance import AWKWARD, expect_error
 
 
 class MemoryStoreConformance:
-    """The rules of `holdfast.memory.semantic.MemoryStore`. Subclasses provide the fixture `store`."""
+    """The rules of `holdfast.core.memory.semantic.MemoryStore`. Subclasses provide the fixture `store`."""
 
     async def test_a_remembered_item_is_recalled(self, store: MemoryStore) -> None:
         """An item is found by words of its text and returned as it was stored; other words do not find it."""

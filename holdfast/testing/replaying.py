@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.agents.catalog import Catalog
+from holdfast.config.extras import is_installed
+from holdfast.config.programs import setup_command
+from holdfast.core.agents.catalog import Catalog
+from holdfast.endpoints.script import Reply, Script, steps
 from holdfast.errors import StackError
-from holdfast.evaluation.evaluation import Evaluation
-from holdfast.evaluation.sets import Stub
-from holdfast.runtime.extras import is_installed
-from holdfast.runtime.llm.script import Reply, Script, steps
-from holdfast.runtime.programs import setup_command
+from holdfast.evaluation.compare.datasets import Stub
+from holdfast.evaluation.compare.evaluation import Evaluation
 
 
 async def replay(
@@ -46,10 +46,10 @@ async def replay(
     """
     if not (is_installed("worker") and is_installed("cli")):
         raise StackError(f"the packages that play a recorded run are missing: {setup_command('embedded')}")
-    from holdfast.runtime.evaluating.endpoints import scripted
-    from holdfast.runtime.evaluating.files import read_run
-    from holdfast.runtime.evaluating.playing import open_player
-    from holdfast.runtime.evaluating.replies import RecordedReplies
+    from holdfast.evaluation.endpoints import scripted
+    from holdfast.evaluation.files import read_run
+    from holdfast.evaluation.replies import RecordedReplies
+    from holdfast.evaluation.runner import open_player
 
     recording = await read_run(Path(path))
     given = RecordedReplies() if script is None else script if callable(script) else steps(script)

@@ -20,36 +20,36 @@ from uuid import uuid4
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from holdfast.agents.catalog import Catalog
-from holdfast.authority.follow_ups import WhenBusy
-from holdfast.authority.statements import DecisionKind
+from holdfast.api.client import Client
+from holdfast.api.request_views import PendingRequest
+from holdfast.api.thread import Thread
+from holdfast.api.views import Result, ThreadState
+from holdfast.api.waiting import Until, result_of, wait
+from holdfast.client.connect import connect
+from holdfast.client.reading.runs import retrying
+from holdfast.client.threads import Threads
+from holdfast.client.time_skipping import skip_time
+from holdfast.client.trees import Node, pending_of_tree, read_tree
+from holdfast.config.extras import is_installed
+from holdfast.config.programs import setup_command
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.authority.follow_ups import WhenBusy
+from holdfast.core.authority.statements import DecisionKind
+from holdfast.core.llm.blocks import Content
+from holdfast.core.llm.messages import AnyMessage
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.tools.secrets import Secrets
+from holdfast.devstack.shared import shared_server
+from holdfast.devstack.temporal_server import NAMESPACE
+from holdfast.endpoints.script import Reply, Script, steps
+from holdfast.endpoints.scripted_server import ScriptedLLM
 from holdfast.errors import HoldfastError, StackError
-from holdfast.llm.blocks import Content
-from holdfast.llm.messages import AnyMessage
-from holdfast.log.events import AgentEvent
-from holdfast.runtime.api.client import Client
-from holdfast.runtime.api.request_views import PendingRequest
-from holdfast.runtime.api.thread import Thread
-from holdfast.runtime.api.views import Result, ThreadState
-from holdfast.runtime.api.waiting import Until, result_of, wait
-from holdfast.runtime.client.connect import connect
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.client.time_skipping import skip_time
-from holdfast.runtime.client.trees import Node, pending_of_tree, read_tree
-from holdfast.runtime.devstack.shared import shared_server
-from holdfast.runtime.devstack.temporal_server import NAMESPACE
-from holdfast.runtime.extras import is_installed
-from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
-from holdfast.runtime.in_memory.ledger import InMemoryLedger
-from holdfast.runtime.in_memory.memories import InMemoryMemories
-from holdfast.runtime.in_memory.threads import InMemoryThreads
-from holdfast.runtime.llm.script import Reply, Script, steps
-from holdfast.runtime.llm.scripted_server import ScriptedLLM
-from holdfast.runtime.programs import setup_command
-from holdfast.runtime.reading.runs import retrying
+from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
+from holdfast.storage.in_memory.ledger import InMemoryLedger
+from holdfast.storage.in_memory.memories import InMemoryMemories
+from holdfast.storage.in_memory.threads import InMemoryThreads
 from holdfast.testing.call_records import CallRecord, effects_among, records_of
 from holdfast.testing.scripted_worker import scripted_worker
-from holdfast.tools.secrets import Secrets
 
 POLL_SECONDS = 0.01
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from temporalio.client import Client
 
-from holdfast.agents.catalog import Catalog
-from holdfast.agents.required_secrets import read_secrets
-from holdfast.runtime.llm.script import Script, Unparsed
-from holdfast.runtime.llm.scripted_server import ScriptedLLM
-from holdfast.tools.secrets import Secrets
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.agents.required_secrets import read_secrets
+from holdfast.core.tools.secrets import Secrets
+from holdfast.endpoints.script import Script, Unparsed
+from holdfast.endpoints.scripted_server import ScriptedLLM
 
 LEAVE = 10.0
 """Seconds after which a worker that does not end is abandoned."""
@@ -36,12 +36,12 @@ async def scripted_worker(
         script: The LLM's replies.
         task_queue: The worker's task queue.
         secrets: Those that tools and resources declare; None to read them from the environment.
-        options: More arguments of `holdfast.worker.build_worker`: its stores, for one.
+        options: More arguments of `holdfast.worker.__main__.build_worker`: its stores, for one.
     """
-    from holdfast.runtime.worker.construction import running
-    from holdfast.runtime.worker.resources import open_resources
+    from holdfast.worker.construction import running
+    from holdfast.worker.resources import open_resources
 
-    worker: Any = import_module("holdfast.worker")  # a test tool is below it, so it does not import it
+    worker: Any = import_module("holdfast.worker.__main__")  # a test tool is below it, so it does not import it
     secrets = read_secrets(catalog.secret_users, os.environ) if secrets is None else secrets
     with ScriptedLLM(script) as llm:
         async with llm.client() as endpoint, open_resources(catalog, secrets) as resources:

@@ -1,4 +1,4 @@
-"""Imports point one way: `workflows → holdfast ← activities`. Workflows load no library that does I/O."""
+"""Imports point one way: `workflows → holdfast.core ← rooms, activities`. Workflows load no library that does I/O."""
 
 import ast
 import inspect
@@ -9,16 +9,35 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.loop.activities import LOOP_ACTIVITIES
-from holdfast.run.activities import ACTIVITIES, Activity
-from holdfast.run.commands import Request, Result
+from holdfast.core.loop.activities import LOOP_ACTIVITIES
+from holdfast.core.run.contracts.commands import Request, Result
+from holdfast.core.run.contracts.table import ACTIVITIES, Activity
 
 ROOT = Path(__file__).resolve().parents[2]
-SURFACES = tuple(f"holdfast.runtime.{name}" for name in ("cli", "client", "devstack", "gateway"))
-PROGRAMS = ("worker", "starter", "gateway")
-APPLICATION = ("holdfast.workflows", "holdfast.activities", *(f"holdfast.{name}" for name in PROGRAMS))
-AT_THE_TOP = ("activities", "examples", "workflows", *PROGRAMS)
-"""What has a link in `holdfast`, which is the name that it is imported by."""
+PURE = ("holdfast.core", "holdfast.audit.judge", "holdfast.portable.format", "holdfast.evaluation.compare")
+"""The packages without I/O, clock and randomness."""
+APART = ("errors", "version", "core", "testing", "activities", "examples", "workflows", "__main__", "starter")
+"""The members of `holdfast` that are no rooms of an adapter or a surface."""
+ROOMS = tuple(
+    f"holdfast.{path.stem}"
+    for path in sorted((ROOT / "holdfast").iterdir())
+    if path.stem not in APART and (path / "__init__.py").exists()
+)
+"""The rooms around the core, one for each adapter and each surface."""
+SURFACES = tuple(f"holdfast.{name}" for name in ("api", "cli", "client", "devstack", "evaluation", "gateway"))
+READING = "holdfast.client.reading"
+"""Reads runs and records, for activities as well as for surfaces."""
+LINKS = {
+    "holdfast/activities": "activities",
+    "holdfast/examples": "examples",
+    "holdfast/workflows": "workflows",
+    "holdfast/starter.py": "starter.py",
+    "holdfast/gateway/__main__.py": "gateway.py",
+    "holdfast/worker/__main__.py": "worker.py",
+}
+"""The links in `holdfast` to what is at the top: they give it the name that it is imported by."""
+PROGRAMS = ("holdfast.worker.__main__", "holdfast.starter", "holdfast.gateway.__main__")
+APPLICATION = ("holdfast.workflows", "holdfast.activities", *PROGRAMS)
 IO_LIBRARIES = ("openai", "httpx", "httpx2", "psycopg", "structlog", "typer", "rich", "psutil", "docstring_parser")
 
 
@@ -44,12 +63,38 @@ def within(module: str, packages: tuple[str, ...]) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
+def test_workflows_import_of_ours_the_core_alone() -> None:
+    """The one law: `holdfast.core` is pure, and the only thing of ours that workflows import."""
+    for file in files("workflows"):
+        ours = {module for module in imports(file) if within(module, ("holdfast",))}
+        wrong = {
+            module for module in ours if not within(module, ("holdfast.core", "holdfast.errors", "holdfast.workflows"))
+        }
+        assert not wrong - {"holdfast"}, f"{file.relative_to(ROOT)} imports {wrong}"
+        assert not {module for module in imports(file) if within(module, IO_LIBRARIES)}
+
+
+def test_the_core_imports_no_room_and_no_io() -> None:
+    """The core and the pure parts of rooms import no room and no library or module that does I/O."""
+    impure = ("os", "subprocess", "socket", "asyncio", "time", "random", "uuid", *IO_LIBRARIES)
+    allowed = {"decorator.py": ("docstring_parser",)}  # used when a tool is defined, never by workflows
+    folders = [package.replace(".", "/") for package in PURE]
+    for file in files(*folders):
+        found = imports(file)
+        wrong = {
+            module for module in found if within(module, (*impure, *ROOMS, *APPLICATION)) and not within(module, PURE)
+        }
+        assert not {module for module in wrong if not within(module, allowed.get(file.name, ()))}, file
+
+
 @pytest.mark.parametrize(
     ("folder", "forbidden"),
     [
         ("holdfast", (*APPLICATION, "holdfast.examples")),
-        ("workflows", ("holdfast.activities", *APPLICATION[2:], "holdfast.runtime", "holdfast.testing", *IO_LIBRARIES)),
-        ("activities", ("holdfast.workflows", *APPLICATION[2:], "holdfast.testing", "holdfast.run.state", *SURFACES)),
+        (
+            "activities",
+            ("holdfast.workflows", *PROGRAMS, "holdfast.testing", "holdfast.core.run.state.state", *SURFACES),
+        ),
         ("examples", APPLICATION),
     ],
 )
@@ -58,28 +103,19 @@ def test_imports_point_one_way(folder: str, forbidden: tuple[str, ...]) -> None:
     for file in files(folder):
         if file == ROOT / "holdfast/__main__.py":
             continue  # the command knows the programs
-        wrong = {module for module in imports(file) if within(module, forbidden)}
+        wrong = {module for module in imports(file) if within(module, forbidden) and not within(module, (READING,))}
         assert not wrong, f"{file.relative_to(ROOT)} imports {wrong}"
 
 
 def test_each_module_has_one_name() -> None:
-    """What is at the top has a link in `holdfast`, is imported by that name, as in the wheel, and by no other."""
-    for name in AT_THE_TOP:
-        top = next(path for path in (ROOT / name, ROOT / f"{name}.py") if path.exists())
-        assert (ROOT / "holdfast" / top.name).readlink() == Path("..") / top.name
+    """What is at the top has one link in `holdfast`, and is imported by that name, as in the wheel, and by no other."""
+    links = {str(path.relative_to(ROOT)) for path in (ROOT / "holdfast").rglob("*") if path.is_symlink()}
+    assert links == set(LINKS)
+    for link, top in LINKS.items():
+        assert (ROOT / link).resolve() == ROOT / top
+    at_the_top = tuple(top.removesuffix(".py") for top in LINKS.values())
     for file in [*files("holdfast", "workflows", "activities", "examples", "bench", "tests"), *ROOT.glob("*.py")]:
-        assert not [module for module in imports(file) if within(module, AT_THE_TOP)], file
-
-
-def test_the_top_of_holdfast_is_pure() -> None:
-    """Outside `runtime` and `testing`, `holdfast` imports no library or module that does I/O."""
-    impure = ("holdfast.runtime", "holdfast.testing", "os", "subprocess", "socket", "asyncio", "time", "random", "uuid")
-    allowed = {"decorator.py": ("docstring_parser",)}  # used when a tool is defined, never by workflows
-    apart = ("__init__.py", "__main__.py", "runtime", "testing")  # `__init__` imports a name on its first use
-    own = [file for file in files("holdfast") if file.relative_to(ROOT).parts[1] not in apart]
-    for file in own:
-        wrong = {module for module in imports(file) if within(module, (*impure, *IO_LIBRARIES))}
-        assert not {module for module in wrong if not within(module, allowed.get(file.name, ()))}, file
+        assert not [module for module in imports(file) if within(module, at_the_top)], file
 
 
 def test_loading_the_workflows_loads_no_io_library() -> None:
@@ -88,27 +124,21 @@ def test_loading_the_workflows_loads_no_io_library() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    forbidden = (
-        "holdfast.activities",
-        "holdfast.runtime",
-        "holdfast.testing",
-        "holdfast.tools.decorator",
-        *IO_LIBRARIES,
-    )
+    forbidden = ("holdfast.activities", *ROOMS, "holdfast.testing", "holdfast.core.tools.decorator", *IO_LIBRARIES)
     assert not [module for module in loaded if within(module, forbidden)]
 
 
 def test_every_activity_of_the_table_has_an_implementation_of_the_same_signature() -> None:
     """The activities' names, requests and answers are those of the table, no more and no fewer."""
-    from holdfast.activities.archive import Archive
-    from holdfast.activities.call_llm import LLM
-    from holdfast.activities.call_tool import Tools
-    from holdfast.activities.children import Children
+    from holdfast.activities.llm_calls.call_llm import LLM
     from holdfast.activities.load_agent import Agents
-    from holdfast.activities.load_thread import Threads
     from holdfast.activities.loop_iteration import Loops
-    from holdfast.activities.loop_record import LoopRecord
     from holdfast.activities.notify import Notifier
+    from holdfast.activities.record.archive import Archive
+    from holdfast.activities.record.load_thread import Threads
+    from holdfast.activities.record.loop_record import LoopRecord
+    from holdfast.activities.subagents import Children
+    from holdfast.activities.tool_calls.call_tool import Tools
 
     activities: tuple[Activity[Any, Any, Any], ...] = (*ACTIVITIES.values(), *LOOP_ACTIVITIES)
     table = {activity.name: activity for activity in activities}

@@ -10,79 +10,127 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LINKED = ("activities", "examples", "workflows")
 """Folders at the top that `holdfast` has links to: their modules are `holdfast.activities` and so on."""
-PROGRAMS = ("gateway", "starter", "worker")
-"""Files at the top that `holdfast` has links to. They, and `holdfast.__main__`, stand above the ladder."""
+PROGRAMS = {"holdfast.starter": "starter", "holdfast.worker.__main__": "worker", "holdfast.gateway.__main__": "gateway"}
+"""Files at the top that `holdfast` has links to, by module. They, and `holdfast.__main__`, stand above the ladder."""
 
-PURE = {
-    "version": "",
+PURE_PARTS = ("audit.judge", "portable.format", "evaluation.compare")
+"""The pure parts of rooms: the fold may import them, as it may import the core."""
+
+ROOMS = {
     "errors": "",
-    "stores": "",
-    "base": "errors",
-    "trust": "base",
-    "budget": "base errors",
-    "lineage": "base budget",
-    "seals": "base errors",
-    "llm": "base",
-    "tools": "base errors llm trust",
-    "memory": "base errors llm trust",
-    "authority": "base budget errors llm tools trust",
-    "agents": "authority base budget errors llm memory stores tools",
-    "log": "agents authority base budget errors lineage llm memory tools trust",
-    "transcript": "agents base llm log memory",
-    "run": "agents authority base budget errors lineage llm log memory seals tools transcript trust version",
-    "loop": "base budget llm log run seals trust",
-    "schedule": "base budget llm run seals",
-    "audit": "authority budget lineage llm log run tools transcript trust",
-    "temporal": "base errors log loop run seals",
-    "portable": "agents base errors llm log transcript",
-    "evaluation": "agents authority base budget errors llm log memory run tools trust",
-}
-"""Packages (and modules) of the pure core, each with those it may import: of the ones above it."""
-
-RUNTIME = {
-    "extras": "",
-    "namesake": "",
-    "programs": "namesake",
-    "commands": "",
-    "config": "programs",
-    "telemetry": "",
-    "takeover": "",
-    "llm": "config",
-    "workspace": "config",
-    "encryption": "config programs",
-    "stores": "llm programs",
-    "in_memory": "",
-    "memory": "programs workspace",
-    "anchors": "config",
-    "devstack": "config encryption programs",
-    "hardening": "devstack",
-    "reading": "programs",
-    "client": "config encryption programs reading",
-    "composition": "anchors client config encryption hardening llm namesake programs reading stores telemetry",
-    "keeping": "client composition programs reading stores",
-    "worker": (
-        "client composition config devstack encryption hardening keeping programs reading stores takeover telemetry"
+    "version": "",
+    "core": "errors version",
+    "evaluation.compare": "core errors",
+    "portable.format": "core errors",
+    "config": "core errors version",
+    "audit.judge": "core",
+    "workspace": "config core errors",
+    "encryption": "config core errors",
+    "endpoints": "config core errors",
+    "devstack": "config core encryption errors",
+    "client": "config core encryption errors",
+    "storage": "config core endpoints errors",
+    "audit": "audit.judge client config core errors",
+    "portable": "audit audit.judge client core errors portable.format storage",
+    "composition": "audit client config core devstack encryption endpoints errors storage",
+    "retention": "client composition config core errors storage version",
+    "api": "audit client composition config core encryption errors portable portable.format",
+    "worker": "client composition config core devstack encryption errors retention storage version",
+    "gateway": "api audit client composition config core encryption errors portable portable.format",
+    "evaluation": (
+        "api client core devstack endpoints errors evaluation.compare portable portable.format storage worker"
     ),
-    "audit": "anchors client programs reading",
-    "portable": "audit client reading stores",
-    "api": "anchors audit client composition config encryption portable programs reading",
-    "evaluating": "api client devstack in_memory llm portable reading worker",
-    "gateway": "anchors api audit client composition config encryption portable programs reading",
     "cli": (
-        "anchors audit client commands composition config encryption evaluating keeping llm memory namesake portable "
-        "programs reading takeover telemetry workspace"
+        "audit client composition config core encryption endpoints errors evaluation evaluation.compare "
+        "portable portable.format retention version worker workspace"
     ),
 }
-"""Packages of `holdfast.runtime`, each with those of `holdfast.runtime` it may import. All may use the pure core."""
+"""The rooms of `holdfast`, each with those it may import."""
+
+CORE = {
+    "base": "",
+    "stores": "",
+    "trust": "base",
+    "mac": "base",
+    "llm": "base",
+    "budget": "base",
+    "tools": "base llm trust",
+    "memory": "base llm trust",
+    "lineage": "base budget",
+    "authority": "base budget llm tools trust",
+    "agents": "authority base budget llm memory stores tools",
+    "log": "agents authority base budget lineage llm memory tools trust",
+    "transcript": "agents base llm log memory",
+    "run": "agents authority base budget lineage llm log mac memory tools transcript trust",
+    "schedule": "base budget llm mac run",
+    "loop": "base budget llm log mac run trust",
+    "temporal": "base log loop mac run",
+}
+"""Packages (and modules) of the pure core."""
+
+RUN = {
+    "state": "",
+    "rules": "state",
+    "fold": "rules state",
+    "contracts": "fold state",
+    "waits": "contracts rules state",
+    "inputs": "fold rules state waits",
+    "decide": "contracts inputs rules state waits",
+    "views": "contracts decide fold rules state",
+    "machine": "contracts decide fold inputs rules state views waits",
+}
+"""Packages of a run."""
+
+CLI = {
+    "exits": "",
+    "options": "",
+    "text": "",
+    "output": "",
+    "places": "",
+    "redirects": "",
+    "new_project": "",
+    "replay": "exits output text",
+    "session": "output places redirects text",
+    "main": "exits options session text",
+    "screens": "exits session text",
+    "reports": "exits screens session text",
+    "checks": "exits screens session text",
+    "verbs": "checks exits new_project options replay reports screens session text",
+    "app": "main options verbs",
+}
+"""The command line."""
+
+GATEWAY = {
+    "callers": "",
+    "http": "",
+    "signed_requests": "callers http",
+    "stream": "http",
+    "answers": "http",
+    "bodies": "http",
+    "authentication": "callers http signed_requests",
+    "descriptions": "bodies http",
+    "routes": "answers authentication bodies callers descriptions http stream",
+    "app": "authentication callers http routes",
+    "process": "app callers http",
+}
+"""The gateway."""
+
+LADDERS = {
+    "holdfast": ROOMS,
+    "holdfast.core": CORE,
+    "holdfast.core.run": RUN,
+    "holdfast.cli": CLI,
+    "holdfast.gateway": GATEWAY,
+}
+"""The ladder of each package: a member names what it may import, of the members above it."""
 
 
 def modules() -> dict[str, Path]:
     """Return every module of the project by its dotted name."""
     below = [file for folder in ("holdfast", *LINKED) for file in (ROOT / folder).rglob("*.py")]
-    below += [ROOT / f"{name}.py" for name in PROGRAMS]
-    found: dict[str, Path] = {}
+    found = {module: ROOT / f"{name}.py" for module, name in PROGRAMS.items()}
     for file in below:
-        if file.resolve() == file:
+        if file.resolve() == file and "templates" not in file.parts:  # what `holdfast init` copies
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             found[name if name.split(".")[0] == "holdfast" else f"holdfast.{name}"] = file
     return found
@@ -98,31 +146,34 @@ def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
             yield from (alias.name for alias in node.names if alias.name in known)
 
 
-def arrows(package: str) -> set[tuple[str, str]]:
-    """Return the imports below `package`, as names of its direct members: (importer, imported)."""
+def arrows(package: str) -> dict[str, set[str]]:
+    """Return which of its members each member of `package` imports; the pure part of a room is a member of its own."""
     known = modules()
-    prefix = f"{package}."
-    return {
-        (name.removeprefix(prefix).split(".")[0], other.removeprefix(prefix).split(".")[0])
-        for name, file in known.items()
-        if name.startswith(prefix)
-        for other in imported(file, known)
-        if other.startswith(prefix)
-    }
+    above = {*LINKED, "__main__", "__init__", "starter", "testing"} if package == "holdfast" else set()
+    found: dict[str, set[str]] = {}
+    for name, file in known.items():
+        if not name.startswith(f"{package}.") or name in PROGRAMS:
+            continue
+        importer = member(package, name)
+        others = {member(package, other) for other in imported(file, known) if other.startswith(f"{package}.")}
+        if importer not in above and others - {importer}:
+            found.setdefault(importer, set()).update(others - {importer})
+    return found
 
 
-@pytest.mark.parametrize(("package", "ladder"), [("holdfast", PURE), ("holdfast.runtime", RUNTIME)])
+def member(package: str, module: str) -> str:
+    """Return the member of a package that a module belongs to."""
+    parts = module.removeprefix(f"{package}.").split(".")
+    return ".".join(parts[:2]) if ".".join(parts[:2]) in PURE_PARTS else parts[0]
+
+
+@pytest.mark.parametrize(("package", "ladder"), LADDERS.items())
 def test_each_package_imports_only_what_it_names(package: str, ladder: dict[str, str]) -> None:
     """The tables above list exactly the imports that exist, and each entry names only packages above it."""
     names = list(ladder)
     for at, (name, allowed) in enumerate(ladder.items()):
         assert set(allowed.split()) <= set(names[:at]), f"{name} may import what is below it"
-    found: dict[str, set[str]] = {}
-    apart = {"runtime", "testing", "__main__", *LINKED, *PROGRAMS} if package == "holdfast" else set()
-    for importer, other in arrows(package):
-        if importer != other and importer not in apart:
-            found.setdefault(importer, set()).add(other)
-    assert found == {name: set(allowed.split()) for name, allowed in ladder.items() if allowed}
+    assert arrows(package) == {name: set(allowed.split()) for name, allowed in ladder.items() if allowed}
 
 
 def test_every_package_says_what_it_owns() -> None:

@@ -7,11 +7,11 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
-from holdfast.base.digests import digest_of
+from holdfast.core.base.digests import digest_of
+from holdfast.core.stores import ArtifactStore
 from holdfast.errors import ArtifactAltered, ArtifactNotFound
-from holdfast.runtime.stores.artifacts import PART_BYTES, FolderArtifacts, PostgresArtifacts
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.stores import ArtifactStore
+from holdfast.storage.artifacts import PART_BYTES, FolderArtifacts, PostgresArtifacts
+from holdfast.storage.pool import open_pool
 from holdfast.testing import ArtifactStoreConformance
 
 

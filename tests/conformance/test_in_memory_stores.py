@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast import InMemoryArtifacts, InMemoryMemories, InMemoryThreads
-from holdfast.memory.semantic import MemoryStore
-from holdfast.stores import ArtifactStore, SetsAside, ThreadStore
+from holdfast.core.memory.semantic import MemoryStore
+from holdfast.core.stores import ArtifactStore, SetsAside, ThreadStore
 from holdfast.testing import ArtifactStoreConformance, MemoryStoreConformance, ThreadStoreConformance
 from holdfast.testing.conformance import a_thread, record
 

@@ -8,10 +8,10 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
-from holdfast.memory.semantic import MemoryStore
-from holdfast.runtime.llm.embeddings import Embeddings
-from holdfast.runtime.stores.memories import PostgresMemories
-from holdfast.runtime.stores.pool import migrate, open_pool
+from holdfast.core.memory.semantic import MemoryStore
+from holdfast.endpoints.embeddings import Embeddings
+from holdfast.storage.memories import PostgresMemories
+from holdfast.storage.pool import migrate, open_pool
 from holdfast.testing import MemoryStoreConformance, ScriptedLLM
 from holdfast.testing.memory_conformance import a_memory, a_scope, keep, recalled
 

@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
-from holdfast.base.canonical import canonical, portable
-from holdfast.base.digests import GENESIS
-from holdfast.base.lines import PAGE_BYTES
+from holdfast.core.base.canonical import canonical, portable
+from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.lines import PAGE_BYTES
+from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.events import ToolCallFinished, UserMessageReceived
+from holdfast.core.log.stored_lines import read_lines
+from holdfast.core.stores import ThreadStore
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
-from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import ToolCallFinished, UserMessageReceived
-from holdfast.log.stored_lines import read_lines
-from holdfast.runtime.stores import blocks
-from holdfast.runtime.stores import pool as stores_pool
-from holdfast.runtime.stores.blocks import BLOCK_BYTES, Block, events_reversed, pack, pack_like, unpack
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.stores import ThreadStore
+from holdfast.storage import blocks
+from holdfast.storage import pool as stores_pool
+from holdfast.storage.blocks import BLOCK_BYTES, Block, events_reversed, pack, pack_like, unpack
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import ThreadStoreConformance
 
 

@@ -14,10 +14,10 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from holdfast.log import events
-from holdfast.log.upcasters import EVENT_CLASSES
-from holdfast.runtime.cli.app import add_program
-from holdfast.runtime.programs import GATEWAY, WORKER
+from holdfast.cli.app import add_program
+from holdfast.config.programs import GATEWAY, WORKER
+from holdfast.core.log import events
+from holdfast.core.log.upcasters import EVENT_CLASSES
 from holdfast.starter import app
 from tests.docs.pages import DOCS, heading_slug, headings
 from tests.docs.settings_page import settings_page
@@ -109,7 +109,7 @@ def cli_page() -> str:
 @cache
 def command() -> TyperGroup:
     """The command `holdfast`, with its programs."""
-    programs = {WORKER: "holdfast.worker", GATEWAY: "holdfast.gateway"}
+    programs = {WORKER: "holdfast.worker.__main__", GATEWAY: "holdfast.gateway.__main__"}
     for program, module in programs.items():
         add_program(app, program, module, help="")
     group = get_command(app)

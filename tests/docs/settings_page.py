@@ -6,10 +6,10 @@ from itertools import pairwise
 
 from pydantic_core import PydanticUndefined
 
-from holdfast.runtime.config import settings
-from holdfast.runtime.config.project import IN_TOML, TEMPORAL
-from holdfast.runtime.config.settings import Settings, variables
-from holdfast.runtime.devstack.ports import Ports
+from holdfast.config import settings
+from holdfast.config.project import IN_TOML, TEMPORAL
+from holdfast.config.settings import Settings, variables
+from holdfast.devstack.ports import Ports
 from tests.docs.pages import DOCS
 
 PAGE = DOCS / "reference/settings.md"

@@ -15,8 +15,8 @@ from typing import Any
 from uuid import uuid4
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.run.contracts.runs import RunInput
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import RunInput
 from holdfast.testing import Conversation, Reply, call, say
 from tests.docs.pages import DOCS, ROOT, files
 from tests.support.rig import PATIENCE, Rig, StartRig, environ_of, eventually

@@ -12,7 +12,7 @@ RESULTS = (ROOT / "bench/RESULTS.md").read_text(encoding="utf-8")
 MEASURED = re.compile(
     r"\b(\d[\d,]*) (SIGKILLs|(?:external )?effects|trees|freezes|moves|steps)\b|\b(\d[\d,.]*) ms after the decision"
 )
-TEXTS = [*PAGES, *ROOT.glob("holdfast/runtime/cli/templates/**/*.*"), *ROOT.glob("examples/**/*.md")]
+TEXTS = [*PAGES, *ROOT.glob("holdfast/cli/templates/**/*.*"), *ROOT.glob("examples/**/*.md")]
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "explanation/effects.md"], ids=lambda page: page.name)

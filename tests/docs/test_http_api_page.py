@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.gateway.app import build_app
-from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
+from holdfast.client.threads import Threads
+from holdfast.gateway.app import build_app
+from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
 from tests.docs.pages import DOCS, files, snippets
 from tests.docs.test_client_page import CATALOG, script
 from tests.support.rig import PATIENCE, StartRig

@@ -13,15 +13,15 @@ import pytest
 
 import holdfast
 import holdfast.testing
-from holdfast.authority.approvals import DecisionOutcome
-from holdfast.authority.conditions import VARIABLES
-from holdfast.authority.follow_ups import MessageOutcome
-from holdfast.authority.policy import Approver, Gateway, Policy, Rule, Terms
+from holdfast.config.settings import Settings
+from holdfast.core.authority.approvals import DecisionOutcome
+from holdfast.core.authority.conditions import VARIABLES
+from holdfast.core.authority.follow_ups import MessageOutcome
+from holdfast.core.authority.policy import Approver, Gateway, Policy, Rule, Terms
+from holdfast.core.run.contracts import error_types
 from holdfast.errors import HoldfastError
-from holdfast.run.contracts import error_types
-from holdfast.runtime.config.settings import Settings
-from holdfast.runtime.gateway.actions import STATUS
-from holdfast.runtime.gateway.problems import TITLES
+from holdfast.gateway.http.problems import TITLES
+from holdfast.gateway.routes.interventions import STATUS
 from tests.docs import reference
 from tests.docs.pages import DOCS, ROOT, headings
 from tests.docs.settings_page import descriptions
@@ -80,10 +80,10 @@ def test_every_cause_has_an_entry() -> None:
     runs = headings(ERRORS / "blocked-runs.md") | headings(ERRORS / "failed-runs.md")
     attempts = headings(ERRORS / "failed-attempts.md")
     assert named <= runs | attempts
-    assert causes("holdfast/run/decide.py", functions=("Block",)) | {"ContentFiltered"} <= runs
+    assert causes("holdfast/core/run/decide/decide.py", functions=("Block",)) | {"ContentFiltered"} <= runs
     loops = headings(ERRORS / "blocked-loops.md")
-    assert causes("holdfast/loop/decide.py", functions=("Block",)) == loops - {"Workspace", error_types.NOT_SEALED}
-    files = [path for folder in ("activities", "holdfast/runtime") for path in (ROOT / folder).rglob("*.py")]
+    assert causes("holdfast/core/loop/decide.py", functions=("Block",)) == loops - {"Workspace", error_types.NOT_SEALED}
+    files = [path for folder in ("activities", "holdfast") for path in (ROOT / folder).rglob("*.py")]
     raised = causes(*(str(path.relative_to(ROOT)) for path in files), functions=("ApplicationError",))
     assert raised <= attempts
 

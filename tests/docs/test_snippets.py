@@ -30,9 +30,9 @@ import yaml
 from typer import BadParameter
 from typer.core import TyperGroup
 
-from holdfast.runtime.config.policy_file import read_policy
-from holdfast.runtime.config.settings import variables
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.policy_file import read_policy
+from holdfast.config.settings import variables
+from holdfast.config.stack_file import Stack
 from holdfast.testing import default_script
 from tests.docs.pages import PAGES, ROOT, Snippet, snippets
 from tests.docs.reference import command

@@ -11,16 +11,16 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
-from holdfast.base.digests import address_of
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads as Reading
+from holdfast.core.base.digests import address_of
+from holdfast.core.log.event_log import event_line
+from holdfast.core.log.stored_lines import read_lines
 from holdfast.errors import ArtifactNotFound, RecordConflict, RecordGap
-from holdfast.log.event_log import event_line
-from holdfast.log.stored_lines import read_lines
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.threads import Threads as Reading
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.support.rig import StartRig, check_thread, eventually, runs_of, status_of
 

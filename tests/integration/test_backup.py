@@ -11,17 +11,17 @@ import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast.base.digests import address_of
+from holdfast.config.stack_file import Stack
+from holdfast.core.base.digests import address_of
 from holdfast.errors import BackupInvalid, RecordConflict, ThreadForgotten
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.keeping.backup import Made, back_up
-from holdfast.runtime.keeping.restore import restore
-from holdfast.runtime.keeping.source import Source
-from holdfast.runtime.stores.artifacts import FolderArtifacts, PostgresArtifacts
-from holdfast.runtime.stores.forget import find_tombstone, forget
-from holdfast.runtime.stores.memories import PostgresMemories
-from holdfast.runtime.stores.pool import migrate
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.retention.backup import Made, back_up
+from holdfast.retention.restore import restore
+from holdfast.retention.source import Source
+from holdfast.storage.artifacts import FolderArtifacts, PostgresArtifacts
+from holdfast.storage.forget import find_tombstone, forget
+from holdfast.storage.memories import PostgresMemories
+from holdfast.storage.pool import migrate
+from holdfast.storage.threads import PostgresThreads
 from tests.support.keeping import add_thread, fork_of, lines_of, new_pool
 from tests.support.rig import eventually
 
@@ -39,7 +39,7 @@ async def content_of(pool: AsyncConnectionPool) -> dict[str, Any]:
     queries = {
         "events": "SELECT t.thread, position, stop, size, at, body FROM holdfast.events e JOIN holdfast.threads t "
         "ON t.id = e.thread ORDER BY 1, 2",
-        "rows": "SELECT thread, position, type, body::text FROM holdfast.log ORDER BY 1, 2",
+        "rows": "SELECT thread, position, type, body::text FROM holdfast.core.log ORDER BY 1, 2",
         "effects": "SELECT * FROM holdfast.effects ORDER BY key",
         "memories": "SELECT id, scope, text, created_at, lexemes IS NULL FROM holdfast.memories ORDER BY number",
         "artifacts": "SELECT digest, size FROM holdfast.artifacts ORDER BY 1",

@@ -11,12 +11,12 @@ from structlog.testing import capture_logs
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
 from holdfast.activities.blocked_loop import ADVICE, loop_watch
-from holdfast.log.events import ToolCallFinished
-from holdfast.run.activities import HEARTBEAT_TIMEOUT
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.start_options import issued
+from holdfast.client.start_options import issued
+from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.core.run.contracts.table import HEARTBEAT_TIMEOUT
+from holdfast.core.tools.decorator import Tool
 from holdfast.testing import Reply, call, say, steps, together
-from holdfast.tools.decorator import Tool
 from tests.support.rig import PATIENCE, StartRig, check_thread
 
 

@@ -29,30 +29,30 @@ from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
 from holdfast import Agent, Catalog, ImageBlock, Limits, TextBlock, errors, tool
-from holdfast.authority.signatures import encode_key, public_key
+from holdfast.audit.anchors.folder import FolderAnchor
+from holdfast.cli import exits
+from holdfast.cli.screens.event_lines import event_summary
+from holdfast.cli.screens.keys import Answer, Keys, Message
+from holdfast.cli.text import visible
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.client.reading.recent import running_calls
+from holdfast.client.reading.runs import Runs
+from holdfast.client.start_options import check_task, check_thread_id, new_thread_id
+from holdfast.client.time_skipping import skip_time
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.llm.content import MAX_TEXT_BYTES
+from holdfast.core.log.node_seals import make_seal
+from holdfast.core.memory.semantic import ItemNotFound, ItemRefused
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.devstack.devstack import DevStack
+from holdfast.devstack.ports import Ports, any_free
 from holdfast.errors import HoldfastError, Refused, TaskInvalid, ThreadIdInvalid
-from holdfast.llm.content import MAX_TEXT_BYTES
-from holdfast.log.node_seals import make_seal
-from holdfast.memory.semantic import ItemNotFound, ItemRefused
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.anchors.folder import FolderAnchor
-from holdfast.runtime.cli import exits
-from holdfast.runtime.cli.event_lines import event_summary
-from holdfast.runtime.cli.keys import Answer, Keys, Message
-from holdfast.runtime.cli.text import visible
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.start_options import check_task, check_thread_id, new_thread_id
-from holdfast.runtime.client.time_skipping import skip_time
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.devstack.ports import Ports, any_free
-from holdfast.runtime.reading.recent import running_calls
-from holdfast.runtime.reading.runs import Runs
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.worker.construction import running
+from holdfast.storage.pool import migrate, open_pool
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, fail, hang, say, steps, together
 from holdfast.testing.scripted_worker import LEAVE
-from holdfast.worker import build_worker
+from holdfast.worker.__main__ import build_worker
+from holdfast.worker.construction import running
 from tests.security.test_hostile_backup import edit
 from tests.support.forked import run
 from tests.support.rig import PATIENCE, environ_of
@@ -1093,7 +1093,15 @@ def test_help_has_examples_for_every_verb(nowhere: Shell) -> None:
         assert "--debug" in ran.out
 
 
-HEAVY = ("openai", "psycopg", "rich", "temporalio", "holdfast.log.events", "holdfast.activities", "holdfast.workflows")
+HEAVY = (
+    "openai",
+    "psycopg",
+    "rich",
+    "temporalio",
+    "holdfast.core.log.events",
+    "holdfast.activities",
+    "holdfast.workflows",
+)
 """Modules that take longer to import than help or a refusal may take."""
 AT_EXIT = """
 import os, sys
@@ -1135,7 +1143,7 @@ def test_help_and_refusals_load_nothing_heavy(nowhere: Shell, words: tuple[str, 
 def test_no_verb_loads_the_llm_client() -> None:
     """A verb that reads threads imports neither the LLM's client nor the activities."""
     code = (
-        "import sys, holdfast.runtime.cli.thread_screens, holdfast.runtime.cli.record_screens;"
+        "import sys, holdfast.cli.screens.thread_screens, holdfast.cli.screens.record_screens;"
         "print(*({'openai', 'psycopg', 'holdfast.activities'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)

@@ -35,15 +35,15 @@ from holdfast import (
     ask,
     tool,
 )
-from holdfast.authority.signatures import encode_key
+from holdfast.audit.anchors.folder import FolderAnchor
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import encode_key
+from holdfast.core.llm.messages import AssistantMessage, UserMessage
+from holdfast.core.log.node_seals import make_seal
+from holdfast.devstack.ports import any_free
+from holdfast.encryption.signing_keys import make_key
 from holdfast.errors import ExportFailed, FleetKeyMissing
-from holdfast.llm.messages import AssistantMessage, UserMessage
-from holdfast.log.node_seals import make_seal
-from holdfast.runtime.anchors.folder import FolderAnchor
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack.ports import any_free
-from holdfast.runtime.encryption.signing_keys import make_key
-from holdfast.runtime.portable.verify import verify_file
+from holdfast.portable.verify import verify_file
 from holdfast.testing import Conversation, Reply, call, say
 from tests.support.rig import PATIENCE, Rig, StartRig, environ_of, eventually
 

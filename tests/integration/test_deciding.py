@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Catalog, Policy, tool
-from holdfast.runtime.config.policy_file import load_policy
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.policy_file import load_policy
+from holdfast.config.stack_file import Stack
 from holdfast.testing import call, say, steps, together
 from tests.integration.test_cli import REPOSITORY, Ran, Shell
 from tests.support.rig import Rig, StartRig, check_thread, environ_of, eventually, status_of

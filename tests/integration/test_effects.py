@@ -13,17 +13,17 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from holdfast import Absent, Agent, Catalog, Effect, Found, NotDone, Tool, ToolContext, Unknown, tool
-from holdfast.activities.call_tool import Tools
 from holdfast.activities.calling_run import Chains
-from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.llm.blocks import ToolCall
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import Ledger
-from holdfast.runtime.stores.pool import migrate, open_pool, unlock_all
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.temporal.converter import data_converter
+from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
+from holdfast.activities.tool_calls.call_tool import Tools
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.temporal.converter import data_converter
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import Ledger
+from holdfast.storage.pool import migrate, open_pool, unlock_all
+from holdfast.storage.threads import PostgresThreads
 from tests.support.rig import die
 
 

@@ -13,11 +13,11 @@ from pydantic import SecretStr
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, tool
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.encryption_keys import PLAIN
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.encryption.codec import EncryptionCodec
+from holdfast.client.connect import connect_stack
+from holdfast.client.threads import Threads
+from holdfast.config.encryption_keys import PLAIN
+from holdfast.config.stack_file import Stack
+from holdfast.encryption.codec import EncryptionCodec
 from holdfast.testing import Conversation, Reply, call, fail, say, slow, steps
 from tests.integration.test_cli import Ran, Shell
 from tests.support.rig import Rig, environ_of, eventually, start_rig, status_of

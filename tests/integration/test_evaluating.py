@@ -13,15 +13,15 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast import Agent, Cannot, Catalog, Policy, ToolContext, allow, ask, deny, starter, tool
-from holdfast.authority.policy import Approver, Terms
+from holdfast.composition.telemetry import logs
+from holdfast.core.authority.policy import Approver, Terms
 from holdfast.errors import FileUnreadable, NotPlayable, RunCancelled
-from holdfast.runtime.evaluating.endpoints import scripted
-from holdfast.runtime.evaluating.evaluating import evaluate_set
-from holdfast.runtime.evaluating.files import read_run, read_set
-from holdfast.runtime.evaluating.playing import open_player
-from holdfast.runtime.evaluating.replies import RecordedReplies
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.telemetry import logs
+from holdfast.evaluation.endpoints import scripted
+from holdfast.evaluation.evaluate import evaluate_set
+from holdfast.evaluation.files import read_run, read_set
+from holdfast.evaluation.replies import RecordedReplies
+from holdfast.evaluation.runner import open_player
+from holdfast.portable.export import export_thread
 from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call, cut_off, replay, say, steps, together
 
 pytestmark = pytest.mark.usefixtures("session_server")

@@ -9,22 +9,22 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.base.digests import address_of
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.messages import say as send
+from holdfast.client.reading.runs import Runs
+from holdfast.client.start_options import StartOptions
+from holdfast.client.threads import Threads
+from holdfast.composition.stores import Stores, collect_evidence
+from holdfast.config.stack_file import Stack
+from holdfast.core.base.digests import address_of
+from holdfast.core.log.event_log import digest_after
+from holdfast.core.run.contracts.runs import RunInput
 from holdfast.errors import Refused, ThreadForgotten, ThreadNotFound
-from holdfast.log.event_log import digest_after
-from holdfast.run.contracts.runs import RunInput
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.messages import say as send
-from holdfast.runtime.client.start_options import StartOptions
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.composition.stores import Stores, collect_evidence
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.keeping.forget import forget_thread
-from holdfast.runtime.keeping.histories import remove_histories, runs_of
-from holdfast.runtime.reading.runs import Runs
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.retention.forget import forget_thread
+from holdfast.retention.histories import remove_histories, runs_of
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import call, say, steps
 from tests.support.keeping import add_thread, fork_of, lines_of, new_pool
 from tests.support.rig import PATIENCE, StartRig, eventually

@@ -10,17 +10,17 @@ from uuid import uuid4
 import pytest
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, ask, deny, tool
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.forks import Forked, fork
+from holdfast.client.interventions import intervene
+from holdfast.client.messages import say as send
+from holdfast.client.restarts import restart
+from holdfast.client.start_options import StartOptions
+from holdfast.client.threads import Threads
+from holdfast.client.trees import read_tree
+from holdfast.core.log.events import VerdictGiven
+from holdfast.core.run.views.diff import compare
 from holdfast.errors import PositionInvalid, TaskInvalid, ThreadExists
-from holdfast.log.events import VerdictGiven
-from holdfast.run.comparing import compare
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.forks import Forked, fork
-from holdfast.runtime.client.interventions import intervene
-from holdfast.runtime.client.messages import say as send
-from holdfast.runtime.client.restarts import restart
-from holdfast.runtime.client.start_options import StartOptions
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.client.trees import read_tree
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.support.rig import Rig, StartRig, eventually, status_of
 

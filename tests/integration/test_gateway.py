@@ -17,15 +17,15 @@ from google.protobuf.json_format import MessageToJson
 from temporalio.api.common.v1 import Payload, Payloads
 
 from holdfast import Agent, Catalog, Policy, allow, tool
-from holdfast.authority.policy import Approver, Gateway, Terms
-from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.runtime.client.signed_requests import NONCE, SIGNATURE, TIMESTAMP, SignedParts, digest_of, sign_request
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.encryption_keys import parse_keys
-from holdfast.runtime.encryption.codec import EncryptionCodec
-from holdfast.runtime.gateway import slack
-from holdfast.runtime.gateway.app import build_app
-from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
+from holdfast.client.signed_requests import NONCE, SIGNATURE, TIMESTAMP, SignedParts, digest_of, sign_request
+from holdfast.client.threads import Threads
+from holdfast.config.encryption_keys import parse_keys
+from holdfast.core.authority.policy import Approver, Gateway, Terms
+from holdfast.core.authority.signatures import encode_key, public_key, sign
+from holdfast.encryption.codec import EncryptionCodec
+from holdfast.gateway.app import build_app
+from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
+from holdfast.gateway.routes import slack
 from holdfast.testing import call, say, steps
 from tests.support.rig import PATIENCE, Rig, StartRig, events_of, eventually, status_of
 from tests.support.serving import served, sha256

@@ -15,12 +15,12 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from holdfast.base.canonical import unportable
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.gateway.app import build_app
-from holdfast.runtime.gateway.callers import Callers
-from holdfast.runtime.gateway.quotas import Quota
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.base.canonical import unportable
+from holdfast.gateway.app import build_app
+from holdfast.gateway.callers import Callers
+from holdfast.gateway.http.quotas import Quota
 from holdfast.testing import call, say, steps
 from tests.integration.test_gateway import CALLERS, TRUSTING, bearer, catalog
 from tests.support.rig import StartRig, status_of

@@ -9,9 +9,9 @@ import pytest
 from temporalio import activity
 
 from holdfast import Agent, Cannot, Catalog, Effect, Found, Policy, allow, tool
-from holdfast.log.events import ReconcileRequested, ToolCallFinished
+from holdfast.core.log.events import ReconcileRequested, ToolCallFinished
+from holdfast.core.tools.decorator import Labelled, Tool
 from holdfast.testing import call, say, steps
-from holdfast.tools.decorator import Labelled, Tool
 from tests.support.rig import StartRig, check_thread, die, status_of
 
 

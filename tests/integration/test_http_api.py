@@ -16,20 +16,20 @@ import pytest
 from temporalio.service import RPCError
 
 from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
-from holdfast.authority.policy import Approver, Terms
-from holdfast.authority.signatures import encode_key, public_key
-from holdfast.log.node_seals import make_seal
-from holdfast.portable.seals import OwnSeals
-from holdfast.runtime.anchors.folder import FolderAnchor
-from holdfast.runtime.audit.anchors import Anchors
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.encryption.codec import EncryptionCodec
-from holdfast.runtime.gateway import exports
-from holdfast.runtime.gateway.app import build_app
-from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
-from holdfast.runtime.portable.verify import verify_file
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import FolderArtifacts
+from holdfast.audit.anchors.folder import FolderAnchor
+from holdfast.audit.evidence.anchors import Anchors
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.core.authority.policy import Approver, Terms
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.log.node_seals import make_seal
+from holdfast.encryption.codec import EncryptionCodec
+from holdfast.gateway.app import build_app
+from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
+from holdfast.gateway.routes import exports
+from holdfast.portable.format.seals import OwnSeals
+from holdfast.portable.verify import verify_file
+from holdfast.storage.artifacts import FolderArtifacts
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_gateway import approval, bearer
 from tests.support.rig import PATIENCE, Rig, StartRig, eventually

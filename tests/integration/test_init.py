@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.catalog import Catalog
-from holdfast.runtime.config.loading import load
-from holdfast.runtime.config.project import read_project
-from holdfast.runtime.config.settings import Settings
+from holdfast.config.loading import load
+from holdfast.config.project import read_project
+from holdfast.config.settings import Settings
+from holdfast.core.agents.catalog import Catalog
 
 ROOT = Path(__file__).parents[2]
-TEMPLATES = ROOT / "holdfast/runtime/cli/templates"
+TEMPLATES = ROOT / "holdfast/cli/templates"
 FULL = """import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""

@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.thread_past import forked_lines
+from holdfast.activities.record.thread_past import forked_lines
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.forks import fork
+from holdfast.client.interventions import intervene
+from holdfast.composition.stores import Stores, collect_evidence
+from holdfast.config.stack_file import Stack
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.log.fork_point import ForkPoint
+from holdfast.core.run.contracts.error_types import RECORD_UNREADABLE
 from holdfast.errors import ThreadForgotten
-from holdfast.log.events import AgentEvent
-from holdfast.log.fork_point import ForkPoint
-from holdfast.run.contracts.error_types import RECORD_UNREADABLE
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.forks import fork
-from holdfast.runtime.client.interventions import intervene
-from holdfast.runtime.composition.stores import Stores, collect_evidence
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.in_memory.threads import InMemoryThreads
-from holdfast.runtime.keeping.backup import back_up
-from holdfast.runtime.keeping.forget import forget_thread
-from holdfast.runtime.keeping.restore import restore
-from holdfast.runtime.keeping.source import Source
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.portable.verify import verify_file
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.portable.export import export_thread
+from holdfast.portable.verify import verify_file
+from holdfast.retention.backup import back_up
+from holdfast.retention.forget import forget_thread
+from holdfast.retention.restore import restore
+from holdfast.retention.source import Source
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.in_memory.threads import InMemoryThreads
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 from tests.integration.test_forks import catalog, forked, lines_of, original, position_of, threads_of, work
 from tests.support.keeping import new_pool
 from tests.support.portable_files import independent, parts_of, rebuilt

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.log.events import SubagentEnded
+from holdfast.core.log.events import SubagentEnded
 from holdfast.testing import (
     BOUNDARIES,
     INTERVENTION_BOUNDARIES,

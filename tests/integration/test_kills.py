@@ -12,16 +12,16 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import SearchAttributeKey
 
-from holdfast.log.event_log import first_altered
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.run.contracts.tool_calls import ToolOutcome
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.config.stack_file import write_stack
-from holdfast.runtime.devstack.ports import any_free
-from holdfast.runtime.takeover.liveness import this_process
-from holdfast.runtime.takeover.worker_identity import parse_identity
+from holdfast.client.connect import connect_stack
+from holdfast.client.start_options import issued
+from holdfast.config.stack_file import write_stack
+from holdfast.core.log.event_log import first_altered
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.core.run.contracts.tool_calls import ToolOutcome
+from holdfast.devstack.ports import any_free
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
+from holdfast.worker.takeover.liveness import this_process
+from holdfast.worker.takeover.worker_identity import parse_identity
 from tests.support.processes import WorkerProcess
 from tests.support.rig import PATIENCE, events_of, eventually, status_of
 

@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.log.events import ToolCallFinished
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.start_options import issued
+from holdfast.client.connect import connect_stack
+from holdfast.client.start_options import issued
+from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.testing import ScriptedLLM, call, say, steps
 from tests.support.outside import Api, Outside
 from tests.support.processes import WorkerProcess

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from holdfast import ToolContext
-from holdfast.authority.policy import ToolUse, evaluate
+from holdfast.core.authority.policy import ToolUse, evaluate
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.log.events import ToolCallFinished, ToolCallRequested, ToolCallStarted
+from holdfast.core.loop.briefs import initializer_brief, iteration_brief
+from holdfast.core.loop.state import Iteration, LoopState
+from holdfast.core.memory.features import parse_features
+from holdfast.core.memory.tasks import parse_tasks
+from holdfast.core.tools.decorator import bind
+from holdfast.endpoints.script import JSON, Conversation
 from holdfast.examples.loop import repository
 from holdfast.examples.loop.catalog import MEMORY_TOOLS, catalog
 from holdfast.examples.loop.commits import BY_HAND, commit_calls, commits
@@ -20,16 +28,8 @@ from holdfast.examples.loop.scenario import edit_by_hand
 from holdfast.examples.loop.script import script
 from holdfast.examples.loop.tools import run_tests
 from holdfast.examples.shared.git import run_git
-from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import ToolCallFinished, ToolCallRequested, ToolCallStarted
-from holdfast.loop.briefs import initializer_brief, iteration_brief
-from holdfast.loop.state import Iteration, LoopState
-from holdfast.memory.features import parse_features
-from holdfast.memory.tasks import parse_tasks
-from holdfast.runtime.llm.script import JSON, Conversation
-from holdfast.runtime.memory.repository import Repository
-from holdfast.runtime.workspace.sandbox import DEFAULT, unavailable_reason
-from holdfast.tools.decorator import bind
+from holdfast.workspace.git.repository import Repository
+from holdfast.workspace.sandbox import DEFAULT, unavailable_reason
 from tests.support.demos import play_demo
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from bench.environment import open_stack
 from bench.loops import measure
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
 from tests.support.forked import run
 from tests.support.looped import catalog, judge, prepare, script
 from tests.support.rig import Rig, StartRig, environ_of, status_of

@@ -17,23 +17,23 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from holdfast import Absent, Found, NotDone, Tool, ToolContext, Unknown, tool
-from holdfast.activities.earlier_attempts import AttemptNotes
-from holdfast.activities.guarded_call import Guarded
-from holdfast.activities.tool_attempt import Attempt
-from holdfast.activities.tool_outcomes import Outcomes
-from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.llm.blocks import ToolCall
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.run.contracts.error_types import EFFECT_SETTLING
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.run.ledger import CallAttempt
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.imported_effects import ImportedEffect, put_effects
-from holdfast.runtime.stores.ledger import CONFIRMED_SECONDS, Ledger
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.seals.outcomes import NO_SEALS
-from holdfast.tools.effects import PastEffect
-from holdfast.tools.secrets import NO_SECRETS
+from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
+from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes
+from holdfast.activities.tool_calls.guarded_call import Guarded
+from holdfast.activities.tool_calls.tool_attempt import Attempt
+from holdfast.activities.tool_calls.tool_outcomes import Outcomes
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.mac.outcomes import NO_SEALS
+from holdfast.core.run.contracts.error_types import EFFECT_SETTLING
+from holdfast.core.run.contracts.ledger import CallAttempt
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.tools.effects import PastEffect
+from holdfast.core.tools.secrets import NO_SECRETS
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.imported_effects import ImportedEffect, put_effects
+from holdfast.storage.ledger import CONFIRMED_SECONDS, Ledger
+from holdfast.storage.threads import PostgresThreads
 from tests.support.rig import die
 
 SETTLES = 3_600.0

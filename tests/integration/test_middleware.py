@@ -37,18 +37,18 @@ from holdfast import (
     tool,
 )
 from holdfast.activities import middleware as running
-from holdfast.activities.call_tool import Tools
 from holdfast.activities.calling_run import Chains
+from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
 from holdfast.activities.middleware import Around
-from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.llm import blocks
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.llm.messages import AssistantMessage
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.runtime.in_memory.ledger import InMemoryLedger
+from holdfast.activities.tool_calls.call_tool import Tools
+from holdfast.core.llm import blocks
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.llm.messages import AssistantMessage
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.tools.decorator import NO_RESOURCES
+from holdfast.core.tools.secrets import Secrets
+from holdfast.storage.in_memory.ledger import InMemoryLedger
 from holdfast.testing import KillMatrix, agent, call, fail, say, steps
-from holdfast.tools.decorator import NO_RESOURCES
-from holdfast.tools.secrets import Secrets
 from tests.support.rig import die
 
 pytestmark = pytest.mark.usefixtures("session_server")

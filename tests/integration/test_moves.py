@@ -11,21 +11,21 @@ import pytest
 from bench.environment import open_stack
 from bench.moves import measure
 from holdfast import Agent, Budget, Catalog, Policy, ToolContext, allow, ask, tool
-from holdfast.authority.policy import Approver
+from holdfast.client.forks import fork
+from holdfast.client.listing import list_threads
+from holdfast.client.messages import say as say_to
+from holdfast.client.reading.runs import MOVED, status_of
+from holdfast.client.trees import read_tree
+from holdfast.composition.stores import Stores
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.policy import Approver
+from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.errors import ExportFailed, ImportRefused, PositionInvalid, Refused
-from holdfast.portable.members import LOG, child_member
-from holdfast.run.contracts.tool_calls import ToolOutcome
-from holdfast.runtime.client.forks import fork
-from holdfast.runtime.client.listing import list_threads
-from holdfast.runtime.client.messages import say as say_to
-from holdfast.runtime.client.trees import read_tree
-from holdfast.runtime.composition.stores import Stores
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.keeping.forget import forget_thread
-from holdfast.runtime.portable.destination import place_of
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.portable.reader import opened
-from holdfast.runtime.reading.runs import MOVED, status_of
+from holdfast.portable.destination import place_of
+from holdfast.portable.export import export_thread
+from holdfast.portable.format.members import LOG, child_member
+from holdfast.portable.reader import opened
+from holdfast.retention.forget import forget_thread
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.integration.test_forks import git
 from tests.support.outside import LATE, Api, Outside

@@ -11,8 +11,8 @@ import pytest
 from holdfast import Agent, Catalog, tool
 from holdfast.activities.notify import Notifier
 from holdfast.activities.notify_formats import Links
-from holdfast.loop.state import LoopLimits
-from holdfast.runtime.config.webhooks import Receiver as To
+from holdfast.config.webhooks import Receiver as To
+from holdfast.core.loop.state import LoopLimits
 from holdfast.testing import call, say, steps
 from tests.support import looped
 from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of

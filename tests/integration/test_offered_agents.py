@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.cli.exits import NOT_FOUND, OK
+from holdfast.cli.exits import NOT_FOUND, OK
 from tests.support.processes import ROOT, WorkerProcess
 
 FOREIGN = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL")

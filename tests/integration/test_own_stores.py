@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
 from holdfast.testing import call, say, steps
 from tests.support.forked import ROOT, Ended, run
 from tests.support.own_stores import in_folder

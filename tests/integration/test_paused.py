@@ -8,11 +8,11 @@ from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, Unp
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
 from holdfast import Policy
+from holdfast.client.reading.executions import is_paused, list_runs
+from holdfast.client.reading.runs import Runs
+from holdfast.client.reading.runs import status_of as status_of_run
+from holdfast.config.stack_file import Stack
 from holdfast.errors import RunPaused
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.reading.executions import is_paused, list_runs
-from holdfast.runtime.reading.runs import Runs
-from holdfast.runtime.reading.runs import status_of as status_of_run
 from holdfast.testing import call, say, steps
 from tests.integration.test_cli import Ran, Shell
 from tests.support.people import clerk, payments

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.cli.places import places, stack_elsewhere
-from holdfast.runtime.config.project import TOML, read_project
-from holdfast.runtime.config.running_stacks import running_stacks
-from holdfast.runtime.config.stack_file import Stack, write_stack
+from holdfast.cli.places import places, stack_elsewhere
+from holdfast.config.project import TOML, read_project
+from holdfast.config.running_stacks import running_stacks
+from holdfast.config.stack_file import Stack, write_stack
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a process has the name of a link on Linux alone")
 

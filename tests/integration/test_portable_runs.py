@@ -8,26 +8,26 @@ from typing import Any
 from uuid import uuid4
 
 from holdfast import Agent, Cannot, Catalog, Limits, Policy, allow, ask, tool
-from holdfast.authority.policy import Approver
-from holdfast.base import constraint_names
-from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent, RunStarted, VerdictGiven
-from holdfast.log.stored_lines import read_lines, run_events
-from holdfast.portable import derived
-from holdfast.portable.manifest import Exported
-from holdfast.portable.members import CONTEXT, INTENT, KEYS, LOG, POLICIES, child_member, is_log, path_of
-from holdfast.runtime.client.forks import fork
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.composition.stores import Stores
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.keeping.forget import forget_thread
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.portable.verify import FileVerification, verify_file
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.client.forks import fork
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.composition.stores import Stores
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.policy import Approver
+from holdfast.core.base import constraint_names
+from holdfast.core.log.event_log import EventLog
+from holdfast.core.log.events import AgentEvent, RunStarted, VerdictGiven
+from holdfast.core.log.stored_lines import read_lines, run_events
+from holdfast.portable.export import export_thread
+from holdfast.portable.format import derived
+from holdfast.portable.format.manifest import Exported
+from holdfast.portable.format.members import CONTEXT, INTENT, KEYS, LOG, POLICIES, child_member, is_log, path_of
+from holdfast.portable.verify import FileVerification, verify_file
+from holdfast.retention.forget import forget_thread
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.support.portable_files import ALICE, SIGNER, Parts, log_of, parts_of, rebuilt
 from tests.support.rig import Rig, StartRig, eventually, status_of

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Catalog, Limits, Memory, Skill, tool
-from holdfast.memory.semantic import NewMemory
-from holdfast.run.compaction import INSTRUCTION
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.stores.memories import PostgresMemories
-from holdfast.runtime.stores.pool import open_pool
+from holdfast.config.stack_file import Stack
+from holdfast.core.memory.semantic import NewMemory
+from holdfast.core.run.rules.compaction import INSTRUCTION
+from holdfast.storage.memories import PostgresMemories
+from holdfast.storage.pool import open_pool
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
 from tests.support.forked import run
 from tests.support.rig import Rig, StartRig, approve, environ_of, eventually, status_of

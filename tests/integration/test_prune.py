@@ -7,12 +7,12 @@ from uuid import uuid4
 import pytest
 from psycopg_pool import AsyncConnectionPool
 
+from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.events import RunFinished, RunStarted, SignalRejected, UserMessageReceived
 from holdfast.errors import ArtifactNotFound
-from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import RunFinished, RunStarted, SignalRejected, UserMessageReceived
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.prune import Prunable, prunable, prune
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.prune import Prunable, prunable, prune
+from holdfast.storage.threads import PostgresThreads
 
 DAY = timedelta(days=1)
 NOW = datetime.now(UTC)

@@ -12,17 +12,17 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow
+from holdfast.client import publishing
+from holdfast.client.publishing import Publication, are_taken, publish
+from holdfast.client.searching import search
+from holdfast.client.sending import send_signal
+from holdfast.client.threads import Threads
+from holdfast.core.log.events import SignalRejected, WakeReceived
 from holdfast.errors import Refused, ServerUnreachable
-from holdfast.log.events import SignalRejected, WakeReceived
-from holdfast.runtime.client import publishing
-from holdfast.runtime.client.publishing import Publication, are_taken, publish
-from holdfast.runtime.client.searching import search
-from holdfast.runtime.client.sending import send_signal
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.gateway import publishing as of_gateway
-from holdfast.runtime.gateway.app import build_app
-from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
-from holdfast.runtime.gateway.limits import ANSWER_SECONDS
+from holdfast.gateway.app import build_app
+from holdfast.gateway.callers import Callers, CallersFile, Token
+from holdfast.gateway.http.limits import ANSWER_SECONDS
+from holdfast.gateway.routes import publications as of_gateway
 from holdfast.testing import Conversation, Reply, call, say
 from tests.support.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of
 from tests.support.serving import served, sha256

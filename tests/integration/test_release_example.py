@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Absent, Found, ToolContext, Unknown
-from holdfast.authority.policy import ToolUse, evaluate
+from holdfast.core.authority.policy import ToolUse, evaluate
+from holdfast.core.tools.arguments import ArgumentsInvalid
+from holdfast.endpoints.script import JSON, Conversation
 from holdfast.examples.release import repository
 from holdfast.examples.release.catalog import catalog
 from holdfast.examples.release.folders import new_folder
@@ -24,8 +26,6 @@ from holdfast.examples.release.tools import (
     run_tests,
     tag_release,
 )
-from holdfast.runtime.llm.script import JSON, Conversation
-from holdfast.tools.arguments import ArgumentsInvalid
 from tests.support.demos import play_demo
 
 ROOT = Path(__file__).parents[2]

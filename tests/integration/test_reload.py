@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.project import ENV, TOML
-from holdfast.runtime.config.settings import Settings
-from holdfast.runtime.worker.reload import look, source_roots
+from holdfast.client.connect import connect_stack
+from holdfast.client.threads import Threads
+from holdfast.config.project import ENV, TOML
+from holdfast.config.settings import Settings
+from holdfast.worker.reload import look, source_roots
 from tests.support.processes import ROOT, WorkerProcess
 from tests.support.rig import PATIENCE
 

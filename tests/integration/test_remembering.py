@@ -20,19 +20,19 @@ from typer.testing import CliRunner
 
 from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, starter
 from holdfast.activities.builtin_tools.remember import semantic_tools
-from holdfast.log.events import ToolCallFinished
-from holdfast.memory.semantic import ItemNotFound, ItemRefused
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack.ports import any_free
-from holdfast.runtime.llm.embeddings import Embeddings, EmbeddingsUnavailable
-from holdfast.runtime.stores.memories import PostgresMemories
-from holdfast.runtime.stores.memory_vectors import space_of
-from holdfast.runtime.stores.pool import migrate
+from holdfast.config.stack_file import Stack
+from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.memory.semantic import ItemNotFound, ItemRefused
+from holdfast.core.tools.decorator import Labelled
+from holdfast.core.tools.secrets import Secrets
+from holdfast.core.trust import Origin
+from holdfast.devstack.ports import any_free
+from holdfast.endpoints.embeddings import Embeddings, EmbeddingsUnavailable
+from holdfast.storage.memories import PostgresMemories
+from holdfast.storage.memory_vectors import space_of
+from holdfast.storage.pool import migrate
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, say, steps
 from holdfast.testing.memory_conformance import a_scope, keep, recalled
-from holdfast.tools.decorator import Labelled
-from holdfast.tools.secrets import Secrets
-from holdfast.trust import Origin
 from tests.retrieval.labelled import keep as keep_labelled
 from tests.retrieval.labelled import recall_at_five
 from tests.support.rig import StartRig, events_of
@@ -147,7 +147,7 @@ async def test_a_large_scope_is_searched_by_the_index(
     pool: AsyncConnectionPool, embeddings: Embeddings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Above a number of vectors, the index finds the nearest, and only those of the scopes."""
-    monkeypatch.setattr("holdfast.runtime.stores.memory_search.EXACT", 2)
+    monkeypatch.setattr("holdfast.storage.memory_search.EXACT", 2)
     store, scope = PostgresMemories(pool, embeddings), a_scope()
     texts = [f"Pump {n} leaks oil at valve {n}." for n in range(5)]
     for text in texts:

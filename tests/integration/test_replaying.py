@@ -12,15 +12,15 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Agent, Catalog, tool
+from holdfast.audit.evidence.replay import RecordedRun, ReplayResult, latest_runs, recorded_in, replay, runs_of
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.mac.scheduled import launched
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, ThreadNotFound
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.audit.replay import RecordedRun, ReplayResult, latest_runs, recorded_in, replay, runs_of
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.worker.construction import running
-from holdfast.seals.scheduled import launched
 from holdfast.testing import call, say, steps
 from holdfast.testing.scripted_worker import LEAVE
+from holdfast.worker.construction import running
 from holdfast.workflows import WORKFLOWS
 from tests.integration.test_cli import Ran, Shell
 from tests.replay.record import HISTORIES

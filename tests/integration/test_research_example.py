@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast import Absent, Amounts, Cannot, Effect, Found, ToolContext, Unknown
-from holdfast.authority.policy import ToolUse, evaluate
+from holdfast.core.authority.policy import ToolUse, evaluate
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.tools.arguments import ArgumentsInvalid
 from holdfast.examples.research import documents
 from holdfast.examples.research import script as scripted
 from holdfast.examples.research.catalog import catalog
@@ -30,10 +32,8 @@ from holdfast.examples.research.tools import (
     search_archive,
     search_documents,
 )
-from holdfast.log.events import AgentEvent
-from holdfast.runtime.workspace.paths import OutsideWorkspace
 from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call
-from holdfast.tools.arguments import ArgumentsInvalid
+from holdfast.workspace.paths import OutsideWorkspace
 from tests.support.demos import play_demo
 from tests.support.rig import PATIENCE, eventually
 

@@ -26,11 +26,11 @@ from holdfast import (
     resource,
     tool,
 )
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.stores.pool import migrate
-from holdfast.runtime.worker import resources as opening
-from holdfast.runtime.worker.resources import open_resources
+from holdfast.config.stack_file import Stack
+from holdfast.storage.pool import migrate
 from holdfast.testing import agent, call, say, together
+from holdfast.worker import resources as opening
+from holdfast.worker.resources import open_resources
 from tests.support.rig import environ_of
 
 pytestmark = pytest.mark.usefixtures("session_server")
@@ -256,7 +256,7 @@ async def test_a_worker_process(name: str, code: int, stack: Stack, tmp_path: Pa
         "HOLDFAST_TASK_QUEUE": f"r-{name}",
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast.worker", "--catalog", f"shop:{name}"),
+        *(sys.executable, "-m", "holdfast.worker.__main__", "--catalog", f"shop:{name}"),
         cwd=tmp_path,
         env=environ,
         stdout=asyncio.subprocess.PIPE,
@@ -286,7 +286,9 @@ def test_a_closed_terminal_stops_the_worker(nohup: bool, stack: Stack, tmp_path:
     if not process:
         os.chdir(tmp_path)
         signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
-        os.execve(sys.executable, [sys.executable, "-m", "holdfast.worker", "--catalog", "shop:catalog"], environ)
+        os.execve(
+            sys.executable, [sys.executable, "-m", "holdfast.worker.__main__", "--catalog", "shop:catalog"], environ
+        )
     try:
         said = b""
         while b"Ready." not in said:

@@ -12,22 +12,22 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.memory.semantic import NewMemory
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.interventions import intervene
-from holdfast.runtime.client.messages import say as send
-from holdfast.runtime.client.start_options import StartOptions
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.composition.stores import collect_evidence
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.keeping.backup import back_up
-from holdfast.runtime.keeping.restore import restore
-from holdfast.runtime.keeping.source import Source
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.memories import PostgresMemories
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.client.interventions import intervene
+from holdfast.client.messages import say as send
+from holdfast.client.start_options import StartOptions
+from holdfast.client.threads import Threads
+from holdfast.composition.stores import collect_evidence
+from holdfast.config.stack_file import Stack
+from holdfast.core.memory.semantic import NewMemory
+from holdfast.retention.backup import back_up
+from holdfast.retention.restore import restore
+from holdfast.retention.source import Source
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.memories import PostgresMemories
+from holdfast.storage.pool import migrate, open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.support.rig import Rig, eventually, start_rig
 from tests.support.servers import open_stack

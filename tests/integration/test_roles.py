@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
 from temporalio.client import Client
 
 from holdfast import Policy
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
 from holdfast.testing import call, say
 from tests.support.people import clerk
 from tests.support.rig import StartRig, environ_of, eventually, status_of
@@ -56,7 +56,7 @@ def table() -> dict[str, set[str]]:
 
 def in_code() -> Iterator[str]:
     """The calls that our code makes by their own names; the SDK's client makes the others."""
-    for folder in ("holdfast/runtime", "activities"):
+    for folder in ("holdfast", "activities"):
         for file in (ROOT / folder).rglob("*.py"):
             for name in SERVICE_CALL.findall(file.read_text(encoding="utf-8")):
                 yield "".join(part.capitalize() for part in name.split("_"))

@@ -27,17 +27,17 @@ from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog, SyncClient
 from holdfast import Client as Holdfast
+from holdfast.client.connect import connect, connect_stack, ensure_search_attributes, stack_config
+from holdfast.client.listing import list_threads
+from holdfast.client.schedule_definitions import Definition
+from holdfast.client.schedule_states import list_schedules, schedule_state
+from holdfast.client.schedules import add_schedule, trigger_schedule
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.errors import FleetKeyMissing, ScheduleExists, ScheduleInvalid, ScheduleNotFound
-from holdfast.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW
-from holdfast.runtime.client.connect import connect, connect_stack, ensure_search_attributes, stack_config
-from holdfast.runtime.client.listing import list_threads
-from holdfast.runtime.client.schedule_definitions import Definition
-from holdfast.runtime.client.schedule_states import list_schedules, schedule_state
-from holdfast.runtime.client.schedules import add_schedule, trigger_schedule
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.gateway.app import build_app
-from holdfast.runtime.gateway.callers import Callers, CallersFile, Scope, Token
+from holdfast.gateway.app import build_app
+from holdfast.gateway.callers import Callers, CallersFile, Scope, Token
 from holdfast.testing import ScriptedLLM, hang, say
 from tests.integration.test_gateway import bearer
 from tests.integration.test_loops import Shell

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Catalog, Limits, Policy, tool
-from holdfast.runtime.client.listing import list_threads
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.client.listing import list_threads
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
 from holdfast.testing import Conversation, Reply, call, fail, say, steps, together
 from tests.integration.test_cli import Ran, Read, Shell, on_terminal
 from tests.support.people import clerk, payments

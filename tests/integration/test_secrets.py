@@ -14,11 +14,11 @@ from pydantic import AfterValidator
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Found, Limits, Policy, ToolContext, allow, tool
+from holdfast.composition.telemetry.logs import configure_logging
+from holdfast.config.stack_file import Stack
+from holdfast.core.tools.secrets import Secrets
 from holdfast.errors import SettingsError
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.telemetry.logs import configure_logging
 from holdfast.testing import call, fail, say, steps
-from holdfast.tools.secrets import Secrets
 from tests.integration.test_worker import refused, start
 from tests.support.rig import StartRig, check_thread, status_of
 

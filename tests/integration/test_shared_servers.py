@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from temporalio.client import Client
 
-from holdfast.runtime.config.stack_file import Stack, read_stack
+from holdfast.config.stack_file import Stack, read_stack
 from tests.support.rig import eventually
 from tests.support.servers import ended_servers, restart_ended
 

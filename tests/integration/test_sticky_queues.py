@@ -23,10 +23,10 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateStage
 
-from holdfast.run.contracts.runs import WORKFLOW
-from holdfast.runtime.takeover.sticky_queues import release_task
-from holdfast.runtime.takeover.takeover import WORKER_DIED, sweep
-from holdfast.runtime.takeover.worker_identity import WorkerIdentity
+from holdfast.core.run.contracts.runs import WORKFLOW
+from holdfast.worker.takeover.sticky_queues import release_task
+from holdfast.worker.takeover.takeover import WORKER_DIED, sweep
+from holdfast.worker.takeover.worker_identity import WorkerIdentity
 from tests.support.rig import eventually
 
 DEAD = "holdfast:elsewhere:0123456789abcdef:4711:1"

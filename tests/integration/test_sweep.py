@@ -9,14 +9,14 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
-from holdfast.base.retention import read_rules
+from holdfast.client.prune import is_needed
+from holdfast.client.reading.runs import Runs
+from holdfast.config.stack_file import Stack
+from holdfast.core.base.retention import read_rules
 from holdfast.errors import HoldfastError
-from holdfast.runtime.client.prune import is_needed
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.keeping import sweep as sweeps
-from holdfast.runtime.keeping.sweep import sweep
-from holdfast.runtime.reading.runs import Runs
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.retention import sweep as sweeps
+from holdfast.retention.sweep import sweep
+from holdfast.storage.threads import PostgresThreads
 from tests.support.keeping import lines_of, new_pool
 from tests.support.rig import PATIENCE
 

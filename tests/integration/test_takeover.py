@@ -22,17 +22,17 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.takeover.liveness import is_gone, this_process
-from holdfast.runtime.takeover.registry import Offer, WorkerRegistry
-from holdfast.runtime.takeover.takeover import WORKER_DIED, sweep, taking_over
-from holdfast.runtime.takeover.worker_identity import WorkerIdentity, parse_identity
+from holdfast.client.connect import connect_stack
+from holdfast.client.start_options import issued
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.testing import ScriptedLLM, call, hang, say, steps
+from holdfast.worker.takeover.liveness import is_gone, this_process
+from holdfast.worker.takeover.registry import Offer, WorkerRegistry
+from holdfast.worker.takeover.takeover import WORKER_DIED, sweep, taking_over
+from holdfast.worker.takeover.worker_identity import WorkerIdentity, parse_identity
 from tests.support.processes import WorkerProcess
 from tests.support.rig import Rig, StartRig, check_thread, eventually, status_of
-from tests.unit.test_liveness import identity_of
+from tests.unit.worker.test_liveness import identity_of
 
 pytestmark = pytest.mark.skipif(this_process() is None, reason="processes are proved to be gone on Linux only")
 

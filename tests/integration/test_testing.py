@@ -12,9 +12,9 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from holdfast import Agent, Catalog, Found, Memory, NotAccepted, NotDone, Policy, ToolContext, allow, ask, tool
+from holdfast.client.connect import connect
+from holdfast.devstack.shared import shared_server
 from holdfast.errors import SettingsError
-from holdfast.runtime.client.connect import connect
-from holdfast.runtime.devstack.shared import shared_server
 from holdfast.testing import Conversation, Reply, agent, call, fail, hang, say, steps
 from tests.support.own_stores import FileArtifacts, FileMemories, FileThreads
 from tests.support.rig import eventually
@@ -159,7 +159,7 @@ async def test_a_server_that_has_ended_is_replaced(caplog: pytest.LogCaptureFixt
 async def test_the_server_ends_with_its_process() -> None:
     """Also when the process is killed: no server and no folder stay behind."""
     program = (
-        "import time; from holdfast.runtime.devstack.shared import shared_server; "
+        "import time; from holdfast.devstack.shared import shared_server; "
         "shared_server(); print('up', flush=True); time.sleep(99)"
     )
     process = subprocess.Popen(  # noqa: ASYNC220  # it is killed

@@ -20,6 +20,24 @@ from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest, Regi
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.client.follow import follow
+from holdfast.client.interventions import intervene
+from holdfast.client.listing import list_threads
+from holdfast.client.messages import say
+from holdfast.client.prune import list_prunable
+from holdfast.client.reading.record import OpenRecord
+from holdfast.client.reading.runs import Runs
+from holdfast.client.showing import show_thread
+from holdfast.client.start_options import StartOptions, issued
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.llm.blocks import ImageBlock, TextBlock
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.llm.content import MAX_TEXT_BYTES
+from holdfast.core.llm.messages import decode
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.errors import (
     EventsMissing,
     LogBroken,
@@ -29,33 +47,15 @@ from holdfast.errors import (
     ThreadExists,
     ThreadNotFound,
 )
-from holdfast.llm.blocks import ImageBlock, TextBlock
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.llm.content import MAX_TEXT_BYTES
-from holdfast.llm.messages import decode
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.follow import follow
-from holdfast.runtime.client.interventions import intervene
-from holdfast.runtime.client.listing import list_threads
-from holdfast.runtime.client.messages import say
-from holdfast.runtime.client.prune import list_prunable
-from holdfast.runtime.client.showing import show_thread
-from holdfast.runtime.client.start_options import StartOptions, issued
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.reading.record import OpenRecord
-from holdfast.runtime.reading.runs import Runs
-from holdfast.runtime.stores.blocks import Block, pack, unpack
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.stores.prune import prunable, prune
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.runtime.worker.construction import running
+from holdfast.storage.blocks import Block, pack, unpack
+from holdfast.storage.pool import migrate, open_pool
+from holdfast.storage.prune import prunable, prune
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, ScriptedLLM, call, slow, steps
 from holdfast.testing import say as reply
 from holdfast.testing.scripted_worker import LEAVE
-from holdfast.worker import build_worker
+from holdfast.worker.__main__ import build_worker
+from holdfast.worker.construction import running
 from tests.support.rig import PATIENCE, Rig, StartRig, eventually
 
 JSON = dict[str, Any]

@@ -11,7 +11,7 @@ from bench.environment import open_stack
 from bench.tree_audit import Run, audit_tree
 from bench.trees import measure
 from holdfast import Budget, Catalog, ToolContext, tool
-from holdfast.log.events import AgentEvent, LLMReplied, SubagentEnded, ToolCallFinished
+from holdfast.core.log.events import AgentEvent, LLMReplied, SubagentEnded, ToolCallFinished
 from tests.support.outside import LATE, Api, Outside
 from tests.support.rig import StartRig, check_thread
 from tests.support.treed import Member, catalog, script, task_of

@@ -7,8 +7,8 @@ import pytest
 from playwright.async_api import Page, async_playwright, expect
 
 from holdfast import Agent, Catalog, ToolContext, tool
-from holdfast.loop.state import LoopLimits
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
+from holdfast.core.loop.state import LoopLimits
 from holdfast.testing import call, say, steps
 from tests.support import looped
 from tests.support.rig import StartRig, status_of

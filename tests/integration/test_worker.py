@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack.ports import any_free
-from holdfast.runtime.worker.construction import running
+from holdfast.config.stack_file import Stack
+from holdfast.devstack.ports import any_free
+from holdfast.worker.construction import running
 from holdfast.workflows import WORKFLOWS
 from tests.support.forked import run
 from tests.support.rig import environ_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.runtime.devstack.ports import any_free
+from holdfast.devstack.ports import any_free
 from tests.package.installation import Installation
 
 AT_EXIT = """

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.runtime.extras import EXTRAS
+from holdfast.config.extras import EXTRAS
 from tests.package.installation import ROOT, build
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -50,7 +50,7 @@ def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:
     parts |= {"activities/assembly.py", "examples/release/catalog.py", "examples/loop/skills/test-first/SKILL.md"}
     parts |= {"examples/research/library/later/2026-03-soak-test.md", "runtime/cli/templates/research/holdfast.toml"}
     assert {f"holdfast/{part}" for part in parts} < names
-    assert {f"holdfast/runtime/stores/migrations/{file.name}" for file in ROOT.rglob("migrations/*.sql")} < names
+    assert {f"holdfast/storage/migrations/{file.name}" for file in ROOT.rglob("migrations/*.sql")} < names
     assert wheel.stat().st_size < 1_650_000
 
 

@@ -7,11 +7,11 @@ ADDITIVE = """\
 Additions only: older data stays readable. That is allowed; freeze it with this release:
     python -m tests.replay.freeze
 An addition that a run records or sends (an event, a signal, a field that is not its default, a value) needs a feature
-level, so that histories of older releases replay (holdfast/run/features.py)."""
+level, so that histories of older releases replay (holdfast/core/run/state/features.py)."""
 
 BREAKING = """\
 What an older release has written no longer means the same. Either undo the change, or
-  - an event: raise its schema_version, and add an upcaster (holdfast/log/upcasters.py);
+  - an event: raise its schema_version, and add an upcaster (holdfast/core/log/upcasters.py);
   - any other model: keep the old field, and add one with a default;
   - a name (signal, update, query, workflow, activity, search attribute, error type): keep it, and add another;
   - a migration: restore the file, and add a new one;

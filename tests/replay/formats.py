@@ -9,25 +9,25 @@ from typing import Any
 
 from temporalio import workflow
 
-from holdfast.authority.follow_ups import Message
-from holdfast.authority.refinements import Refinement
-from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation
-from holdfast.base.digests import GENESIS
-from holdfast.base.models import Frozen
-from holdfast.log.upcasters import CURRENT, EVENT_CLASSES
-from holdfast.loop.activities import LOOP_ACTIVITIES
-from holdfast.loop.state import LoopInput, LoopResult
-from holdfast.run.activities import ACTIVITIES, Activity
-from holdfast.run.contracts import error_types, runs
-from holdfast.run.contracts.llm_calls import Failures, LLMFailed
-from holdfast.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput, RunResult
-from holdfast.run.features import LEVELS
-from holdfast.run.interventions import SIGNALS, UPDATES
-from holdfast.runtime.config.policy_forms import PolicyForm
-from holdfast.runtime.stores.pool import MIGRATIONS
-from holdfast.schedule.launching import ScheduledInput, ScheduledResult
-from holdfast.seals.starts import Start
-from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.config.policy_forms import PolicyForm
+from holdfast.core.authority.follow_ups import Message
+from holdfast.core.authority.refinements import Refinement
+from holdfast.core.authority.statements import AuthorityDelegation, Decision, Lift, Revocation
+from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.models import Frozen
+from holdfast.core.log.upcasters import CURRENT, EVENT_CLASSES
+from holdfast.core.loop.activities import LOOP_ACTIVITIES
+from holdfast.core.loop.state import LoopInput, LoopResult
+from holdfast.core.mac.starts import Start
+from holdfast.core.run.contracts import error_types, runs
+from holdfast.core.run.contracts.llm_calls import Failures, LLMFailed
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput, RunResult
+from holdfast.core.run.contracts.table import ACTIVITIES, Activity
+from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES
+from holdfast.core.run.state.features import LEVELS
+from holdfast.core.schedule.launching import ScheduledInput, ScheduledResult
+from holdfast.core.temporal.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.storage.pool import MIGRATIONS
 from holdfast.workflows import WORKFLOWS
 from tests.replay.goldens import goldens
 from tests.replay.schemas import EVENT_TYPES, fields_of

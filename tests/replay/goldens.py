@@ -14,32 +14,32 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import WorkflowSerializationContext
 
-from holdfast.agents.agent import AgentSpec, Limits
-from holdfast.authority.follow_ups import Message
-from holdfast.authority.policy import Approver, Policy, allow, ask
-from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import AuthorityDelegation, Decision, Revocation, Signed
-from holdfast.base.canonical import canonical
-from holdfast.base.digests import address_of
-from holdfast.llm.blocks import ImageBlock, ProviderPart, ReasoningBlock, TextBlock, ToolCall
-from holdfast.llm.messages import AssistantMessage
-from holdfast.run.commands import Call, Request, Result
-from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
-from holdfast.run.contracts.loading import AgentRequest, LoadedAgent
-from holdfast.run.contracts.runs import RunInput
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.run.machine import AgentRun
-from holdfast.run.rollover import HistorySize
-from holdfast.run.snapshot import snapshot_of
-from holdfast.runtime.client.signed_requests import SignedParts, digest_of
-from holdfast.runtime.config.encryption_keys import parse_keys
-from holdfast.runtime.encryption.codec import EncryptionCodec
-from holdfast.runtime.stores.blocks import Block, pack, unpack
-from holdfast.seals.orders import order_name
-from holdfast.seals.seals import Place, Seals
-from holdfast.tools.effects import Effect, effect_key
-from holdfast.tools.spec import ToolSpec
-from holdfast.transcript.transcript import ref_digest
+from holdfast.client.signed_requests import SignedParts, digest_of
+from holdfast.config.encryption_keys import parse_keys
+from holdfast.core.agents.agent import AgentSpec, Limits
+from holdfast.core.authority.follow_ups import Message
+from holdfast.core.authority.policy import Approver, Policy, allow, ask
+from holdfast.core.authority.signatures import encode_key, public_key, sign
+from holdfast.core.authority.statements import AuthorityDelegation, Decision, Revocation, Signed
+from holdfast.core.base.canonical import canonical
+from holdfast.core.base.digests import address_of
+from holdfast.core.llm.blocks import ImageBlock, ProviderPart, ReasoningBlock, TextBlock, ToolCall
+from holdfast.core.llm.messages import AssistantMessage
+from holdfast.core.mac.orders import order_name
+from holdfast.core.mac.seals import Place, Seals
+from holdfast.core.run.contracts.commands import Call, Request, Result
+from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
+from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.contracts.snapshot import snapshot_of
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.machine.machine import AgentRun
+from holdfast.core.run.machine.rollover import HistorySize
+from holdfast.core.tools.effects import Effect, effect_key
+from holdfast.core.tools.spec import ToolSpec
+from holdfast.core.transcript.transcript import ref_digest
+from holdfast.encryption.codec import EncryptionCodec
+from holdfast.storage.blocks import Block, pack, unpack
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = encode_key(bytes(32))

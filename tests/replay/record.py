@@ -18,12 +18,12 @@ from typing import Any
 from temporalio.client import WorkflowHandle
 
 from holdfast.activities.notify import Notifier
-from holdfast.loop.state import LoopLimits
-from holdfast.runtime.client.connect import connect, ensure_search_attributes, stack_config
-from holdfast.runtime.config.webhooks import Receiver as To
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.devstack.ports import Ports, any_free
-from holdfast.runtime.encryption.fleet_keys import stack_seals
+from holdfast.client.connect import connect, ensure_search_attributes, stack_config
+from holdfast.config.webhooks import Receiver as To
+from holdfast.core.loop.state import LoopLimits
+from holdfast.devstack.devstack import DevStack
+from holdfast.devstack.ports import Ports, any_free
+from holdfast.encryption.fleet_keys import stack_seals
 from tests.replay.releases import CURRENT, ROOT, is_released
 from tests.replay.scenarios import BUILDERS, CATALOG, LAUNCHERS, LOOPS, SCENARIOS
 from tests.support.rig import runs_of, start_rig

@@ -26,18 +26,17 @@ from holdfast import (
     deny,
     tool,
 )
-from holdfast.authority.key_revocations import KeyRevocation
-from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import Decision
-from holdfast.lineage import Lineage
-from holdfast.log.fork_point import ForkPoint
-from holdfast.log.import_point import ImportPoint
-from holdfast.loop.state import LoopLimits
-from holdfast.run.compaction import INSTRUCTION
-from holdfast.run.features import FORKS, MOVES
-from holdfast.run.refusals import RECORDED
-from holdfast.run.rollover import SIGNAL_LIMIT
-from holdfast.runtime.memory.tools import memory_tools
+from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.signatures import encode_key, public_key, sign
+from holdfast.core.authority.statements import Decision
+from holdfast.core.lineage import Lineage
+from holdfast.core.log.fork_point import ForkPoint
+from holdfast.core.log.import_point import ImportPoint
+from holdfast.core.loop.state import LoopLimits
+from holdfast.core.run.machine.rollover import SIGNAL_LIMIT
+from holdfast.core.run.rules.compaction import INSTRUCTION
+from holdfast.core.run.rules.refusals import RECORDED
+from holdfast.core.run.state.features import FORKS, MOVES
 from holdfast.testing import (
     Conversation,
     Reply,
@@ -51,6 +50,7 @@ from holdfast.testing import (
     steps,
     together,
 )
+from holdfast.workspace.memory.tools import memory_tools
 from tests.support.rig import Rig, answer_of, events_of, eventually, lose_attempt, reset, status_of, tasks_of
 
 Handle = WorkflowHandle[Any, Any]

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import core_schema
 
-from holdfast.log.upcasters import EVENT_CLASSES
+from holdfast.core.log.upcasters import EVENT_CLASSES
 
 Fields = dict[str, str]
 

@@ -117,7 +117,7 @@ def test_an_addition_is_found_and_allowed(alter: Alter) -> None:
 
 
 def test_an_event_of_a_new_schema_version_may_have_any_fields() -> None:
-    """Its upcaster converts older ones; `tests/unit/test_upcasters.py` fails where there is none."""
+    """Its upcaster converts older ones; `tests/unit/core/log/test_upcasters.py` fails where there is none."""
     later = copy.deepcopy(now())
     later["events"]["run_finished"].update(schema_version=2, fields={"how": "string"})
     assert changes(now(), later) == []

@@ -8,15 +8,15 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from holdfast.log.stored_lines import read_lines
-from holdfast.log.upcasters import CURRENT as EVENT_TYPES
-from holdfast.run.contracts.runs import WORKFLOW
-from holdfast.run.interventions import SIGNALS, UPDATES
-from holdfast.seals.scheduled import launched
-from holdfast.temporal.converter import data_converter
-from holdfast.temporal.history import local_end
-from holdfast.temporal.history_reader import read_events
-from holdfast.temporal.loop_history import lines_in
+from holdfast.core.log.stored_lines import read_lines
+from holdfast.core.log.upcasters import CURRENT as EVENT_TYPES
+from holdfast.core.mac.scheduled import launched
+from holdfast.core.run.contracts.runs import WORKFLOW
+from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES
+from holdfast.core.temporal.converter import data_converter
+from holdfast.core.temporal.history import local_end
+from holdfast.core.temporal.history_reader import read_events
+from holdfast.core.temporal.loop_history import lines_in
 from holdfast.workflows import WORKFLOWS
 from tests.replay.formats import CALLS
 from tests.replay.record import HISTORIES, folder_of

@@ -18,13 +18,13 @@ import pytest
 import rfc8785
 from temporalio.client import WorkflowHistory
 
-from holdfast.base.canonical import canonical, portable
-from holdfast.base.digests import GENESIS
-from holdfast.log.event_log import digest_after, event_line, first_altered
-from holdfast.log.loop_events import StoredEvent
-from holdfast.log.upcasters import decode_stored
-from holdfast.temporal.history_reader import read_events
-from holdfast.temporal.loop_history import lines_in
+from holdfast.core.base.canonical import canonical, portable
+from holdfast.core.base.digests import GENESIS
+from holdfast.core.log.event_log import digest_after, event_line, first_altered
+from holdfast.core.log.loop_events import StoredEvent
+from holdfast.core.log.upcasters import decode_stored
+from holdfast.core.temporal.history_reader import read_events
+from holdfast.core.temporal.loop_history import lines_in
 from tests.replay.record import HISTORIES
 from tests.replay.scenarios import LAUNCHERS, LOOPS
 

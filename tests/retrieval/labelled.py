@@ -8,11 +8,11 @@ from typing import Any
 
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast.memory.semantic import NewMemory, fuse
-from holdfast.runtime.llm.embeddings import BATCH, Embeddings
-from holdfast.runtime.stores.memories import PostgresMemories
-from holdfast.runtime.stores.memory_search import by_vector, by_words
-from holdfast.runtime.stores.memory_vectors import space_of
+from holdfast.core.memory.semantic import NewMemory, fuse
+from holdfast.endpoints.embeddings import BATCH, Embeddings
+from holdfast.storage.memories import PostgresMemories
+from holdfast.storage.memory_search import by_vector, by_words
+from holdfast.storage.memory_vectors import space_of
 
 FOLDER = Path(__file__).parent
 FIRST = 5

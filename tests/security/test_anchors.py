@@ -17,35 +17,35 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow, tool
-from holdfast.authority.signatures import encode_key, public_key
+from holdfast.audit.anchors.folder import FolderAnchor
+from holdfast.audit.anchors.lines import AnchoredLines
+from holdfast.audit.anchors.sealer import Sealer
+from holdfast.audit.anchors.webhook import WebhookAnchor
+from holdfast.audit.evidence.anchors import Anchors
+from holdfast.audit.evidence.loops import verify_loop
+from holdfast.audit.evidence.verdicts import Verification
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.connect import connect_stack
+from holdfast.client.prune import prune as prune_threads
+from holdfast.client.reading.record import Evidence, OpenRecord
+from holdfast.client.reading.runs import Runs
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.config.webhooks import Receiver as To
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.events import AgentEvent, UserMessageReceived
+from holdfast.core.log.node_seals import NodeSeal, make_seal, read_seal
+from holdfast.core.log.stored_lines import read_lines, run_events
 from holdfast.errors import ThreadNotFound
-from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import AgentEvent, UserMessageReceived
-from holdfast.log.node_seals import NodeSeal, make_seal, read_seal
-from holdfast.log.stored_lines import read_lines, run_events
-from holdfast.runtime.anchors.folder import FolderAnchor
-from holdfast.runtime.anchors.lines import AnchoredLines
-from holdfast.runtime.anchors.sealer import Sealer
-from holdfast.runtime.anchors.webhook import WebhookAnchor
-from holdfast.runtime.audit.anchors import Anchors
-from holdfast.runtime.audit.loops import verify_loop
-from holdfast.runtime.audit.verdicts import Verification
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.prune import prune as prune_threads
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.config.webhooks import Receiver as To
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.portable.verify import verify_file
-from holdfast.runtime.reading.record import Evidence, OpenRecord
-from holdfast.runtime.reading.runs import Runs
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.forget import find_tombstone, forget
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.stores.prune import prunable, prune
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.portable.export import export_thread
+from holdfast.portable.verify import verify_file
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.forget import find_tombstone, forget
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.pool import migrate, open_pool
+from holdfast.storage.prune import prunable, prune
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import call, say, steps
 from tests.support.rig import PATIENCE, StartRig, eventually, reset, task_of
 from tests.support.serving import Receiver, served

@@ -7,9 +7,9 @@ from uuid import uuid4
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow, tool
-from holdfast.log.events import ToolCallFinished
-from holdfast.runtime.client import forks
-from holdfast.runtime.client.threads import Threads
+from holdfast.client import forks
+from holdfast.client.threads import Threads
+from holdfast.core.log.events import ToolCallFinished
 from holdfast.testing import Conversation, Reply, call, say
 from tests.support.rig import PATIENCE, Rig, StartRig, events_of
 

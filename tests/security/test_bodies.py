@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.runtime.gateway.bodies import DecisionBody, read_body
-from holdfast.runtime.gateway.problems import HTTPProblem
+from holdfast.gateway.bodies import DecisionBody, read_body
+from holdfast.gateway.http.problems import HTTPProblem
 
 DIGEST = b'"request": "1", "digest": "' + b"0" * 64 + b'"'
 

@@ -7,10 +7,10 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from holdfast import Agent, Catalog, Policy, allow
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.run.features import MOVES
-from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.client.start_options import issued
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.core.run.state.features import MOVES
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.support.places import Site, site
 from tests.support.rig import eventually

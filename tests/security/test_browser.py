@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Page, Route, async_playwright
 from temporalio.client import Client, WorkflowHandle
 
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
 from tests.support.rig import eventually
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

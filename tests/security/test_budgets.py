@@ -12,12 +12,12 @@ from pydantic_core import to_json
 from temporalio.service import RPCError
 
 from holdfast import Agent, Budget, Catalog, Policy, allow, tool
-from holdfast.authority.extensions import Extension
-from holdfast.log.event_log import event_line
-from holdfast.log.events import BudgetExtended
-from holdfast.run.contracts.runs import WORKFLOW
-from holdfast.run.details import current_details
-from holdfast.run.refusals import is_refused
+from holdfast.core.authority.extensions import Extension
+from holdfast.core.log.event_log import event_line
+from holdfast.core.log.events import BudgetExtended
+from holdfast.core.run.contracts.runs import WORKFLOW
+from holdfast.core.run.rules.refusals import is_refused
+from holdfast.core.run.views.web_ui import current_details
 from holdfast.testing import Conversation, Reply, call, say
 from tests.support.people import KEYS, PEOPLE, answer, lift, signed
 from tests.support.rig import StartRig, check_thread, status_of

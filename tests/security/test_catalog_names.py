@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).parents[2]
 HOSTILE = "from pathlib import Path\nPath({marker!r}).write_text('imported')\nraise SystemExit('taken over')\n"
 TRUSTED = """
 from pathlib import Path
-from holdfast.agents.catalog import Catalog
+from holdfast.core.agents.catalog import Catalog
 Path({marker!r}).write_text("imported")
 catalog = Catalog(agents=())
 """

@@ -13,19 +13,19 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.testing import ActivityEnvironment
 
 from holdfast import Agent, Catalog, Policy, Tool, ToolContext, allow, ask, deny, tool
-from holdfast.activities.call_tool import Tools
 from holdfast.activities.calling_run import Chains
-from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.agents.agent import Limits
-from holdfast.llm.blocks import ToolCall
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import Ledger
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.runtime.workspace.file_tools import workspace_tools
+from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
+from holdfast.activities.tool_calls.call_tool import Tools
+from holdfast.core.agents.agent import Limits
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import Ledger
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, call_verbatim, say, steps, together
+from holdfast.workspace.file_tools import workspace_tools
 from tests.support.rig import StartRig, answer_of, check_thread, die, eventually
 from tests.support.runs import UNGUARDED
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.authority.conditions import ITEMS, MACROS, ConditionFailed, check_condition, holds, loops
+from holdfast.core.authority.conditions import ITEMS, MACROS, ConditionFailed, check_condition, holds, loops
 
 THREE = "args.a.exists(x, args.a.exists(y, args.a.exists(z, false)))"
 

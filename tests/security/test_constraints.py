@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Cannot, Catalog, Policy, allow, ask, tool
-from holdfast.audit.audit import Audit
-from holdfast.authority.statements import Decision
-from holdfast.base.text import invisible
-from holdfast.log.events import ConstraintLifted
-from holdfast.run.compaction import summary_message
-from holdfast.run.details import current_details
-from holdfast.run.outlook import run_view
-from holdfast.run.snapshot import MAX_BYTES, RunSnapshot
-from holdfast.runtime.cli.thread_screens import show_screen
+from holdfast.audit.judge.audit import Audit
+from holdfast.cli.screens.thread_screens import show_screen
+from holdfast.core.authority.statements import Decision
+from holdfast.core.base.text import invisible
+from holdfast.core.log.events import ConstraintLifted
+from holdfast.core.run.contracts.snapshot import MAX_BYTES, RunSnapshot
+from holdfast.core.run.rules.compaction import summary_message
+from holdfast.core.run.views.status import run_view
+from holdfast.core.run.views.web_ui import current_details
 from holdfast.testing import call, say, steps
 from tests.support.people import KEYS, PEOPLE, answer, delegation, lift, revocation, signed
 from tests.support.rig import StartRig, check_thread, status_of
 from tests.support.runs import agent_spec, calls, loaded_thread, says
-from tests.unit.test_constraints import cannot, reply
+from tests.unit.core.run.test_constraints import cannot, reply
 
 LOCKED: list[int] = []
 

@@ -9,8 +9,8 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from holdfast import Agent, Catalog
-from holdfast.log.events import SignalRejected
-from holdfast.run.contracts.runs import WORKFLOW
+from holdfast.core.log.events import SignalRejected
+from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.testing import Conversation, Reply, say
 from tests.support.attacker import plain
 from tests.support.rig import StartRig, answer_of, check_thread, status_of

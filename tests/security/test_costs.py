@@ -16,20 +16,22 @@ import pytest
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 
-from holdfast.base.unread import argument_of
-from holdfast.loop.state import LoopInput, LoopState
-from holdfast.loop.steering import on_steering
-from holdfast.run.contracts.runs import RunInput
-from holdfast.run.features import FEATURES
-from holdfast.run.interventions import SIGNALS, UPDATES, leaves_no_trace
-from holdfast.run.machine import AgentRun
-from holdfast.runtime.gateway import forking, scheduling, starting  # noqa: F401  # they define bodies
-from holdfast.runtime.gateway.bodies import Body, read_body
-from holdfast.runtime.gateway.limits import BODY_BYTES
-from holdfast.runtime.gateway.problems import HTTPProblem
-from holdfast.schedule.launching import ScheduledInput
-from holdfast.seals.starts import Start, refusal
-from holdfast.temporal.converter import data_converter
+from holdfast.core.base.unread import argument_of
+from holdfast.core.loop.state import LoopInput, LoopState
+from holdfast.core.loop.steering import on_steering
+from holdfast.core.mac.starts import Start, refusal
+from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES, leaves_no_trace
+from holdfast.core.run.machine.machine import AgentRun
+from holdfast.core.run.state.features import FEATURES
+from holdfast.core.schedule.launching import ScheduledInput
+from holdfast.core.temporal.converter import data_converter
+from holdfast.gateway.bodies import Body, read_body
+from holdfast.gateway.http.limits import BODY_BYTES
+from holdfast.gateway.http.problems import HTTPProblem
+from holdfast.gateway.routes import forks as forking  # noqa: F401  # it defines bodies
+from holdfast.gateway.routes import schedules as scheduling  # noqa: F401  # it defines bodies
+from holdfast.gateway.routes import starts as starting  # noqa: F401  # it defines bodies
 from holdfast.workflows.agent_loop import AgentLoopWorkflow
 from holdfast.workflows.agent_run import AgentRunWorkflow
 from tests.support.examples import examples

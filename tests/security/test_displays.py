@@ -12,20 +12,20 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.activities.notify_formats import ARGUMENT_CHARS, Links, encode_notice
-from holdfast.authority.approvals import ApprovalRequest, RequestKind
-from holdfast.authority.statements import parsed
-from holdfast.base.replacing import replace
-from holdfast.base.text import CONTINUED, QUOTED_CHARS, columns_of, invisible, quoted
-from holdfast.llm.blocks import ToolCall
-from holdfast.llm.messages import AssistantMessage
-from holdfast.run.contracts.llm_calls import LLMReply
-from holdfast.run.contracts.record import Notice
-from holdfast.run.details import COLUMNS, SHOWN_CHARS, current_details, signal_json
-from holdfast.run.summaries import memo, summary
-from holdfast.runtime.cli.live_view import View
-from holdfast.runtime.cli.output import Output, harmless
-from holdfast.runtime.cli.thread_screens import list_screen
-from holdfast.runtime.config.webhooks import Receiver
+from holdfast.cli.output import Output, harmless
+from holdfast.cli.screens.live_view import View
+from holdfast.cli.screens.thread_screens import list_screen
+from holdfast.config.webhooks import Receiver
+from holdfast.core.authority.approvals import ApprovalRequest, RequestKind
+from holdfast.core.authority.statements import parsed
+from holdfast.core.authority.summaries import memo, summary
+from holdfast.core.base.replacing import replace
+from holdfast.core.base.text import CONTINUED, QUOTED_CHARS, columns_of, invisible, quoted
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.messages import AssistantMessage
+from holdfast.core.run.contracts.llm_calls import LLMReply
+from holdfast.core.run.contracts.record import Notice
+from holdfast.core.run.views.web_ui import COLUMNS, SHOWN_CHARS, current_details, signal_json
 from tests.support.runs import loaded_thread
 
 HIDDEN = "rm -rf /everything"

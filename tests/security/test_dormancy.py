@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.audit import Audit
-from holdfast.authority.policy import Policy, allow, ask
-from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent, DormancyBegan, ToolCallFinished, ToolCallStarted, WakeReceived
-from holdfast.run.details import current_details
-from holdfast.run.dormancy import DATA_BYTES
-from holdfast.tools.effects import Effect
-from holdfast.tools.triggers import TimeTrigger
+from holdfast.audit.judge.audit import Audit
+from holdfast.core.authority.policy import Policy, allow, ask
+from holdfast.core.log.event_log import EventLog
+from holdfast.core.log.events import AgentEvent, DormancyBegan, ToolCallFinished, ToolCallStarted, WakeReceived
+from holdfast.core.run.views.web_ui import current_details
+from holdfast.core.run.waits.dormancy import DATA_BYTES
+from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.triggers import TimeTrigger
 from tests.support.runs import Thread, tool_spec
-from tests.unit.test_dormancy import calling, result, sleeper, thread_that, wake
+from tests.unit.core.run.test_dormancy import calling, result, sleeper, thread_that, wake
 
 
 def rechained(events: list[AgentEvent]) -> list[AgentEvent]:

@@ -1,7 +1,7 @@
 """An edited call is a new call: it is judged like the LLM's own, and under other terms it is a new request."""
 
 from holdfast import Policy, Terms, ask, deny
-from holdfast.authority.policy import allow
+from holdfast.core.authority.policy import allow
 from holdfast.testing import call, say, steps
 from tests.support.people import PEOPLE, answer, clerk, decision, payments, pending, request_of
 from tests.support.rig import StartRig, check_thread

@@ -16,15 +16,15 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from holdfast import Agent, Catalog
-from holdfast.activities.call_llm import LLM
-from holdfast.activities.transcript_cache import CachedTranscript, TranscriptCache
-from holdfast.agents.agent import Limits
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.run.contracts.error_types import LLM_REJECTED
-from holdfast.run.contracts.llm_calls import LLMRequest
-from holdfast.runtime.in_memory.artifacts import InMemoryArtifacts
-from holdfast.runtime.llm.http_client import MAX_BODY_BYTES, BodyTooLarge, http_client
-from holdfast.tools.secrets import Secrets
+from holdfast.activities.llm_calls.call_llm import LLM
+from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, TranscriptCache
+from holdfast.core.agents.agent import Limits
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.run.contracts.error_types import LLM_REJECTED
+from holdfast.core.run.contracts.llm_calls import LLMRequest
+from holdfast.core.tools.secrets import Secrets
+from holdfast.endpoints.http_client import MAX_BODY_BYTES, BodyTooLarge, http_client
+from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
 from tests.security.test_heartbeats import ORDER, attempt
 from tests.support.runs import agent_spec
 
@@ -96,7 +96,7 @@ def bomb(coding: str) -> bytes:
 
 READER = """
 import asyncio, resource, sys
-from holdfast.runtime.llm.http_client import BodyTooLarge, http_client
+from holdfast.endpoints.http_client import BodyTooLarge, http_client
 
 async def read(url):
     async with http_client(url) as client:

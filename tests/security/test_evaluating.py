@@ -11,20 +11,20 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from holdfast import Agent, Catalog, Memory, Policy, allow, tool
+from holdfast.cli.screens.eval_screens import eval_screen
+from holdfast.client.start_options import StartOptions
+from holdfast.core.llm.blocks import ImageBlock, TextBlock
+from holdfast.core.log.event_log import EventLog
+from holdfast.core.log.upcasters import decode_event
 from holdfast.errors import NotPlayable, SetInvalid
-from holdfast.evaluation.evaluation import Evaluation
-from holdfast.llm.blocks import ImageBlock, TextBlock
-from holdfast.log.event_log import EventLog
-from holdfast.log.upcasters import decode_event
-from holdfast.portable.members import LOG
-from holdfast.runtime.cli.eval_screens import eval_screen
-from holdfast.runtime.client.start_options import StartOptions
-from holdfast.runtime.evaluating import files
-from holdfast.runtime.evaluating.endpoints import scripted
-from holdfast.runtime.evaluating.files import read_run, read_set
-from holdfast.runtime.evaluating.playing import open_player
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.portable.verify import verify_file
+from holdfast.evaluation import files
+from holdfast.evaluation.compare.evaluation import Evaluation
+from holdfast.evaluation.endpoints import scripted
+from holdfast.evaluation.files import read_run, read_set
+from holdfast.evaluation.runner import open_player
+from holdfast.portable.export import export_thread
+from holdfast.portable.format.members import LOG
+from holdfast.portable.verify import verify_file
 from holdfast.testing import Conversation, Reply, agent, call, replay, say
 from tests.support.portable_files import MALLORY, export, parts_of, rebuilt
 

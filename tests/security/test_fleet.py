@@ -13,25 +13,25 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from holdfast import Agent, Catalog, Policy, Terms, ToolContext, allow, ask, tool
+from holdfast.client.connect import connect_stack
+from holdfast.client.start_options import StartOptions, issued
+from holdfast.client.threads import Threads
+from holdfast.config.encryption_keys import EncryptionKey
+from holdfast.config.settings import Settings
+from holdfast.config.stack_file import Stack
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.log.events import RunBlocked, ToolCallStarted
+from holdfast.core.mac.orders import order_name
+from holdfast.core.run.contracts.error_types import NOT_SEALED, START_REFUSED, THREAD_EXISTS
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
+from holdfast.core.run.contracts.snapshot import RunSnapshot
+from holdfast.core.run.state.calls import Calls, CallState
+from holdfast.core.run.state.progress import Steps
+from holdfast.core.run.state.state import RunState
+from holdfast.core.temporal.converter import SEAL
+from holdfast.encryption.codec import EncryptionCodec
+from holdfast.encryption.fleet_keys import required_seals
 from holdfast.errors import AnswerForged, FleetKeyMissing, SettingsError
-from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import RunBlocked, ToolCallStarted
-from holdfast.run.contracts.error_types import NOT_SEALED, START_REFUSED, THREAD_EXISTS
-from holdfast.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
-from holdfast.run.snapshot import RunSnapshot
-from holdfast.run.state import RunState
-from holdfast.run.substates.calls import Calls, CallState
-from holdfast.run.substates.steps import Steps
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.start_options import StartOptions, issued
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.encryption_keys import EncryptionKey
-from holdfast.runtime.config.settings import Settings
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.encryption.codec import EncryptionCodec
-from holdfast.runtime.encryption.fleet_keys import required_seals
-from holdfast.seals.orders import order_name
-from holdfast.temporal.converter import SEAL
 from holdfast.testing import call, say, steps
 from tests.support.attacker import answer, attacking, forge_local_end, payloads_of, plain, reach, snatch
 from tests.support.rig import Rig, StartRig, check_thread, events_of, start_rig, status_of

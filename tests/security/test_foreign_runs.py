@@ -21,33 +21,33 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RawValue
 
 from holdfast import Agent, Catalog, Policy, allow, tool
-from holdfast.authority.signatures import encode_key, public_key
+from holdfast.api.dialogue import OpenEvidence
+from holdfast.api.thread import Thread
+from holdfast.api.waiting import result_of, wait
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.connect import connect, connect_stack, stack_config
+from holdfast.client.follow import follow
+from holdfast.client.idempotent_starts import start_once
+from holdfast.client.listing import list_threads
+from holdfast.client.messages import say as send_message
+from holdfast.client.reading.record import Evidence
+from holdfast.client.showing import show_thread
+from holdfast.client.start_options import StartOptions
+from holdfast.client.threads import Threads
+from holdfast.config.encryption_keys import parse_keys
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.mac.seals import Seals
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW
+from holdfast.encryption.codec import EncryptionCodec, KeyUnknown
+from holdfast.encryption.fleet_keys import stack_seals
 from holdfast.errors import AnswerForged, ExportFailed, HistoryForged, TaskDiffers, ThreadExists
-from holdfast.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW
-from holdfast.runtime.api.dialogue import OpenEvidence
-from holdfast.runtime.api.thread import Thread
-from holdfast.runtime.api.waiting import result_of, wait
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.connect import connect, connect_stack, stack_config
-from holdfast.runtime.client.follow import follow
-from holdfast.runtime.client.idempotent_starts import start_once
-from holdfast.runtime.client.listing import list_threads
-from holdfast.runtime.client.messages import say as send_message
-from holdfast.runtime.client.showing import show_thread
-from holdfast.runtime.client.start_options import StartOptions
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.encryption_keys import parse_keys
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.encryption.codec import EncryptionCodec, KeyUnknown
-from holdfast.runtime.encryption.fleet_keys import stack_seals
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.portable.verify import verify_file
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.seals.seals import Seals
+from holdfast.portable.export import export_thread
+from holdfast.portable.verify import verify_file
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import call, say, steps
 from tests.integration.test_http_api import gateway_of, named
 from tests.support.attacker import attacking, reach

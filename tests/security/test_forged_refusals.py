@@ -10,11 +10,11 @@ from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Budget, Catalog
-from holdfast.log.events import BudgetReserved, LLMCallLost
-from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.core.log.events import BudgetReserved, LLMCallLost
+from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.core.tools.secrets import Secrets
 from holdfast.testing import disconnect, hang, say
 from holdfast.testing import fail as failing
-from holdfast.tools.secrets import Secrets
 from tests.security.test_inputs import fail, no_task_failed, payload, pending
 from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of
 

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast.activities.builtin_tools.offer import subagent_tools
-from holdfast.authority.policy import Policy, allow, deny
-from holdfast.lineage import Lineage
-from holdfast.llm.blocks import ToolCall
-from holdfast.llm.messages import AssistantMessage
-from holdfast.run.children import (
+from holdfast.core.authority.policy import Policy, allow, deny
+from holdfast.core.lineage import Lineage
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.messages import AssistantMessage
+from holdfast.core.run.contracts.commands import Call
+from holdfast.core.run.contracts.llm_calls import LLMReply
+from holdfast.core.run.contracts.subagents import (
     AnnounceEnd,
     ChildReport,
     ChildReports,
@@ -22,9 +24,7 @@ from holdfast.run.children import (
     StartedChild,
     StartedChildren,
 )
-from holdfast.run.commands import Call
-from holdfast.run.contracts.llm_calls import LLMReply
-from holdfast.run.features import FORKS
+from holdfast.core.run.state.features import FORKS
 from tests.security.test_forks import fault
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 

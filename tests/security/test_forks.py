@@ -9,27 +9,27 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.audit import Audit, Fault
-from holdfast.audit.forks import first_thread
-from holdfast.authority.policy import Approver, Policy, Terms, allow, ask, deny
-from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent, RunForked, RunStarted, ToolCallStarted, VerdictGiven
-from holdfast.log.fork_point import ForkPoint
-from holdfast.run.children import StartChildren
-from holdfast.run.commands import Call
-from holdfast.run.contracts.error_types import START_REFUSED
-from holdfast.run.contracts.loading import LoadedThread, ThreadRequest
-from holdfast.run.contracts.runs import RunInput
-from holdfast.run.features import FORKS
-from holdfast.run.forking import MOST_GIVEN
-from holdfast.run.snapshot import snapshot_of
-from holdfast.runtime.memory.git import GitFailed
-from holdfast.runtime.memory.worktree import make_forked_folder
-from holdfast.runtime.workspace.folders import digested_name
-from holdfast.seals.starts import refusal
+from holdfast.audit.judge.audit import Audit, Fault
+from holdfast.audit.judge.forks import first_thread
+from holdfast.core.authority.policy import Approver, Policy, Terms, allow, ask, deny
+from holdfast.core.log.event_log import EventLog
+from holdfast.core.log.events import AgentEvent, RunForked, RunStarted, ToolCallStarted, VerdictGiven
+from holdfast.core.log.fork_point import ForkPoint
+from holdfast.core.mac.starts import refusal
+from holdfast.core.run.contracts.commands import Call
+from holdfast.core.run.contracts.error_types import START_REFUSED
+from holdfast.core.run.contracts.loading import LoadedThread, ThreadRequest
+from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.contracts.snapshot import snapshot_of
+from holdfast.core.run.contracts.subagents import StartChildren
+from holdfast.core.run.rules.forks import MOST_GIVEN
+from holdfast.core.run.state.features import FORKS
+from holdfast.workspace.folders import digested_name
+from holdfast.workspace.git.git import GitFailed
+from holdfast.workspace.git.worktree import make_forked_folder
 from tests.support.plays import SUBAGENT_TOOLS
 from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
-from tests.unit.test_subagents import asks
+from tests.unit.core.run.test_subagents import asks
 
 FREE = agent_spec(policy=Policy(rules=(allow(),)))
 HASTY = agent_spec(policy=Policy(rules=(ask("pay", terms=Terms(expires_after=60, on_expiry="approve")), allow())))

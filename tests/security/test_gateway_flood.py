@@ -9,12 +9,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.runtime.config.encryption_keys import parse_keys
-from holdfast.runtime.encryption.codec import EncryptionCodec
-from holdfast.runtime.gateway.connections import CONNECTIONS, HEADER_SECONDS
-from holdfast.runtime.gateway.limits import UNKNOWN_BYTES
-from holdfast.runtime.gateway.problems import HTTPProblem
-from holdfast.runtime.gateway.quotas import ADDRESSES, Quota, Quotas, address_of
+from holdfast.config.encryption_keys import parse_keys
+from holdfast.encryption.codec import EncryptionCodec
+from holdfast.gateway.http.connections import CONNECTIONS, HEADER_SECONDS
+from holdfast.gateway.http.limits import UNKNOWN_BYTES
+from holdfast.gateway.http.problems import HTTPProblem
+from holdfast.gateway.http.quotas import ADDRESSES, Quota, Quotas, address_of
 from tests.integration.test_gateway import TRUSTING, bearer, site
 from tests.support.rig import PATIENCE, StartRig
 

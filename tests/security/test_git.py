@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.config.stack_file import Stack
+from holdfast.core.tools.decorator import ToolContext
 from holdfast.examples.release.git import commit_of
 from holdfast.examples.release.git import git as release_git
 from holdfast.examples.shared.git import GitFailed as ReleaseGitFailed
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.memory import git as git_module
-from holdfast.runtime.memory.git import GitFailed
-from holdfast.runtime.memory.repository import Repository
-from holdfast.runtime.memory.tools import commit_work
-from holdfast.tools.decorator import ToolContext
+from holdfast.workspace.git import git as git_module
+from holdfast.workspace.git.git import GitFailed
+from holdfast.workspace.git.repository import Repository
+from holdfast.workspace.memory.tools import commit_work
 from tests.integration.test_loops import Shell
 from tests.support.rig import StartRig, status_of
 from tests.workflow.test_agent_loop import catalog, diligent

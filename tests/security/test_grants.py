@@ -4,14 +4,14 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from holdfast import Policy, Terms, ask
-from holdfast.agents.agent import Limits
-from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import RuleRemembered
+from holdfast.core.agents.agent import Limits
+from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.events import RuleRemembered
 from holdfast.testing import call, say, steps
 from tests.support.people import PEOPLE, answer, clerk, decision, payments, pending, request_of
 from tests.support.rig import Rig, StartRig, check_thread
 from tests.support.runs import Thread, agent_spec, loaded_thread, tool_spec
-from tests.unit.test_authority import pays
+from tests.unit.core.run.test_authority import pays
 
 SIGNED = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PEOPLE, signatures="required")
 

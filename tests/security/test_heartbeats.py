@@ -12,13 +12,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from holdfast.activities.heartbeats import heartbeats
-from holdfast.activities.outages import earlier_failures, heartbeat_details, recording_failure
-from holdfast.llm.outages import LLMFailure, Outage
-from holdfast.run.contracts.llm_calls import Failures, LLMRequest
-from holdfast.seals.seals import Seals
-from holdfast.temporal.converter import sealing
-from holdfast.tools.secrets import NO_SECRETS, Secrets
-from holdfast.transcript.transcript import TranscriptRef
+from holdfast.activities.llm_calls.outages import earlier_failures, heartbeat_details, recording_failure
+from holdfast.core.llm.outages import LLMFailure, Outage
+from holdfast.core.mac.seals import Seals
+from holdfast.core.run.contracts.llm_calls import Failures, LLMRequest
+from holdfast.core.temporal.converter import sealing
+from holdfast.core.tools.secrets import NO_SECRETS, Secrets
+from holdfast.core.transcript.transcript import TranscriptRef
 
 OURS = Seals({"a": b"k" * 32})
 FAILURE = LLMFailure(at=datetime(2026, 1, 2, tzinfo=UTC), seconds=1, cause="InternalServerError", message="503: busy")

@@ -14,19 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.authority.signatures import encode_key, public_key
+from holdfast.audit.anchors import sealer
+from holdfast.audit.anchors.folder import FolderAnchor
+from holdfast.audit.anchors.lines import AnchoredLines
+from holdfast.audit.anchors.sealer import Sealer
+from holdfast.audit.anchors.webhook import WebhookAnchor
+from holdfast.audit.evidence.anchors import Anchors, compare, compare_with_branches, find_seals
+from holdfast.audit.evidence.file_anchors import compare_file
+from holdfast.cli.screens.anchors import given_anchors
+from holdfast.config.settings import Settings
+from holdfast.config.webhooks import Receiver as To
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.log.node_seals import NodeSeal, make_seal
 from holdfast.errors import SettingsError
-from holdfast.log.node_seals import NodeSeal, make_seal
-from holdfast.runtime.anchors import sealer
-from holdfast.runtime.anchors.folder import FolderAnchor
-from holdfast.runtime.anchors.lines import AnchoredLines
-from holdfast.runtime.anchors.sealer import Sealer
-from holdfast.runtime.anchors.webhook import WebhookAnchor
-from holdfast.runtime.audit.anchors import Anchors, compare, compare_with_branches, find_seals
-from holdfast.runtime.audit.file_anchors import compare_file
-from holdfast.runtime.cli.anchors import given_anchors
-from holdfast.runtime.config.settings import Settings
-from holdfast.runtime.config.webhooks import Receiver as To
 from tests.support.rig import eventually
 
 KEY = encode_key(bytes([31]) * 32)
@@ -114,7 +114,7 @@ async def test_seals_go_into_no_link_pipe_or_second_name(tmp_path: Path) -> None
 APPEND = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.runtime.anchors.folder import FolderAnchor
+from holdfast.audit.anchors.folder import FolderAnchor
 from tests.security.test_hostile_anchors import seal_of
 for number in range(int(sys.argv[2]), int(sys.argv[3])):
     asyncio.run(FolderAnchor(Path(sys.argv[1])).put(seal_of(number)))
@@ -137,7 +137,7 @@ async def test_processes_that_append_at_the_same_time_lose_no_line(tmp_path: Pat
 FULL = """
 import asyncio, resource, sys
 from pathlib import Path
-from holdfast.runtime.anchors.folder import FolderAnchor
+from holdfast.audit.anchors.folder import FolderAnchor
 from tests.security.test_hostile_anchors import seal_of
 anchor, limit = FolderAnchor(Path(sys.argv[1])), int(sys.argv[2])
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]

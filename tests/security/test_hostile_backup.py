@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.config.stack_file import Stack
 from holdfast.errors import BackupInvalid, HoldfastError
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.keeping.backup import back_up
-from holdfast.runtime.keeping.restore import restore
-from holdfast.runtime.keeping.source import Source
-from holdfast.runtime.stores.artifacts import FolderArtifacts, PostgresArtifacts
-from holdfast.runtime.stores.blocks import pack
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.retention.backup import back_up
+from holdfast.retention.restore import restore
+from holdfast.retention.source import Source
+from holdfast.storage.artifacts import FolderArtifacts, PostgresArtifacts
+from holdfast.storage.blocks import pack
+from holdfast.storage.threads import PostgresThreads
 from tests.support.keeping import add_thread, lines_of, new_pool
 
 SQL = "x'; DROP SCHEMA holdfast CASCADE; --"

@@ -5,10 +5,10 @@ from uuid import uuid4
 
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from holdfast.run.contracts.runs import WORKFLOW
-from holdfast.runtime.client.listing import list_pending, list_threads
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.client.listing import list_pending, list_threads
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.testing import call, say, steps
 from tests.security.test_hostile_messages import POLICY
 from tests.support.attacker import reach

@@ -10,9 +10,9 @@ from temporalio.common import RawValue
 from temporalio.service import RPCError
 
 from holdfast import Approver, Policy, ask
-from holdfast.log.events import SignalRejected
-from holdfast.run.interventions import SIGNALS, UPDATES
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
+from holdfast.core.log.events import SignalRejected
+from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES
 from holdfast.testing import call, say, steps
 from tests.security.test_signal_flood import decided
 from tests.support.attacker import reach

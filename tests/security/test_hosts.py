@@ -13,11 +13,11 @@ import psutil
 import pytest
 from temporalio.client import Client
 
-from holdfast.runtime.config.running_stacks import option
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack import processes
-from holdfast.runtime.devstack.temporal_server import HTTP_HOSTS
-from holdfast.runtime.devstack.web_ui_guard import refusal
+from holdfast.config.running_stacks import option
+from holdfast.config.stack_file import Stack
+from holdfast.devstack import processes
+from holdfast.devstack.temporal_server import HTTP_HOSTS
+from holdfast.devstack.web_ui_guard import refusal
 from tests.support.rig import eventually
 
 EVIL = "http://evil.example"

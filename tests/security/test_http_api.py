@@ -13,15 +13,17 @@ import httpx2
 import pytest
 
 from holdfast import Agent, Catalog, ImageBlock, Policy, allow, tool
-from holdfast.log.references import left_out
-from holdfast.portable.manifest import Exported
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.gateway import app, exports, limits
-from holdfast.runtime.gateway.limits import BODY_BYTES, URL_BYTES, Message, Receive, Send
-from holdfast.runtime.gateway.quotas import Places, Quota
-from holdfast.runtime.portable import export
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import FolderArtifacts
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.core.log.references import left_out
+from holdfast.gateway import app
+from holdfast.gateway.http import limits
+from holdfast.gateway.http.limits import BODY_BYTES, URL_BYTES, Message, Receive, Send
+from holdfast.gateway.http.quotas import Places, Quota
+from holdfast.gateway.routes import exports
+from holdfast.portable import export
+from holdfast.portable.format.manifest import Exported
+from holdfast.storage.artifacts import FolderArtifacts
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_gateway import bearer
 from tests.integration.test_http_api import LONG, gateway_of, http_site, named, settled

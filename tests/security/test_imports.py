@@ -17,31 +17,31 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
 from holdfast import Policy, allow, ask
-from holdfast.authority.policy import Approver, Gateway, Signer
-from holdfast.authority.signatures import public_key
+from holdfast.client.connect import seals_of
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.policy import Approver, Gateway, Signer
+from holdfast.core.authority.signatures import public_key
+from holdfast.core.lineage import Lineage
+from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.events import AgentEvent, AgentLoaded, RunImported, RunReset, ToolCallFinished, ToolCallStarted
+from holdfast.core.mac.outcomes import OutcomeMACs, Recorded
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.core.run.contracts.tool_calls import ToolOutcome
+from holdfast.core.run.machine.machine import AgentRun
+from holdfast.core.run.state import features
+from holdfast.core.stores import EffectRow
+from holdfast.core.tools.effects import PastEffect, effect_key
 from holdfast.errors import HoldfastError, ImportRefused, Refused, ThreadExists, ThreadForgotten, ThreadIdInvalid
-from holdfast.lineage import Lineage
-from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import AgentEvent, AgentLoaded, RunImported, RunReset, ToolCallFinished, ToolCallStarted
-from holdfast.portable.manifest import Imported
-from holdfast.portable.members import ARTIFACTS, LEDGER, LOG, child_member
-from holdfast.run import features
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.run.contracts.tool_calls import ToolOutcome
-from holdfast.run.machine import AgentRun
-from holdfast.runtime.client.connect import seals_of
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.portable import content
-from holdfast.runtime.portable.destination import place_of
-from holdfast.runtime.portable.importing import Place, import_thread
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.forget import forget
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.seals.outcomes import OutcomeMACs, Recorded
-from holdfast.stores import EffectRow
-from holdfast.tools.effects import PastEffect, effect_key
+from holdfast.portable import content
+from holdfast.portable.destination import place_of
+from holdfast.portable.format.manifest import Imported
+from holdfast.portable.format.members import ARTIFACTS, LEDGER, LOG, child_member
+from holdfast.portable.importing import Place, import_thread
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.forget import forget
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.threads import PostgresThreads
 from tests.support.families import Tree, family
 from tests.support.keeping import new_pool
 from tests.support.portable_files import ALICE, MALLORY, SIGNER, export, export_tree, log_of, parts_of, rebuilt
@@ -381,13 +381,13 @@ KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.portable import importing
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.client.connect import connect_stack
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.portable import importing
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 
 stack, url, path, signer, step, after = sys.argv[1:]
 owner = {"put": PostgresArtifacts, "append": PostgresThreads}.get(step, importing)

@@ -17,9 +17,9 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.log.events import ToolCallFinished
-from holdfast.run.contracts.error_types import START_REFUSED
-from holdfast.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW
+from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.run.contracts.error_types import START_REFUSED
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW
 from holdfast.testing import Conversation, Reply, call, hang, say
 from tests.security.test_fleet import failure_of
 from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of

@@ -12,16 +12,16 @@ import pytest
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Memory, Policy, allow
-from holdfast.log.events import ToolCallFinished
-from holdfast.memory.semantic import NewMemory
-from holdfast.run.contracts.runs import WORKFLOW
-from holdfast.runtime.client.start_options import StartOptions
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.gateway.app import build_app
-from holdfast.runtime.gateway.callers import Callers, CallersFile, Token
-from holdfast.runtime.stores.memories import PostgresMemories
-from holdfast.runtime.stores.pool import open_pool
+from holdfast.client.start_options import StartOptions
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.memory.semantic import NewMemory
+from holdfast.core.run.contracts.runs import WORKFLOW
+from holdfast.gateway.app import build_app
+from holdfast.gateway.callers import Callers, CallersFile, Token
+from holdfast.storage.memories import PostgresMemories
+from holdfast.storage.pool import open_pool
 from holdfast.testing import Conversation, Reply, call, say
 from tests.integration.test_loops import Shell
 from tests.support.rig import Rig, StartRig, events_of, eventually, status_of

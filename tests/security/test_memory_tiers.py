@@ -10,15 +10,15 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast import Agent, Catalog, Memory, Policy, ToolContext, allow
-from holdfast.log.events import MemoryRecalled, ToolCallFinished
-from holdfast.memory.notes import parse_notes
-from holdfast.memory.progress import parse_current, parse_entries
-from holdfast.runtime.memory.files import LEARNINGS, PROGRESS, TASKS
-from holdfast.runtime.memory.progress_tool import update_progress
-from holdfast.runtime.memory.tools import complete_task, note_learning, start_task
-from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.core.log.events import MemoryRecalled, ToolCallFinished
+from holdfast.core.memory.notes import parse_notes
+from holdfast.core.memory.progress import parse_current, parse_entries
+from holdfast.core.trust import Origin
+from holdfast.storage.memories import PostgresMemories
 from holdfast.testing import call, say, steps, together
-from holdfast.trust import Origin
+from holdfast.workspace.memory.files import LEARNINGS, PROGRESS, TASKS
+from holdfast.workspace.memory.progress_tool import update_progress
+from holdfast.workspace.memory.tools import complete_task, note_learning, start_task
 from tests.support.rig import StartRig, check_thread, status_of
 
 AT = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)

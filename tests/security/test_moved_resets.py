@@ -14,11 +14,11 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, ask, tool
-from holdfast.authority.policy import Approver
-from holdfast.runtime.client.forks import fork
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.stores.prune import prune
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.client.forks import fork
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.policy import Approver
+from holdfast.storage.prune import prune
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say
 from tests.support.places import Site, site
 from tests.support.rig import reset, runs_of, tasks_of

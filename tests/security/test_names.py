@@ -4,7 +4,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from holdfast import Policy, Terms, ask
-from holdfast.log.events import SignalRejected, UserMessageReceived
+from holdfast.core.log.events import SignalRejected, UserMessageReceived
 from holdfast.testing import call, say, steps
 from tests.support.people import (
     KEYS,

@@ -14,11 +14,11 @@ from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog, Policy, ToolContext, allow, ask, deny, tool
-from holdfast.agents.agent import Limits
-from holdfast.authority.approvals import shown_digest
+from holdfast.core.agents.agent import Limits
+from holdfast.core.authority.approvals import shown_digest
+from holdfast.core.log.events import ApprovalRequested, DecisionReceived, ToolCallFinished
+from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.errors import CatalogError
-from holdfast.log.events import ApprovalRequested, DecisionReceived, ToolCallFinished
-from holdfast.run.contracts.runs import WORKFLOW
 from holdfast.testing import Conversation, Reply, call, call_verbatim, say, steps, together
 from tests.support.attacker import plain
 from tests.support.people import clerk, payments, pending, request_of

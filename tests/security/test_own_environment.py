@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.hardening import ROOT_NOTICE
+from holdfast.composition.hardening import ROOT_NOTICE
 
 REPOSITORY = Path(__file__).parents[2]
 SECRET = "sk-parent-4711-secret"
 WORKER = """
 import asyncio, concurrent.futures.thread, ctypes, os, sys
 from pathlib import Path
-from holdfast.runtime.workspace.shell import run_shell
-from holdfast.runtime.hardening import PR_SET_DUMPABLE, protect_process
+from holdfast.workspace.shell import run_shell
+from holdfast.composition.hardening import PR_SET_DUMPABLE, protect_process
 
 uid, close = int(sys.argv[1]), sys.argv[2] == "close"
 if uid:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.memory.errors import MemoryRefused
-from holdfast.runtime.memory.files import TASKS, MemoryFiles
-from holdfast.runtime.workspace import beneath, search
-from holdfast.runtime.workspace.file_tools import (
+from holdfast.core.memory.errors import MemoryRefused
+from holdfast.core.tools.decorator import ToolContext
+from holdfast.workspace import beneath, search
+from holdfast.workspace.file_tools import (
     EditRefused,
     edit_file,
     list_files,
@@ -24,9 +24,9 @@ from holdfast.runtime.workspace.file_tools import (
     search_files,
     write_file,
 )
-from holdfast.runtime.workspace.files import NotAFile, NotText
-from holdfast.runtime.workspace.paths import OutsideWorkspace, inside
-from holdfast.tools.decorator import ToolContext
+from holdfast.workspace.files import NotAFile, NotText
+from holdfast.workspace.memory.files import TASKS, MemoryFiles
+from holdfast.workspace.paths import OutsideWorkspace, inside
 
 REFUSED = (OutsideWorkspace, OSError, NotAFile, NotText, EditRefused, MemoryRefused)
 
@@ -301,9 +301,9 @@ code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule 
 program = ctypes.create_string_buffer(struct.pack("HP", len(rules), ctypes.addressof(code)))
 if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
     sys.exit("no seccomp here")
-from holdfast.runtime.workspace import beneath
-from holdfast.runtime.workspace.file_tools import read_file
-from holdfast.tools.decorator import ToolContext
+from holdfast.workspace import beneath
+from holdfast.workspace.file_tools import read_file
+from holdfast.core.tools.decorator import ToolContext
 assert not beneath.has_openat2()
 print(read_file("d/f", context=ToolContext(thread="t", workspace=Path(sys.argv[1]), key="k", attempt=1)))
 """

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from holdfast import Policy
-from holdfast.audit.audit import Audit
-from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import AgentEvent, RunPaused, RunResumed
-from holdfast.run import refusals, rollover
-from holdfast.run.details import current_details
-from holdfast.run.pausing import PAUSES
-from holdfast.run.snapshot import RunSnapshot
+from holdfast.audit.judge.audit import Audit
+from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.events import AgentEvent, RunPaused, RunResumed
+from holdfast.core.run.contracts.snapshot import RunSnapshot
+from holdfast.core.run.inputs.pause import PAUSES
+from holdfast.core.run.machine import rollover
+from holdfast.core.run.rules import refusals
+from holdfast.core.run.views.web_ui import current_details
 from holdfast.testing import call, say, steps
 from tests.support.people import clerk, payments
 from tests.support.rig import StartRig, eventually, runs_of, status_of

@@ -13,26 +13,26 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from holdfast import Absent, Agent, Catalog, Effect, Policy, Tool, ToolContext, ask, tool
-from holdfast.activities.call_tool import Tools
 from holdfast.activities.calling_run import Chains
-from holdfast.activities.transcript_cache import TranscriptCache
-from holdfast.llm.blocks import ToolCall
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.log.events import ReconcileRequested, ToolCallFinished
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import Ledger, effects_of
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.seals.outcomes import OutcomeMACs, Recorded
-from holdfast.seals.seals import Seals
-from holdfast.temporal.converter import data_converter
+from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
+from holdfast.activities.tool_calls.call_tool import Tools
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.log.events import ReconcileRequested, ToolCallFinished
+from holdfast.core.mac.outcomes import OutcomeMACs, Recorded
+from holdfast.core.mac.seals import Seals
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.temporal.converter import data_converter
+from holdfast.core.tools.effects import PastEffect, effect_key
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import Ledger, effects_of
+from holdfast.storage.pool import migrate, open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import call, say, steps
-from holdfast.tools.effects import PastEffect, effect_key
 from tests.support.people import PEOPLE, answer, clerk, decision, payments, request_of
 from tests.support.rig import Rig, StartRig, events_of, eventually
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.authority.policy import Policy, allow, ask, deny
-from holdfast.llm.blocks import TextBlock
-from holdfast.log.events import AgentEvent, DormancyBegan, ToolCallFinished, ToolCallStarted, WaitPolled
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.run.details import current_details
-from holdfast.run.polling import FAILURES
-from holdfast.run.substates.dormancy import WAITS
-from holdfast.tools.effects import Effect
+from holdfast.core.authority.policy import Policy, allow, ask, deny
+from holdfast.core.llm.blocks import TextBlock
+from holdfast.core.log.events import AgentEvent, DormancyBegan, ToolCallFinished, ToolCallStarted, WaitPolled
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.state.dormancy import WAITS
+from holdfast.core.run.views.web_ui import current_details
+from holdfast.core.run.waits.polling import FAILURES
+from holdfast.core.tools.effects import Effect
 from tests.security.test_dormancy import faulty
 from tests.support.runs import Thread, loaded_thread, tool_spec
-from tests.unit.test_dormancy import audited, calling, continue_as_new, result, sleeper
-from tests.unit.test_polling import bring, check, poller, polling, polls
+from tests.unit.core.run.test_dormancy import audited, calling, continue_as_new, result, sleeper
+from tests.unit.core.run.test_polling import bring, check, poller, polling, polls
 
 
 def nothing_ran(thread: Thread) -> bool:

@@ -13,26 +13,26 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast import Agent, Catalog, Policy, Signer, Terms, ToolContext, allow, ask, tool
-from holdfast.authority.signatures import public_key
+from holdfast.audit.evidence.evidence import Finding, Unchecked
+from holdfast.cli.screens.record_screens import file_screen
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import public_key
+from holdfast.core.log.event_log import EventLog
+from holdfast.core.log.events import AgentEvent, AgentLoaded, ApprovalRequested, DecisionReceived, ToolCallStarted
+from holdfast.core.log.stored_lines import read_lines, run_events
 from holdfast.errors import ArtifactNotFound, ExportFailed, FileUnreadable, ThreadNotFound
-from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent, AgentLoaded, ApprovalRequested, DecisionReceived, ToolCallStarted
-from holdfast.log.stored_lines import read_lines, run_events
-from holdfast.portable import members
-from holdfast.portable.layout import Entry, local_header
-from holdfast.portable.manifest import Exported
-from holdfast.portable.members import ARTIFACTS, DERIVED, INTENT, LEDGER, LOG, MANIFEST, STATEMENT
-from holdfast.runtime.audit.evidence import Finding, Unchecked
-from holdfast.runtime.cli.record_screens import file_screen
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.portable.export import export_thread
-from holdfast.runtime.portable.verify import FileVerification, verify_file
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.portable.export import export_thread
+from holdfast.portable.format import members
+from holdfast.portable.format.layout import Entry, local_header
+from holdfast.portable.format.manifest import Exported
+from holdfast.portable.format.members import ARTIFACTS, DERIVED, INTENT, LEDGER, LOG, MANIFEST, STATEMENT
+from holdfast.portable.verify import FileVerification, verify_file
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.pool import migrate, open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import call, say, steps
 from tests.support.people import KEYS, PEOPLE, answer, decision, request_of
 from tests.support.portable_files import ALICE, MALLORY, SIGNER, Parts, log_of, parts_of, rebuilt

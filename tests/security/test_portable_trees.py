@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.authority.policy import Policy, allow
-from holdfast.budget.budget import Budget
-from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent, RunReset, RunStarted, SubagentEnded, SubagentStarted
-from holdfast.portable.layout import Entry, Unsound, directory, read_directory
-from holdfast.portable.members import (
+from holdfast.core.authority.policy import Policy, allow
+from holdfast.core.budget.budget import Budget
+from holdfast.core.log.event_log import EventLog
+from holdfast.core.log.events import AgentEvent, RunReset, RunStarted, SubagentEnded, SubagentStarted
+from holdfast.core.stores import EffectRow
+from holdfast.portable.format.layout import Entry, Unsound, directory, read_directory
+from holdfast.portable.format.members import (
     CHILDREN,
     LEDGER,
     LOG,
@@ -22,8 +23,7 @@ from holdfast.portable.members import (
     child_member,
     rank,
 )
-from holdfast.runtime.portable.verify import FileVerification
-from holdfast.stores import EffectRow
+from holdfast.portable.verify import FileVerification
 from tests.support.families import Tree, family
 from tests.support.portable_files import (
     ALICE,

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast.cli.redirects import is_new
+from holdfast.config.project import ENV, TOML, Project, read_project
+from holdfast.config.settings import variables
+from holdfast.config.stack_file import Stack, read_stack, record_fault, write_stack
 from holdfast.errors import SettingsError
-from holdfast.runtime.cli.redirects import is_new
-from holdfast.runtime.config.project import ENV, TOML, Project, read_project
-from holdfast.runtime.config.settings import variables
-from holdfast.runtime.config.stack_file import Stack, read_stack, record_fault, write_stack
 
 ROOT = Path(__file__).parents[2]
 FOREIGN = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL", "XDG_")

@@ -12,18 +12,19 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from holdfast import Agent, Catalog, Policy, ask
-from holdfast.authority.policy import Terms
-from holdfast.base.text import invisible
-from holdfast.log.event_log import event_line
-from holdfast.log.events import TaskRefined
-from holdfast.run import refusals, rollover
-from holdfast.run.compaction import summary_message
-from holdfast.run.details import current_details
-from holdfast.run.refusals import is_refused
-from holdfast.run.snapshot import MAX_BYTES, RunSnapshot
-from holdfast.run.substates.inbox import REFINEMENTS
-from holdfast.runtime.cli.event_lines import event_line as shown_line
-from holdfast.runtime.cli.thread_screens import show_screen
+from holdfast.cli.screens.event_lines import event_line as shown_line
+from holdfast.cli.screens.thread_screens import show_screen
+from holdfast.core.authority.policy import Terms
+from holdfast.core.base.text import invisible
+from holdfast.core.log.event_log import event_line
+from holdfast.core.log.events import TaskRefined
+from holdfast.core.run.contracts.snapshot import MAX_BYTES, RunSnapshot
+from holdfast.core.run.machine import rollover
+from holdfast.core.run.rules import refusals
+from holdfast.core.run.rules.compaction import summary_message
+from holdfast.core.run.rules.refusals import is_refused
+from holdfast.core.run.state.inbox import REFINEMENTS
+from holdfast.core.run.views.web_ui import current_details
 from holdfast.testing import call, say, steps
 from tests.support.people import (
     KEYS,

@@ -13,16 +13,16 @@ import pytest
 from temporalio.client import WorkflowHandle
 
 from holdfast import Absent, Agent, Catalog, Effect, Found, Limits, Policy, ToolContext, allow, ask, tool
-from holdfast.log.events import ToolCallFinished
-from holdfast.runtime.audit.verdicts import Verification
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.pool import open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.audit.evidence.verdicts import Verification
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.log.events import ToolCallFinished
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.pool import open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, steps, together
 from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually, reset, runs_of, status_of, tasks_of
 

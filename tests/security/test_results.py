@@ -12,15 +12,15 @@ from temporalio.client import Client
 from typing_extensions import TypedDict
 
 from holdfast import Agent, Catalog, CatalogError, Policy, allow, tool
-from holdfast.activities.llm_replies import RESULT_CHARS, read_reply
-from holdfast.agents.results import MAX_SCHEMA_BYTES
-from holdfast.audit.audit import Audit
-from holdfast.llm.blocks import ToolCall
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.llm.messages import AssistantMessage, Usage
-from holdfast.log.events import ReplyRejected, RunFinished, ToolCallFinished
-from holdfast.run.contracts.llm_calls import LLMReply
-from holdfast.runtime.api.views import Result
+from holdfast.activities.llm_calls.llm_replies import RESULT_CHARS, read_reply
+from holdfast.api.views import Result
+from holdfast.audit.judge.audit import Audit
+from holdfast.core.agents.results import MAX_SCHEMA_BYTES
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.llm.messages import AssistantMessage, Usage
+from holdfast.core.log.events import ReplyRejected, RunFinished, ToolCallFinished
+from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.support.neutral import APIS, Api
 from tests.support.rig import StartRig, check_thread, status_of

@@ -23,17 +23,17 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog
-from holdfast.run.contracts.error_types import START_REFUSED
-from holdfast.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW
-from holdfast.runtime.client.connect import connect_stack
-from holdfast.runtime.client.schedule_definitions import Definition
-from holdfast.runtime.client.schedule_states import schedule_state
-from holdfast.runtime.client.schedules import add_schedule, trigger_schedule
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.encryption_keys import EncryptionKey
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.encryption.codec import EncryptionCodec
-from holdfast.seals.scheduled import LAUNCHER, launcher_prefix
+from holdfast.client.connect import connect_stack
+from holdfast.client.schedule_definitions import Definition
+from holdfast.client.schedule_states import schedule_state
+from holdfast.client.schedules import add_schedule, trigger_schedule
+from holdfast.client.threads import Threads
+from holdfast.config.encryption_keys import EncryptionKey
+from holdfast.config.stack_file import Stack
+from holdfast.core.mac.scheduled import LAUNCHER, launcher_prefix
+from holdfast.core.run.contracts.error_types import START_REFUSED
+from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW
+from holdfast.encryption.codec import EncryptionCodec
 from holdfast.testing import say
 from tests.support.attacker import reach
 from tests.support.rig import Rig, StartRig, eventually, start_rig

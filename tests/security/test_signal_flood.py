@@ -14,17 +14,18 @@ from temporalio.converter import PayloadConverter
 from temporalio.service import RPCError
 
 from holdfast import Approver, Policy, ask
-from holdfast.authority.follow_ups import INBOX
-from holdfast.authority.policy import Terms
+from holdfast.client.reading.runs import refused_answer
+from holdfast.core.authority.follow_ups import INBOX
+from holdfast.core.authority.policy import Terms
+from holdfast.core.log.event_log import event_line
+from holdfast.core.log.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
+from holdfast.core.run.contracts.llm_calls import LLMRequest
+from holdfast.core.run.contracts.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
+from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.run.inputs.interventions import on_signal
+from holdfast.core.run.machine import rollover, run_log
+from holdfast.core.run.rules import refusals
 from holdfast.errors import AnswerForged
-from holdfast.log.event_log import event_line
-from holdfast.log.events import DecisionReceived, RefusalsCounted, SignalRejected, UserMessageReceived
-from holdfast.run import refusals, rollover, run_log
-from holdfast.run.contracts.llm_calls import LLMRequest
-from holdfast.run.contracts.tool_calls import ToolRequest
-from holdfast.run.interventions import on_signal
-from holdfast.run.snapshot import MAX_BYTES, TAIL_BYTES, RunSnapshot
-from holdfast.runtime.reading.runs import refused_answer
 from holdfast.testing import call, say, steps
 from tests.support.people import clerk, payments
 from tests.support.rig import StartRig, answer_of, events_of, eventually, runs_of, status_of

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.runtime.client.signed_requests import DIGEST, audience_of, sign_request
+from holdfast.client.signed_requests import DIGEST, audience_of, sign_request
 from tests.integration.test_gateway import ALICE_KEY, AUDIENCE, approval, site
 from tests.support.rig import StartRig
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, ask, tool
-from holdfast.agents.agent import AgentSpec
-from holdfast.authority.approvals import ApprovalRequest
-from holdfast.authority.policy import Approver, Terms
-from holdfast.log.events import (
+from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.authority.policy import Approver, Terms
+from holdfast.core.log.events import (
     AgentEvent,
     ApprovalRequested,
     BaselineRecorded,
@@ -22,12 +22,12 @@ from holdfast.log.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from holdfast.run.contracts.record import ArchiveRequest
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.run.details import current_details
-from holdfast.run.snapshot import RunSnapshot
+from holdfast.core.run.contracts.record import ArchiveRequest
+from holdfast.core.run.contracts.snapshot import RunSnapshot
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.views.web_ui import current_details
+from holdfast.core.tools.effects import Effect
 from holdfast.testing import call, say, steps
-from holdfast.tools.effects import Effect
 from tests.support.plays import SEEDS, play
 from tests.support.rig import StartRig, check_thread, events_of, eventually, skip
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec

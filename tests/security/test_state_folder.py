@@ -10,20 +10,20 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from holdfast.config.state_folder import make_private, write_private
+from holdfast.core.tools.decorator import ToolContext
+from holdfast.devstack.devstack import DevStack
+from holdfast.devstack.ports import Ports, any_free
+from holdfast.encryption.fleet_keys import ensure_key
 from holdfast.errors import StackError
-from holdfast.runtime.config.state_folder import make_private, write_private
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.devstack.ports import Ports, any_free
-from holdfast.runtime.encryption.fleet_keys import ensure_key
-from holdfast.runtime.workspace.file_tools import list_files, read_file, search_files, write_file
-from holdfast.runtime.workspace.paths import OutsideWorkspace
-from holdfast.tools.decorator import ToolContext
+from holdfast.workspace.file_tools import list_files, read_file, search_files, write_file
+from holdfast.workspace.paths import OutsideWorkspace
 
 REPOSITORY = Path(__file__).parents[2]
 SOMEBODY = """
 import os, sys
 from pathlib import Path
-from holdfast.runtime.config.state_folder import make_private
+from holdfast.config.state_folder import make_private
 os.setgroups([]), os.setgid(54321), os.setuid(54321)
 make_private(Path(sys.argv[1]), report=print)
 """

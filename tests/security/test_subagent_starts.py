@@ -12,13 +12,13 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.service import RPCError
 
 from holdfast import Agent, Budget, Catalog, Policy, allow
-from holdfast.activities import children
-from holdfast.audit.audit import Audit
-from holdfast.log.events import AgentEvent, SubagentEnded, SubagentStarted
-from holdfast.run.children import ChildStart, StartChildren, StartedChild
-from holdfast.run.contracts.runs import WORKFLOW
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.client.trees import read_tree
+from holdfast.activities import subagents as children
+from holdfast.audit.judge.audit import Audit
+from holdfast.client.threads import Threads
+from holdfast.client.trees import read_tree
+from holdfast.core.log.events import AgentEvent, SubagentEnded, SubagentStarted
+from holdfast.core.run.contracts.runs import WORKFLOW
+from holdfast.core.run.contracts.subagents import ChildStart, StartChildren, StartedChild
 from holdfast.testing import Conversation, Reply, call, hang, say
 from tests.security.test_inputs import fail, pending
 from tests.support.rig import Rig, StartRig, check_thread

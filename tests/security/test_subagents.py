@@ -11,14 +11,14 @@ from temporalio.common import RawValue
 from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog, Policy, allow, ask, tool
-from holdfast.lineage import Lineage
-from holdfast.log.events import ToolCallFinished
-from holdfast.run.children import ENDED_SIGNAL
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.client.trees import pending_of_tree
+from holdfast.client.threads import Threads
+from holdfast.client.trees import pending_of_tree
+from holdfast.core.lineage import Lineage
+from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.core.run.contracts.subagents import ENDED_SIGNAL
+from holdfast.core.tools.cannot import HandedConstraint
 from holdfast.testing import Conversation, Reply, call, say, together
-from holdfast.tools.cannot import HandedConstraint
 from tests.support.rig import StartRig, check_thread, eventually, status_of
 
 BLOCK = HandedConstraint(tool="pay", reason="no")

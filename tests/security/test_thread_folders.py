@@ -7,9 +7,9 @@ import pytest
 
 import holdfast.activities.load_agent as load_agent
 from holdfast import Agent, Catalog, Policy, allow, workspace_tools
-from holdfast.log.events import ToolCallFinished
-from holdfast.runtime.workspace.folders import digested_name, earlier_folder, folder_name
+from holdfast.core.log.events import ToolCallFinished
 from holdfast.testing import call, say, steps
+from holdfast.workspace.folders import digested_name, earlier_folder, folder_name
 from tests.support.rig import StartRig, events_of, reset, tasks_of
 
 IDS = (

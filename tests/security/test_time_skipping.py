@@ -6,14 +6,14 @@ import pytest
 from temporalio.client import Client
 
 from holdfast import Policy, Terms, ask
+from holdfast.client.reading.runs import Runs
+from holdfast.client.start_options import StartOptions
+from holdfast.client.threads import Threads
+from holdfast.client.time_skipping import check_stack
+from holdfast.config.stack_file import Stack
+from holdfast.core.log.events import AgentEvent, ApprovalExpired, DecisionReceived
+from holdfast.devstack.temporal_server import DYNAMIC_CONFIG, SKIPPING
 from holdfast.errors import Refused
-from holdfast.log.events import AgentEvent, ApprovalExpired, DecisionReceived
-from holdfast.runtime.client.start_options import StartOptions
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.client.time_skipping import check_stack
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack.temporal_server import DYNAMIC_CONFIG, SKIPPING
-from holdfast.runtime.reading.runs import Runs
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.support.people import PEOPLE, answer, clerk, decision, delegation, message, payments, pending
 from tests.support.rig import StartRig, check_thread, skip, status_of

@@ -19,22 +19,22 @@ from temporalio.service import RPCError
 
 import holdfast
 from holdfast import Policy
+from holdfast.client.connect import connect, connect_config, own_stack, stack_config
+from holdfast.client.interventions import intervene
+from holdfast.client.own_stack import OwnStack
+from holdfast.client.threads import Threads
+from holdfast.composition.components import Components
+from holdfast.config.running_stacks import is_running
+from holdfast.config.settings import Settings
+from holdfast.config.stack_file import Stack, read_stack, record_fault, write_stack
+from holdfast.core.mac.seals import Seals
+from holdfast.devstack import processes
+from holdfast.devstack.ports import Ports, any_free
+from holdfast.devstack.temporal_server import TemporalServer
+from holdfast.devstack.web_ui import hidden_address
+from holdfast.encryption.fleet_keys import ensure_key, with_stack_key
 from holdfast.errors import AnswerForged, ServerUnreachable, SettingsError
-from holdfast.runtime.client.connect import connect, connect_config, own_stack, stack_config
-from holdfast.runtime.client.interventions import intervene
-from holdfast.runtime.client.own_stack import OwnStack
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.composition.components import Components
-from holdfast.runtime.config.running_stacks import is_running
-from holdfast.runtime.config.settings import Settings
-from holdfast.runtime.config.stack_file import Stack, read_stack, record_fault, write_stack
-from holdfast.runtime.devstack import processes
-from holdfast.runtime.devstack.ports import Ports, any_free
-from holdfast.runtime.devstack.temporal_server import TemporalServer
-from holdfast.runtime.devstack.web_ui import hidden_address
-from holdfast.runtime.encryption.fleet_keys import ensure_key, with_stack_key
-from holdfast.runtime.gateway.serving import listen
-from holdfast.seals.seals import Seals
+from holdfast.gateway.http.serving import listen
 from holdfast.testing import call, say, steps
 from tests.support.people import clerk
 from tests.support.rig import StartRig, status_of

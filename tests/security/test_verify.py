@@ -12,11 +12,16 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import WorkflowFailureError
 
 from holdfast import Agent, Approver, Catalog, Policy, Terms, ToolContext, allow, ask, tool
-from holdfast.authority.signatures import public_key
-from holdfast.base.digests import digest_of
-from holdfast.errors import ThreadIdInvalid
-from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import (
+from holdfast.audit.evidence.verdicts import Verification
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.connect import connect, connect_stack, stack_config
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.authority.signatures import public_key
+from holdfast.core.base.digests import digest_of
+from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.events import (
     AgentEvent,
     AgentLoaded,
     ApprovalRequested,
@@ -26,22 +31,17 @@ from holdfast.log.events import (
     ToolCallStarted,
     UserMessageReceived,
 )
-from holdfast.log.stored_lines import read_lines, run_events
-from holdfast.run.contracts.runs import WORKFLOW
-from holdfast.runtime.audit.verdicts import Verification
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.connect import connect, connect_stack, stack_config
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.encryption.fleet_keys import stack_seals
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.blocks import Block, _content
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.seals.seals import Seals
-from holdfast.stores import aside_id, origin_of
+from holdfast.core.log.stored_lines import read_lines, run_events
+from holdfast.core.mac.seals import Seals
+from holdfast.core.run.contracts.runs import WORKFLOW
+from holdfast.core.stores import aside_id, origin_of
+from holdfast.encryption.fleet_keys import stack_seals
+from holdfast.errors import ThreadIdInvalid
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.blocks import Block, _content
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.pool import migrate, open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Conversation, Reply, call, say, steps
 from holdfast.testing.conformance import record
 from tests.support.people import KEYS, PEOPLE, answer, decision, request_of

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Catalog, Policy, Terms, allow, ask
-from holdfast.authority.key_revocations import KeyRevocation
-from holdfast.authority.signatures import public_key
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.forks import fork
-from holdfast.runtime.client.threads import Threads
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.forks import fork
+from holdfast.client.threads import Threads
+from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.signatures import public_key
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.support.people import KEYS, PEOPLE, answer, clerk, decision, pay, payments, request_of, signed, steering
 from tests.support.rig import StartRig, check_thread, eventually, status_of

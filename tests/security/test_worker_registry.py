@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.takeover.liveness import is_gone, this_process
-from holdfast.runtime.takeover.registry import WorkerRegistry
-from holdfast.runtime.takeover.worker_identity import WorkerIdentity
+from holdfast.worker.takeover.liveness import is_gone, this_process
+from holdfast.worker.takeover.registry import WorkerRegistry
+from holdfast.worker.takeover.worker_identity import WorkerIdentity
 
 ME = WorkerIdentity("build-7", "0" * 16, 4711, 1)
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, Catalog, Memory, Policy, allow
-from holdfast.agents.skills import Skill
-from holdfast.runtime.memory.files import STRATEGIES
-from holdfast.runtime.memory.recall import WorkspaceMemory
-from holdfast.runtime.memory.repository import Repository
-from holdfast.runtime.memory.tools import learn_strategy, memory_tools
-from holdfast.runtime.workspace.approved_instructions import FILE, Approvals
+from holdfast.core.agents.skills import Skill
+from holdfast.core.tools.decorator import ToolContext
+from holdfast.core.trust import Origin
 from holdfast.testing import Conversation, Reply, call, say
-from holdfast.tools.decorator import ToolContext
-from holdfast.trust import Origin
+from holdfast.workspace.approved_instructions import FILE, Approvals
+from holdfast.workspace.git.repository import Repository
+from holdfast.workspace.memory.files import STRATEGIES
+from holdfast.workspace.memory.recall import WorkspaceMemory
+from holdfast.workspace.memory.tools import learn_strategy, memory_tools
 from tests.support.forked import run
 from tests.support.rig import StartRig, check_thread
 

@@ -29,8 +29,8 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from holdfast.run.contracts.runs import WORKFLOW
-from holdfast.runtime.config.stack_file import Stack
+from holdfast.config.stack_file import Stack
+from holdfast.core.run.contracts.runs import WORKFLOW
 
 
 async def reach(stack: Stack) -> Client:

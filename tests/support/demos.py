@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from holdfast.runtime.devstack.processes import command_line
+from holdfast.devstack.processes import command_line
 
 ROOT = Path(__file__).parents[2]
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")

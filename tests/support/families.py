@@ -1,10 +1,12 @@
 """Small trees of runs in the pure core: a run, its sub-agent, and a sub-agent of that one."""
 
-from holdfast.agents.agent import AgentSpec, Limits
-from holdfast.authority.policy import Policy, allow
-from holdfast.budget.budget import Budget
-from holdfast.log.events import AgentEvent
-from holdfast.run.children import (
+from holdfast.core.agents.agent import AgentSpec, Limits
+from holdfast.core.authority.policy import Policy, allow
+from holdfast.core.budget.budget import Budget
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.run.contracts.commands import Call
+from holdfast.core.run.contracts.runs import RunResult
+from holdfast.core.run.contracts.subagents import (
     Announced,
     AnnounceEnd,
     ChildReport,
@@ -15,13 +17,11 @@ from holdfast.run.children import (
     StartedChildren,
     child_input,
 )
-from holdfast.run.commands import Call
-from holdfast.run.contracts.runs import RunResult
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.trust import least
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.trust import least
 from tests.support.plays import SUBAGENT_TOOLS
 from tests.support.runs import Thread, agent_spec, calls, says, tool_spec
-from tests.unit.test_subagents import asks
+from tests.unit.core.run.test_subagents import asks
 
 Tree = dict[str, list[AgentEvent]]
 """Logs by path, the one at the top first."""

@@ -91,14 +91,14 @@ def _server() -> str:
 
 def serve(address: str) -> NoReturn:
     """Fork a child for each request, until the parent process ends."""
-    import holdfast.runtime.audit.replay
-    import holdfast.runtime.audit.verify
-    import holdfast.runtime.cli.doctor
-    import holdfast.runtime.cli.main
-    import holdfast.runtime.cli.prompt_screens
-    import holdfast.runtime.cli.watch
+    import holdfast.audit.evidence.replay
+    import holdfast.audit.evidence.verify
+    import holdfast.cli.checks.doctor
+    import holdfast.cli.main
+    import holdfast.cli.screens.prompt_screens
+    import holdfast.cli.screens.watch
     import holdfast.starter
-    import holdfast.worker  # noqa: F401
+    import holdfast.worker.__main__  # noqa: F401
 
     gc.freeze()
     parent = os.getppid()
@@ -155,7 +155,7 @@ def _become(request: dict[str, Any], files: Sequence[int]) -> NoReturn:
             from holdfast import starter
 
             starter.main()
-        from holdfast import worker
+        from holdfast.worker import __main__ as worker
 
         typer.run(worker.main)
     except SystemExit as end:

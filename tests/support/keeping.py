@@ -10,12 +10,12 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast.log.event_log import EventLog, event_line
-from holdfast.log.events import RunFinished, RunForked, RunStarted, UserMessageReceived
-from holdfast.log.fork_point import ForkPoint
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
+from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.events import RunFinished, RunForked, RunStarted, UserMessageReceived
+from holdfast.core.log.fork_point import ForkPoint
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.pool import migrate, open_pool
+from holdfast.storage.threads import PostgresThreads
 
 _MIGRATED: dict[str, str] = {}
 """Server → a migrated database of it, which is copied: that takes less than migrating each."""

@@ -9,9 +9,9 @@ from functools import wraps
 from typing import Any
 
 from holdfast import Absent, Agent, Catalog, Found, Memory, Policy, Tool, ToolContext, allow, ask, tool
-from holdfast.runtime.memory.progress_tool import update_progress
-from holdfast.runtime.memory.tools import complete_task, note_learning
-from holdfast.runtime.worker import construction
+from holdfast.worker import construction
+from holdfast.workspace.memory.progress_tool import update_progress
+from holdfast.workspace.memory.tools import complete_task, note_learning
 
 if "STICKY_SECONDS" in os.environ:  # so long that a takeover comes first, however slow the machine is
     construction.STICKY_TIMEOUT = timedelta(seconds=int(os.environ["STICKY_SECONDS"]))

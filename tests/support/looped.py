@@ -9,17 +9,17 @@ from pathlib import Path
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, Policy, ToolContext, allow, tool
-from holdfast.log.event_log import first_altered
-from holdfast.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
-from holdfast.memory.progress import parse_entries
-from holdfast.memory.tasks import parse_tasks
-from holdfast.runtime.audit.loops import verify_loop
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.memory.tools import memory_tools
-from holdfast.runtime.workspace.file_tools import workspace_tools
-from holdfast.stores import ThreadStore
-from holdfast.temporal.history_reader import read_events
+from holdfast.audit.evidence.loops import verify_loop
+from holdfast.client.threads import Threads
+from holdfast.core.log.event_log import first_altered
+from holdfast.core.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
+from holdfast.core.memory.progress import parse_entries
+from holdfast.core.memory.tasks import parse_tasks
+from holdfast.core.stores import ThreadStore
+from holdfast.core.temporal.history_reader import read_events
 from holdfast.testing import Conversation, Reply, call, say, together
+from holdfast.workspace.file_tools import workspace_tools
+from holdfast.workspace.memory.tools import memory_tools
 
 COMMITS = frozenset({"complete_task", "note_learning", "commit_work"})
 """The tools of the script that commit once per call."""

@@ -12,9 +12,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.llm.adapters import Adapter
-from holdfast.llm.anthropic_messages import AnthropicMessages
-from holdfast.llm.blocks import (
+from holdfast.core.llm.adapters import Adapter
+from holdfast.core.llm.anthropic_messages import AnthropicMessages
+from holdfast.core.llm.blocks import (
     AudioBlock,
     FileBlock,
     ImageBlock,
@@ -25,9 +25,9 @@ from holdfast.llm.blocks import (
     TextBlock,
     ToolCall,
 )
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.llm.messages import AnyMessage, AssistantMessage, ToolMessage, UserMessage
-from holdfast.llm.responses import Responses
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, UserMessage
+from holdfast.core.llm.responses import Responses
 from tests.support.values import IDENT, JSON, NAME, TEXT, Wire
 
 

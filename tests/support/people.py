@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Approver, Catalog, Policy, ToolContext, tool
-from holdfast.authority.follow_ups import Message
-from holdfast.authority.refinements import Refinement
-from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
-from holdfast.run.interventions import INTERVENTIONS
+from holdfast.core.authority.follow_ups import Message
+from holdfast.core.authority.refinements import Refinement
+from holdfast.core.authority.signatures import encode_key, public_key, sign
+from holdfast.core.authority.statements import AuthorityDelegation, Decision, Lift, Revocation, Signed
+from holdfast.core.run.inputs.interventions import INTERVENTIONS
 from tests.support.rig import Rig, answer_of, eventually
 
 KEYS = {

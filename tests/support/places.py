@@ -12,23 +12,23 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import WorkflowHandle
 
-from holdfast.agents.catalog import Catalog
-from holdfast.authority.signatures import encode_key, public_key
-from holdfast.log.event_log import event_line
-from holdfast.portable.manifest import Imported
-from holdfast.runtime.audit.verdicts import Verification
-from holdfast.runtime.audit.verify import verify
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.composition.stores import collect_evidence
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.portable.importing import Place, import_thread
-from holdfast.runtime.portable.moving import move_thread
-from holdfast.runtime.reading.record import Evidence
-from holdfast.runtime.stores.artifacts import PostgresArtifacts
-from holdfast.runtime.stores.ledger import effects_of
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.stores import EffectRow
+from holdfast.audit.evidence.verdicts import Verification
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.composition.stores import collect_evidence
+from holdfast.config.stack_file import Stack
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.log.event_log import event_line
+from holdfast.core.stores import EffectRow
+from holdfast.portable.format.manifest import Imported
+from holdfast.portable.importing import Place, import_thread
+from holdfast.portable.moving import move_thread
+from holdfast.storage.artifacts import PostgresArtifacts
+from holdfast.storage.ledger import effects_of
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Script
 from tests.support.keeping import new_pool
 from tests.support.rig import PATIENCE, Rig, start_rig, status_of

@@ -1,4 +1,6 @@
-"""Generate whole threads at random, for `tests/unit/test_run_properties.py`. A seed always gives the same play."""
+"""Generate whole threads at random, for `tests/unit/core/run/test_run_properties.py`. A seed always gives the same
+play.
+"""
 
 import json
 import os
@@ -14,18 +16,22 @@ from hypothesis import strategies as st
 
 from holdfast.activities.builtin_tools.dormancy import dormancy_tools
 from holdfast.activities.builtin_tools.offer import subagent_tools
-from holdfast.agents.agent import Limits, Memory
-from holdfast.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
-from holdfast.authority.refinements import RefinementKind
-from holdfast.authority.statements import DecisionKind
-from holdfast.budget.budget import Budget
-from holdfast.budget.tree import TreeCost
-from holdfast.llm.blocks import ReasoningBlock, ToolCall, blocks_of
-from holdfast.llm.messages import AssistantMessage, Usage
-from holdfast.log.events import DecisionReceived
-from holdfast.memory.recalled import RecalledTier
-from holdfast.run.budgeting import BUDGET_SPENT
-from holdfast.run.children import (
+from holdfast.core.agents.agent import Limits, Memory
+from holdfast.core.authority.policy import Approver, Escalation, Policy, Terms, allow, ask, deny
+from holdfast.core.authority.refinements import RefinementKind
+from holdfast.core.authority.statements import DecisionKind
+from holdfast.core.budget.budget import Budget
+from holdfast.core.budget.tree import TreeCost
+from holdfast.core.llm.blocks import ReasoningBlock, ToolCall, blocks_of
+from holdfast.core.llm.messages import AssistantMessage, Usage
+from holdfast.core.log.events import DecisionReceived
+from holdfast.core.memory.recalled import RecalledTier
+from holdfast.core.run.contracts.commands import Call, Sleep
+from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED, RECORD_CONFLICT
+from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.core.run.contracts.loading import AgentRequest, EffectsRequest, ThreadRequest
+from holdfast.core.run.contracts.record import ArchiveRequest, Notice
+from holdfast.core.run.contracts.subagents import (
     Announced,
     AnnounceEnd,
     ChildReport,
@@ -36,17 +42,13 @@ from holdfast.run.children import (
     StartedChild,
     StartedChildren,
 )
-from holdfast.run.commands import Call, Sleep
-from holdfast.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED, RECORD_CONFLICT
-from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
-from holdfast.run.contracts.loading import AgentRequest, EffectsRequest, ThreadRequest
-from holdfast.run.contracts.record import ArchiveRequest, Notice
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.run.interventions import SIGNALS, UPDATES
-from holdfast.run.refusals import RECORDED
-from holdfast.tools.cannot import HandedConstraint
-from holdfast.tools.effects import Effect, PastEffect, effect_key
-from holdfast.tools.spec import ToolSpec
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.inputs.interventions import SIGNALS, UPDATES
+from holdfast.core.run.rules.budget import BUDGET_SPENT
+from holdfast.core.run.rules.refusals import RECORDED
+from holdfast.core.tools.cannot import HandedConstraint
+from holdfast.core.tools.effects import Effect, PastEffect, effect_key
+from holdfast.core.tools.spec import ToolSpec
 from tests.support.examples import examples
 from tests.support.runs import Thread, agent_spec, tool_spec
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.authority.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, ToolUse, VerdictKind
-from holdfast.authority.signatures import encode_key, public_key
-from holdfast.tools.effects import Effect
+from holdfast.core.authority.policy import Approver, Escalation, Gateway, Policy, Rule, Terms, ToolUse, VerdictKind
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.tools.effects import Effect
 
 KEYS = [public_key(encode_key(bytes([number]) * 32)) for number in range(4)]
 PEOPLE = ["alice", "bob", "carol"]

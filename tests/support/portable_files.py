@@ -14,14 +14,18 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from holdfast.authority.signatures import encode_key, public_key
-from holdfast.base.canonical import canonical
-from holdfast.log.event_log import event_line
-from holdfast.log.events import AgentEvent
-from holdfast.log.node_seals import NodeSeal, make_seal
-from holdfast.portable.layout import Entry, directory, local_header
-from holdfast.portable.manifest import Manifest, Member, read_manifest, statement_of
-from holdfast.portable.members import (
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.base.canonical import canonical
+from holdfast.core.log.event_log import event_line
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.log.node_seals import NodeSeal, make_seal
+from holdfast.core.stores import EffectRow
+from holdfast.portable.envelope import enveloped
+from holdfast.portable.export import with_nodes
+from holdfast.portable.exported_logs import ledger_lines, write_log
+from holdfast.portable.format.layout import Entry, directory, local_header
+from holdfast.portable.format.manifest import Manifest, Member, read_manifest, statement_of
+from holdfast.portable.format.members import (
     LEDGER,
     LOG,
     MANIFEST,
@@ -32,13 +36,9 @@ from holdfast.portable.members import (
     artifact_member,
     child_member,
 )
-from holdfast.portable.seals import OwnSeals
-from holdfast.runtime.portable.envelope import enveloped
-from holdfast.runtime.portable.export import with_nodes
-from holdfast.runtime.portable.exported_logs import ledger_lines, write_log
-from holdfast.runtime.portable.verify import FileVerification, verify_file
-from holdfast.runtime.portable.writer import Writer
-from holdfast.stores import EffectRow
+from holdfast.portable.format.seals import OwnSeals
+from holdfast.portable.verify import FileVerification, verify_file
+from holdfast.portable.writer import Writer
 
 FOLDER = Path(__file__).parents[2] / "docs" / "verify"
 ALICE, MALLORY = encode_key(b"a" * 32), encode_key(b"m" * 32)

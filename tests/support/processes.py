@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import psutil
 
-from holdfast.runtime.config.stack_file import Stack, read_stack, write_stack
-from holdfast.runtime.devstack.ports import is_free
+from holdfast.config.stack_file import Stack, read_stack, write_stack
+from holdfast.devstack.ports import is_free
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0

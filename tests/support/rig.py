@@ -17,30 +17,30 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowU
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from holdfast.activities.tool_functions import attempt_of
-from holdfast.agents.catalog import Catalog
-from holdfast.llm.blocks import Content
-from holdfast.log.event_log import first_altered
-from holdfast.log.events import EVENTS, AgentEvent
-from holdfast.loop.state import LoopInput, LoopResult
-from holdfast.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput
-from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.client.time_skipping import skip_time
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.memory.recall import WorkspaceMemory
-from holdfast.runtime.reading.runs import Runs
-from holdfast.runtime.stores.pool import migrate, open_pool
-from holdfast.runtime.stores.threads import PostgresThreads
-from holdfast.runtime.takeover.takeover import WORKER_DIED
-from holdfast.runtime.workspace.approved_instructions import Approvals
-from holdfast.schedule.launching import ScheduledInput, ScheduledResult
-from holdfast.seals.scheduled import launcher_prefix
-from holdfast.stores import ThreadStore
-from holdfast.temporal.converter import data_converter
-from holdfast.temporal.history_reader import read_events
+from holdfast.activities.tool_calls.tool_functions import attempt_of
+from holdfast.client.reading.runs import Runs
+from holdfast.client.start_options import issued
+from holdfast.client.time_skipping import skip_time
+from holdfast.config.stack_file import Stack
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.llm.blocks import Content
+from holdfast.core.log.event_log import first_altered
+from holdfast.core.log.events import EVENTS, AgentEvent
+from holdfast.core.loop.state import LoopInput, LoopResult
+from holdfast.core.mac.scheduled import launcher_prefix
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, SCHEDULED_WORKFLOW, WORKFLOW, RunInput
+from holdfast.core.schedule.launching import ScheduledInput, ScheduledResult
+from holdfast.core.stores import ThreadStore
+from holdfast.core.temporal.converter import data_converter
+from holdfast.core.temporal.history_reader import read_events
+from holdfast.storage.pool import migrate, open_pool
+from holdfast.storage.threads import PostgresThreads
 from holdfast.testing import Script, ScriptedLLM, Unparsed
 from holdfast.testing.scripted_worker import scripted_worker
+from holdfast.worker.takeover.takeover import WORKER_DIED
 from holdfast.workflows import WORKFLOWS
+from holdfast.workspace.approved_instructions import Approvals
+from holdfast.workspace.memory.recall import WorkspaceMemory
 
 PATIENCE = 120.0
 """Seconds after which a test gives up waiting for a condition."""

@@ -1,4 +1,5 @@
-"""A thread without Temporal: `holdfast.run.machine` over any number of Temporal runs, for the tests of the pure core.
+"""A thread without Temporal: `holdfast.core.run.machine.machine` over any number of Temporal runs, for the tests of the
+pure core.
 
 A run's inputs and outputs pass through JSON, as in Temporal; the permanent record is a list of lines. The invariants
 of every thread are asserted here after each input.
@@ -12,27 +13,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from holdfast.agents.agent import AgentSpec, Limits
-from holdfast.authority.policy import Policy, allow, ask, deny
-from holdfast.authority.statements import DecisionKind
-from holdfast.base.digests import GENESIS, chain
-from holdfast.base.models import Frozen
-from holdfast.budget.account import TokenPrice
-from holdfast.llm.blocks import ToolCall
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.llm.messages import AssistantMessage, Usage, decode
-from holdfast.llm.outages import Outage
-from holdfast.log.event_log import EventLog, event_line, first_altered
-from holdfast.log.events import AgentEvent, UserMessageReceived
-from holdfast.log.fork_point import ForkPoint
-from holdfast.log.import_point import ImportPoint
-from holdfast.log.stored_lines import read_lines, run_events
-from holdfast.memory.recalled import RecalledTier
-from holdfast.run.commands import Call, Failure, Result, Sleep, Stop
-from holdfast.run.compaction import SUMMARY_REQUEST
-from holdfast.run.contracts.error_types import LLM_LOST, NOT_SETTLED
-from holdfast.run.contracts.llm_calls import LLMFailed, LLMReply, LLMRequest
-from holdfast.run.contracts.loading import (
+from holdfast.core.agents.agent import AgentSpec, Limits
+from holdfast.core.authority.policy import Policy, allow, ask, deny
+from holdfast.core.authority.statements import DecisionKind
+from holdfast.core.base.digests import GENESIS, chain
+from holdfast.core.base.models import Frozen
+from holdfast.core.budget.account import TokenPrice
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.llm.messages import AssistantMessage, Usage, decode
+from holdfast.core.llm.outages import Outage
+from holdfast.core.log.event_log import EventLog, event_line, first_altered
+from holdfast.core.log.events import AgentEvent, UserMessageReceived
+from holdfast.core.log.fork_point import ForkPoint
+from holdfast.core.log.import_point import ImportPoint
+from holdfast.core.log.stored_lines import read_lines, run_events
+from holdfast.core.memory.recalled import RecalledTier
+from holdfast.core.run.contracts.commands import Call, Failure, Result, Sleep, Stop
+from holdfast.core.run.contracts.error_types import LLM_LOST, NOT_SETTLED
+from holdfast.core.run.contracts.llm_calls import LLMFailed, LLMReply, LLMRequest
+from holdfast.core.run.contracts.loading import (
     AgentRequest,
     EffectsRequest,
     LoadedAgent,
@@ -40,18 +40,19 @@ from holdfast.run.contracts.loading import (
     PastEffects,
     ThreadRequest,
 )
-from holdfast.run.contracts.record import Archived, ArchiveRequest, Notice, Notified
-from holdfast.run.contracts.runs import RunInput
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.run.features import FORKS, MOVES
-from holdfast.run.machine import AgentRun
-from holdfast.run.rollover import HistorySize
-from holdfast.run.snapshot import snapshot_of
-from holdfast.run.state import RunState
-from holdfast.tools.effects import Effect, PastEffect
-from holdfast.tools.spec import ToolSpec
-from holdfast.transcript.prompt import request_prefix
-from holdfast.transcript.transcript import Transcript, TranscriptRef, ref_digest
+from holdfast.core.run.contracts.record import Archived, ArchiveRequest, Notice, Notified
+from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.contracts.snapshot import snapshot_of
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.machine.machine import AgentRun
+from holdfast.core.run.machine.rollover import HistorySize
+from holdfast.core.run.rules.compaction import SUMMARY_REQUEST
+from holdfast.core.run.state.features import FORKS, MOVES
+from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.effects import Effect, PastEffect
+from holdfast.core.tools.spec import ToolSpec
+from holdfast.core.transcript.prompt import request_prefix
+from holdfast.core.transcript.transcript import Transcript, TranscriptRef, ref_digest
 
 ADAPTER = ChatCompletions()
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

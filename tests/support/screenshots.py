@@ -17,12 +17,12 @@ from typing import Any
 from playwright.async_api import Browser, FrameLocator, Page, ViewportSize, async_playwright, expect
 
 from holdfast import Agent, Catalog, Policy, Rule, Terms, tool
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.client.start_options import StartOptions
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.devstack.ports import Ports, any_free
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.client.start_options import StartOptions
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.devstack.devstack import DevStack
+from holdfast.devstack.ports import Ports, any_free
 from holdfast.testing import call, say, steps
 from tests.support.rig import start_rig, status_of
 

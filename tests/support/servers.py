@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psycopg
 
-from holdfast.runtime.config.stack_file import Stack, read_stack
-from holdfast.runtime.devstack import processes, temporal_server
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.devstack.ports import Ports, any_free
-from holdfast.runtime.devstack.postgres import Postgres
-from holdfast.runtime.devstack.temporal_server import TemporalServer
+from holdfast.config.stack_file import Stack, read_stack
+from holdfast.devstack import processes, temporal_server
+from holdfast.devstack.devstack import DevStack
+from holdfast.devstack.ports import Ports, any_free
+from holdfast.devstack.postgres import Postgres
+from holdfast.devstack.temporal_server import TemporalServer
 
 SETTINGS: dict[str, int | str] = {
     "frontend.WorkflowPauseEnabled": "true",  # as an operator may have it

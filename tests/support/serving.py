@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.runtime.gateway.serving import Server, listen
+from holdfast.gateway.http.serving import Server, listen
 from tests.support.rig import eventually
 
 JSON = dict[str, Any]

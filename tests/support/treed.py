@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast import Agent, Budget, Catalog, Limits, Policy, allow
-from holdfast.base.models import Frozen
+from holdfast.core.base.models import Frozen
 from holdfast.testing import Conversation, Reply, call, say, slow, together
 from tests.support.outside import charge, ship, transfer
 

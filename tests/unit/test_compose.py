@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.runtime.config.encryption_keys import parse_keys
-from holdfast.runtime.config.settings import variables
-from holdfast.runtime.devstack.temporal_server import DYNAMIC_CONFIG
-from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.config.encryption_keys import parse_keys
+from holdfast.config.settings import variables
+from holdfast.core.temporal.search_attributes import SEARCH_ATTRIBUTES
+from holdfast.devstack.temporal_server import DYNAMIC_CONFIG
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -10,22 +10,22 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from holdfast.agents.agent import Agent, Limits
-from holdfast.agents.catalog import Catalog
-from holdfast.audit.audit import Audit
-from holdfast.authority.policy import Policy, allow
-from holdfast.budget.budget import Budget
-from holdfast.loop.state import LoopLimits
-from holdfast.run.evolve import evolve
-from holdfast.run.state import RunState
-from holdfast.runtime.audit.loops import verify_loop
-from holdfast.runtime.cli.loop_screens import loop_screen
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.memory.tools import memory_tools
-from holdfast.runtime.workspace.file_tools import workspace_tools
-from holdfast.temporal.converter import data_converter
+from holdfast.audit.evidence.loops import verify_loop
+from holdfast.audit.judge.audit import Audit
+from holdfast.cli.screens.loop_screens import loop_screen
+from holdfast.client.threads import Threads
+from holdfast.core.agents.agent import Agent, Limits
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.authority.policy import Policy, allow
+from holdfast.core.budget.budget import Budget
+from holdfast.core.loop.state import LoopLimits
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.state.state import RunState
+from holdfast.core.temporal.converter import data_converter
 from holdfast.testing import Conversation, Reply, call, hang, say, together
 from holdfast.workflows import WORKFLOWS
+from holdfast.workspace.file_tools import workspace_tools
+from holdfast.workspace.memory.tools import memory_tools
 from tests.support.rig import StartRig, answer_of, check_thread, eventually, status_of
 
 BY = {"by": "alice"}

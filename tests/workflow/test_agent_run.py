@@ -12,11 +12,11 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError, W
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast import Agent, Catalog, Effect, Limits, Policy, ToolContext, allow, deny, tool
-from holdfast.llm.blocks import ImageBlock, TextBlock
-from holdfast.log.event_log import event_json, first_altered
-from holdfast.log.events import ToolCallFinished
-from holdfast.runtime.cli.event_lines import event_summary
-from holdfast.temporal.history_reader import read_events
+from holdfast.cli.screens.event_lines import event_summary
+from holdfast.core.llm.blocks import ImageBlock, TextBlock
+from holdfast.core.log.event_log import event_json, first_altered
+from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.temporal.history_reader import read_events
 from holdfast.testing import (
     Conversation,
     Reply,

@@ -9,8 +9,8 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 
 from holdfast import Agent, Budget, Catalog, Limits, Policy, allow, ask, tool
-from holdfast.audit.audit import Audit
-from holdfast.log.events import (
+from holdfast.audit.judge.audit import Audit
+from holdfast.core.log.events import (
     AgentEvent,
     AgentLoaded,
     BudgetReserved,
@@ -20,13 +20,13 @@ from holdfast.log.events import (
     SubagentStarted,
     ToolCallFinished,
 )
-from holdfast.run.allowances import TOO_LARGE
-from holdfast.run.evolve import evolve
-from holdfast.run.state import RunState
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.rules.allowances import TOO_LARGE
+from holdfast.core.run.state.state import RunState
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.replay.scenarios import CATALOG, SCENARIOS
 from tests.support.rig import Rig, StartRig, check_thread, eventually, reset, task_of
-from tests.unit.test_history import EXPECTED
+from tests.unit.core.temporal.test_history import EXPECTED
 
 
 @tool(effect="read")

@@ -1,4 +1,6 @@
-"""Authority on a real server: signed decisions, edits, time, hostile input. The rules: tests/unit/test_authority.py."""
+"""Authority on a real server: signed decisions, edits, time, hostile input. The rules:
+tests/unit/core/run/test_authority.py.
+"""
 
 import asyncio
 import json
@@ -14,9 +16,9 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast import Agent, Approver, Catalog, Policy, Terms, ToolContext, ask, deny, tool
-from holdfast.authority.signatures import encode_key, public_key, sign
-from holdfast.authority.statements import Decision
-from holdfast.log.events import DecisionReceived
+from holdfast.core.authority.signatures import encode_key, public_key, sign
+from holdfast.core.authority.statements import Decision
+from holdfast.core.log.events import DecisionReceived
 from holdfast.testing import call, say, steps, together
 from tests.support.rig import StartRig, answer_of, check_thread, eventually, runs_of, status_of
 

@@ -4,17 +4,17 @@ import pytest
 from temporalio.client import Client
 
 from holdfast import Agent, Amounts, Budget, Catalog, Limits, NotAccepted, Policy, Thread, allow, tool
-from holdfast.audit.audit import Audit
-from holdfast.log.events import AgentLoaded, BudgetExtended, BudgetReserved, LLMCallLost, LLMReplied
-from holdfast.runtime.cli.event_lines import event_summary
-from holdfast.runtime.cli.thread_screens import list_screen, show_screen
-from holdfast.runtime.client.listing import list_threads
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.llm.prices import cost_of
+from holdfast.audit.judge.audit import Audit
+from holdfast.cli.screens.event_lines import event_summary
+from holdfast.cli.screens.thread_screens import list_screen, show_screen
+from holdfast.client.listing import list_threads
+from holdfast.client.threads import Threads
+from holdfast.core.log.events import AgentLoaded, BudgetExtended, BudgetReserved, LLMCallLost, LLMReplied
+from holdfast.endpoints.prices import cost_of
 from holdfast.testing import call, disconnect, fail, raw, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, budgeted
 from tests.support.rig import StartRig, check_thread, eventually, status_of
-from tests.unit.test_history import EXPECTED
+from tests.unit.core.temporal.test_history import EXPECTED
 
 
 @tool(effect="read")

@@ -2,8 +2,8 @@
 
 from temporalio.client import Client
 
-from holdfast.runtime.api.thread import Thread
-from holdfast.runtime.client.threads import Threads
+from holdfast.api.thread import Thread
+from holdfast.client.threads import Threads
 from tests.replay.scenarios import CATALOG, SCENARIOS, asked
 from tests.support.rig import StartRig, check_thread
 

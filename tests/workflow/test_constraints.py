@@ -3,16 +3,16 @@
 import pytest
 from temporalio.client import Client
 
+from holdfast.api.thread import Thread
+from holdfast.cli.screens.event_lines import event_summary
+from holdfast.cli.screens.thread_screens import show_screen
+from holdfast.client.threads import Threads
+from holdfast.core.log.events import ToolCallFinished
 from holdfast.errors import NotAccepted
-from holdfast.log.events import ToolCallFinished
-from holdfast.runtime.api.thread import Thread
-from holdfast.runtime.cli.event_lines import event_summary
-from holdfast.runtime.cli.thread_screens import show_screen
-from holdfast.runtime.client.threads import Threads
 from holdfast.testing import call, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, constrained
 from tests.support.rig import StartRig, check_thread, status_of
-from tests.unit.test_history import EXPECTED
+from tests.unit.core.temporal.test_history import EXPECTED
 
 
 async def test_what_cannot_be_done_is_refused_until_a_person_lifts_it_and_replays(

@@ -23,12 +23,12 @@ from temporalio.client import (
 )
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
-from holdfast.llm.blocks import ImageBlock, TextBlock
-from holdfast.llm.chat_completions import ChatCompletions
-from holdfast.llm.messages import UserMessage
-from holdfast.log.events import AgentEvent
-from holdfast.run.compaction import INSTRUCTION
-from holdfast.runtime.client.threads import Threads
+from holdfast.client.threads import Threads
+from holdfast.core.llm.blocks import ImageBlock, TextBlock
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.llm.messages import UserMessage
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.run.rules.compaction import INSTRUCTION
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps, together
 from tests.support.rig import Rig, StartRig, answer_of, check_thread, events_of, eventually, runs_of, status_of
 from tests.support.runs import UNGUARDED, agent_spec, calls, says

@@ -17,12 +17,12 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog, Limits, Policy, allow
+from holdfast.api.thread import Thread
+from holdfast.client.connect import ensure_search_attributes
+from holdfast.client.threads import Threads
+from holdfast.core.log.events import ToolCallFinished, ToolCallStarted, WakeReceived
+from holdfast.core.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.errors import NotAccepted
-from holdfast.log.events import ToolCallFinished, ToolCallStarted, WakeReceived
-from holdfast.runtime.api.thread import Thread
-from holdfast.runtime.client.connect import ensure_search_attributes
-from holdfast.runtime.client.threads import Threads
-from holdfast.temporal.search_attributes import SEARCH_ATTRIBUTES
 from holdfast.testing import Conversation, Reply, call, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, dormant
 from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of

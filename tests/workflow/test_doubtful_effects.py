@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import Absent, Agent, Catalog, Found, NotDone, Policy, Tool, ToolContext, Unknown, allow, tool
-from holdfast.runtime.reading.runs import retrying
+from holdfast.client.reading.runs import retrying
 from holdfast.testing import Conversation, Reply, agent, call, say, steps, together
 from tests.support.rig import eventually
 

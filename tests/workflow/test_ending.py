@@ -8,11 +8,11 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, Memory, Policy, allow, tool
-from holdfast.log.events import ToolCallFinished, ToolCallRequested
-from holdfast.memory.progress import Current, parse_current, parse_entries
-from holdfast.runtime.memory.tools import memory_tools
-from holdfast.runtime.stores.memories import PostgresMemories
+from holdfast.core.log.events import ToolCallFinished, ToolCallRequested
+from holdfast.core.memory.progress import Current, parse_current, parse_entries
+from holdfast.storage.memories import PostgresMemories
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
+from holdfast.workspace.memory.tools import memory_tools
 from tests.replay.scenarios import CATALOG, SCENARIOS, learnt, not_learnt
 from tests.support.rig import StartRig, check_thread, eventually
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.llm.blocks import ImageBlock, TextBlock
-from holdfast.run.compaction import INSTRUCTION
-from holdfast.runtime.reading.runs import Retrying, retrying
+from holdfast.client.reading.runs import Retrying, retrying
+from holdfast.core.llm.blocks import ImageBlock, TextBlock
+from holdfast.core.run.rules.compaction import INSTRUCTION
+from holdfast.core.tools.secrets import Secrets
 from holdfast.testing import Conversation, Reply, call, raw, say
-from holdfast.tools.secrets import Secrets
 from tests.support.rig import Rig, StartRig, check_thread, eventually
 
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])

@@ -13,15 +13,15 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, ask, tool
-from holdfast.base.canonical import canonical
+from holdfast.core.base.canonical import canonical
+from holdfast.core.log.event_log import digest_after
+from holdfast.core.log.events import AgentEvent, AgentLoaded, RunBlocked, RunContinued, RunUnblocked, SignalRejected
+from holdfast.core.run.inputs.interventions import INTERVENTIONS, SIGNALS, Intervention
+from holdfast.core.run.rules.authority import Reaction
+from holdfast.core.run.state import features
+from holdfast.core.run.state.state import RunState
+from holdfast.core.temporal.history_reader import read_events
 from holdfast.errors import HistoryUnreadable
-from holdfast.log.event_log import digest_after
-from holdfast.log.events import AgentEvent, AgentLoaded, RunBlocked, RunContinued, RunUnblocked, SignalRejected
-from holdfast.run import features
-from holdfast.run.interventions import INTERVENTIONS, SIGNALS, Intervention
-from holdfast.run.rights import Reaction
-from holdfast.run.state import RunState
-from holdfast.temporal.history_reader import read_events
 from holdfast.testing import call, say, steps
 from tests.support.rig import StartRig, answer_of, check_thread, events_of, eventually, runs_of, status_of
 from tests.workflow.test_agent_loop import catalog as loop_catalog

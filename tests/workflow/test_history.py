@@ -19,23 +19,23 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, deny, tool
 from holdfast.activities.calling_run import Chains, CheckedOrders
-from holdfast.agents.agent import AgentSpec
-from holdfast.authority.policy import ask
-from holdfast.log.event_log import first_altered
-from holdfast.log.events import AgentEvent, ToolCallFinished
-from holdfast.run.contracts.llm_calls import LLMReply, LLMRequest
-from holdfast.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, PastEffects
-from holdfast.run.contracts.record import Archived, ArchiveRequest
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.run.contracts.tool_calls import ToolOutcome, ToolRequest
-from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.worker.construction import running
-from holdfast.runtime.worker.early_events import EarlyEventsGuard
-from holdfast.seals.seals import Seals
-from holdfast.temporal.history_reader import read_events
+from holdfast.client.start_options import issued
+from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.authority.policy import ask
+from holdfast.core.log.event_log import first_altered
+from holdfast.core.log.events import AgentEvent, ToolCallFinished
+from holdfast.core.mac.seals import Seals
+from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.core.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, PastEffects
+from holdfast.core.run.contracts.record import Archived, ArchiveRequest
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.temporal.history_reader import read_events
+from holdfast.core.tools.effects import Effect
 from holdfast.testing import call, call_verbatim, cut_off, fail, say, steps, together
 from holdfast.testing.scripted_worker import LEAVE
-from holdfast.tools.effects import Effect
+from holdfast.worker.construction import running
+from holdfast.worker.early_events import EarlyEventsGuard
 from holdfast.workflows import WORKFLOWS
 from tests.support.rig import Rig, StartRig, answer_of, events_and_history, events_of, eventually, status_of
 from tests.support.runs import agent_spec, calls, says, tool_spec

@@ -15,14 +15,14 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 
-from holdfast.agents.agent import Agent
-from holdfast.agents.catalog import Catalog
-from holdfast.authority.policy import Policy, allow
-from holdfast.loop.state import LoopLimits, SettleRequest, Survey, SurveyRequest
-from holdfast.runtime.memory.loop_files import LoopFiles
-from holdfast.runtime.memory.tools import memory_tools
+from holdfast.core.agents.agent import Agent
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.authority.policy import Policy, allow
+from holdfast.core.loop.state import LoopLimits, SettleRequest, Survey, SurveyRequest
+from holdfast.core.tools.decorator import tool
 from holdfast.testing import Conversation, Reply, call, hang, say
-from holdfast.tools.decorator import tool
+from holdfast.workspace.memory.loop_files import LoopFiles
+from holdfast.workspace.memory.tools import memory_tools
 from tests.support.rig import StartRig, eventually, status_of
 from tests.workflow.test_agent_loop import BY, TASKS, catalog, diligent, git
 

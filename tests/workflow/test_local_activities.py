@@ -13,13 +13,13 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
+from holdfast.client.start_options import issued
+from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.core.temporal.history_reader import read_events
+from holdfast.core.tools.decorator import Tool
 from holdfast.errors import HistoryUnreadable
-from holdfast.log.events import ToolCallFinished
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.start_options import issued
-from holdfast.temporal.history_reader import read_events
 from holdfast.testing import call, say, steps, together
-from holdfast.tools.decorator import Tool
 from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of
 from tests.support.runs import calls, says
 from tests.workflow.test_history import SPEC, Desk, Handle, begin, check, deciding, working

@@ -11,25 +11,25 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.loop_record import LoopRecord
-from holdfast.base.canonical import canonical
-from holdfast.base.digests import GENESIS
-from holdfast.budget.tree import TreeCost
+from holdfast.activities.record.loop_record import LoopRecord
+from holdfast.audit.evidence.loops import verify_loop
+from holdfast.client.follow import follow
+from holdfast.client.loops import loop_state_at, steer
+from holdfast.client.threads import Threads
+from holdfast.core.base.canonical import canonical
+from holdfast.core.base.digests import GENESIS
+from holdfast.core.budget.tree import TreeCost
+from holdfast.core.log.event_log import digest_after, first_altered
+from holdfast.core.log.loop_events import StoredEvent
+from holdfast.core.log.stored_lines import read_lines
+from holdfast.core.log.upcasters import decode_event, decode_loop_event
+from holdfast.core.loop.evolve import evolve
+from holdfast.core.loop.state import LoopLimits, LoopState
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW
+from holdfast.core.run.inputs.pause import PAUSES
+from holdfast.core.run.rules.refusals import RECORDED
+from holdfast.core.stores import ThreadStore
 from holdfast.errors import EventUnreadable
-from holdfast.log.event_log import digest_after, first_altered
-from holdfast.log.loop_events import StoredEvent
-from holdfast.log.stored_lines import read_lines
-from holdfast.log.upcasters import decode_event, decode_loop_event
-from holdfast.loop.evolve import evolve
-from holdfast.loop.state import LoopLimits, LoopState
-from holdfast.run.contracts.runs import LOOP_WORKFLOW
-from holdfast.run.pausing import PAUSES
-from holdfast.run.refusals import RECORDED
-from holdfast.runtime.audit.loops import verify_loop
-from holdfast.runtime.client.follow import follow
-from holdfast.runtime.client.loops import loop_state_at, steer
-from holdfast.runtime.client.threads import Threads
-from holdfast.stores import ThreadStore
 from holdfast.testing import hang, say
 from tests.support.rig import Rig, StartRig, answer_of, eventually, reset, status_of
 from tests.workflow.test_agent_loop import BY, TASKS, catalog, diligent, replays

@@ -26,8 +26,8 @@ from holdfast import (
     allow,
     tool,
 )
-from holdfast.audit.audit import Audit
-from holdfast.log.events import (
+from holdfast.audit.judge.audit import Audit
+from holdfast.core.log.events import (
     AgentEvent,
     BudgetReserved,
     BudgetSpent,
@@ -38,13 +38,13 @@ from holdfast.log.events import (
     SubagentEnded,
     SubagentStarted,
 )
-from holdfast.loop.state import LoopLimits
-from holdfast.run.contracts.error_types import LLM_REJECTED
-from holdfast.run.evolve import evolve
-from holdfast.run.state import RunState
-from holdfast.runtime.memory.tools import memory_tools
-from holdfast.runtime.workspace.file_tools import workspace_tools
+from holdfast.core.loop.state import LoopLimits
+from holdfast.core.run.contracts.error_types import LLM_REJECTED
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.state.state import RunState
 from holdfast.testing import Conversation, Reply, call, fail, hang, say
+from holdfast.workspace.file_tools import workspace_tools
+from holdfast.workspace.memory.tools import memory_tools
 from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually, lose_attempt, status_of
 
 AT_ONCE, HOUR = timedelta(milliseconds=1), timedelta(hours=1)

@@ -10,13 +10,13 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Limits, Memory, Policy, Skill, allow, tool
-from holdfast.log.events import AgentLoaded, MemoryRecalled, ToolCallFinished
-from holdfast.memory.semantic import MemoryItem, NewMemory
-from holdfast.run.compaction import INSTRUCTION
-from holdfast.runtime.memory.skills import load_skills
-from holdfast.runtime.stores.memories import PostgresMemories
-from holdfast.runtime.stores.pool import open_pool
+from holdfast.core.log.events import AgentLoaded, MemoryRecalled, ToolCallFinished
+from holdfast.core.memory.semantic import MemoryItem, NewMemory
+from holdfast.core.run.rules.compaction import INSTRUCTION
+from holdfast.storage.memories import PostgresMemories
+from holdfast.storage.pool import open_pool
 from holdfast.testing import Conversation, Reply, call, fail, say, steps
+from holdfast.workspace.memory.skills import load_skills
 from tests.support.rig import Rig, StartRig, approve, check_thread, events_of, status_of
 
 ALL = Memory(strategies=200, standing=200, files=400, workspace_skills=True)

@@ -7,10 +7,10 @@ import pytest
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, Policy, allow, tool
+from holdfast.api.thread import Thread
+from holdfast.client.threads import Threads
+from holdfast.core.log.events import RunPaused, RunResumed, ToolCallFinished
 from holdfast.errors import NotAccepted
-from holdfast.log.events import RunPaused, RunResumed, ToolCallFinished
-from holdfast.runtime.api.thread import Thread
-from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, say
 from tests.replay.scenarios import CATALOG, SCENARIOS, paused
 from tests.support.rig import PATIENCE, Rig, StartRig, check_thread, events_of, eventually, status_of

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.log.events import ToolCallFinished, WaitPolled
+from holdfast.core.log.events import ToolCallFinished, WaitPolled
 from holdfast.testing import call, say, steps
 from tests.replay.scenarios import CATALOG, SCENARIOS, polled
 from tests.support.rig import StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of

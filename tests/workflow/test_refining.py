@@ -3,17 +3,17 @@
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
+from holdfast.api.thread import Thread
+from holdfast.cli.screens.event_lines import event_summary
+from holdfast.cli.screens.thread_screens import list_screen, show_screen
+from holdfast.client.listing import list_threads
+from holdfast.client.threads import Threads
+from holdfast.core.log.events import MessageTaken, TaskRefined
 from holdfast.errors import NotAccepted
-from holdfast.log.events import MessageTaken, TaskRefined
-from holdfast.runtime.api.thread import Thread
-from holdfast.runtime.cli.event_lines import event_summary
-from holdfast.runtime.cli.thread_screens import list_screen, show_screen
-from holdfast.runtime.client.listing import list_threads
-from holdfast.runtime.client.threads import Threads
 from holdfast.testing import Conversation, Reply, call, hang, say
 from tests.replay.scenarios import CATALOG, SCENARIOS, refined
 from tests.support.rig import PATIENCE, StartRig, check_thread, eventually, skip, status_of
-from tests.unit.test_history import EXPECTED
+from tests.unit.core.temporal.test_history import EXPECTED
 
 
 async def test_a_refined_run_continues_and_replays(rig: StartRig, client: Client) -> None:

@@ -6,16 +6,16 @@ from uuid import uuid4
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.run.outlook import run_view
-from holdfast.run.state import RunState
-from holdfast.runtime.cli.thread_screens import show_screen
-from holdfast.runtime.client.connect import connect, stack_config
-from holdfast.runtime.client.showing import show_thread
-from holdfast.runtime.client.start_options import issued
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.seals.seals import Seals
+from holdfast.cli.screens.thread_screens import show_screen
+from holdfast.client.connect import connect, stack_config
+from holdfast.client.showing import show_thread
+from holdfast.client.start_options import issued
+from holdfast.client.threads import Threads
+from holdfast.config.stack_file import Stack
+from holdfast.core.mac.seals import Seals
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.status import run_view
 from holdfast.testing import say, steps
 from tests.replay.scenarios import CATALOG
 from tests.support.attacker import reach

@@ -6,14 +6,14 @@ import pytest
 from temporalio.client import Client
 
 from holdfast import Absent, Agent, Catalog, Limits, Policy, allow, tool
-from holdfast.log.events import RunBlocked, ToolCallFinished, VerdictGiven
-from holdfast.run.repeats import RULE
-from holdfast.runtime.cli.event_lines import event_summary
-from holdfast.runtime.cli.thread_screens import show_screen
+from holdfast.cli.screens.event_lines import event_summary
+from holdfast.cli.screens.thread_screens import show_screen
+from holdfast.core.log.events import RunBlocked, ToolCallFinished, VerdictGiven
+from holdfast.core.run.rules.loop_guard import RULE
 from holdfast.testing import Conversation, Reply, call, say
 from tests.replay.scenarios import CATALOG, SCENARIOS, repeated
 from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of
-from tests.unit.test_history import EXPECTED
+from tests.unit.core.temporal.test_history import EXPECTED
 
 
 @pytest.mark.slow

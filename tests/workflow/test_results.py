@@ -10,8 +10,9 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 
 from holdfast import Agent, Budget, Catalog, Limits, Policy, ResultNotStructured, Thread, allow, deny, tool
-from holdfast.audit.audit import Audit
-from holdfast.log.events import (
+from holdfast.audit.judge.audit import Audit
+from holdfast.client.threads import Threads
+from holdfast.core.log.events import (
     BudgetSpent,
     LLMReplied,
     MessageAwaited,
@@ -21,12 +22,11 @@ from holdfast.log.events import (
     ToolCallFinished,
     UserMessageReceived,
 )
-from holdfast.run.details import current_details
-from holdfast.run.evolve import evolve
-from holdfast.run.state import RunState
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.memory.tools import memory_tools
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.web_ui import current_details
 from holdfast.testing import Conversation, Reply, call, hang, say, steps, together
+from holdfast.workspace.memory.tools import memory_tools
 from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually, lose_attempt, status_of
 
 

@@ -6,13 +6,13 @@ import pytest
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
 
-from holdfast.agents.agent import Agent
-from holdfast.agents.catalog import Catalog
-from holdfast.run.contracts.error_types import START_REFUSED, THREAD_EXISTS
-from holdfast.run.contracts.runs import SCHEDULED_WORKFLOW
-from holdfast.runtime.client.start_options import issued
-from holdfast.schedule.launching import ScheduledInput, ScheduledResult
-from holdfast.seals.scheduled import launcher_prefix
+from holdfast.client.start_options import issued
+from holdfast.core.agents.agent import Agent
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.mac.scheduled import launcher_prefix
+from holdfast.core.run.contracts.error_types import START_REFUSED, THREAD_EXISTS
+from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW
+from holdfast.core.schedule.launching import ScheduledInput, ScheduledResult
 from holdfast.testing import hang, say
 from tests.support.rig import Rig, StartRig, check_thread, eventually, status_of
 

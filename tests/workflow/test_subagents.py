@@ -8,11 +8,18 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError
 
 from holdfast import Agent, Cannot, Catalog, Limits, Policy, Terms, allow, ask, deny, tool
-from holdfast.audit.audit import Audit
-from holdfast.log.events import AgentEvent, RunStarted, SignalRejected, SubagentEnded, SubagentStarted, ToolCallFinished
-from holdfast.run.children import ENDED_SIGNAL
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.client.trees import pending_of_tree, read_tree
+from holdfast.audit.judge.audit import Audit
+from holdfast.client.threads import Threads
+from holdfast.client.trees import pending_of_tree, read_tree
+from holdfast.core.log.events import (
+    AgentEvent,
+    RunStarted,
+    SignalRejected,
+    SubagentEnded,
+    SubagentStarted,
+    ToolCallFinished,
+)
+from holdfast.core.run.contracts.subagents import ENDED_SIGNAL
 from holdfast.testing import Conversation, Reply, call, say, together
 from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually, reset, status_of, tasks_of
 

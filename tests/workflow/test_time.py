@@ -11,12 +11,12 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast import Agent, Approver, Cannot, Catalog, Escalation, Limits, Policy, Terms, allow, ask, tool
+from holdfast.client import time_skipping
+from holdfast.client.threads import Threads
+from holdfast.client.time_skipping import skip_time
+from holdfast.core.log.events import AgentEvent, RunResumed, StateVerified, ToolCallFinished, ToolCallStarted
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.errors import Refused
-from holdfast.log.events import AgentEvent, RunResumed, StateVerified, ToolCallFinished, ToolCallStarted
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client import time_skipping
-from holdfast.runtime.client.threads import Threads
-from holdfast.runtime.client.time_skipping import skip_time
 from holdfast.testing import Conversation, Reply, call, fail, hang, say, steps
 from tests.support.rig import Rig, StartRig, answer_of, check_thread, events_of, eventually, runs_of, skip, status_of
 

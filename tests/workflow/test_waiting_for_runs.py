@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, Catalog, CatalogError, Limits, Policy, allow, deny, tool
-from holdfast.llm.blocks import ToolCall
-from holdfast.log.events import ToolCallFinished, WaitPolled
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.log.events import ToolCallFinished, WaitPolled
+from holdfast.core.tools.triggers import polled_call, read_trigger
 from holdfast.testing import Conversation, Reply, call, say
-from holdfast.tools.triggers import polled_call, read_trigger
 from tests.support.rig import StartRig, check_thread, events_of, eventually, status_of
 from tests.support.runs import NOW
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from holdfast.errors import HistoryUnreadable
-from holdfast.log.event_log import first_altered
-from holdfast.log.events import (
+from holdfast.core.log.event_log import first_altered
+from holdfast.core.log.events import (
     AgentEvent,
     AgentLoaded,
     ApprovalRequested,
@@ -21,10 +20,11 @@ from holdfast.log.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from holdfast.temporal.history_reader import read_events
+from holdfast.core.temporal.history_reader import read_events
+from holdfast.core.tools.effects import Effect
+from holdfast.errors import HistoryUnreadable
 from holdfast.testing.kill_matrix.audit_interventions import audit_pauses, audit_waits
 from holdfast.testing.kill_matrix.plan import Stop
-from holdfast.tools.effects import Effect
 
 _CLOSED = (
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,

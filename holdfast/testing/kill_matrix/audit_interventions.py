@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from holdfast.log.events import (
+from holdfast.core.log.events import (
     AgentEvent,
     ContextCompacted,
     DormancyBegan,
@@ -19,7 +19,7 @@ from holdfast.log.events import (
     UserMessageReceived,
     WakeReceived,
 )
-from holdfast.tools.triggers import EventTrigger
+from holdfast.core.tools.triggers import EventTrigger
 
 
 def audit_waits(events: Sequence[AgentEvent]) -> list[str]:

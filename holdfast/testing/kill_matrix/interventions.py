@@ -16,9 +16,9 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from holdfast.log.events import DormancyBegan, LLMReplied, RunPaused, RunResumed, ToolCallFinished
+from holdfast.core.log.events import DormancyBegan, LLMReplied, RunPaused, RunResumed, ToolCallFinished
+from holdfast.core.tools.triggers import EventTrigger
 from holdfast.testing.kill_matrix.audit import RecordedLog
-from holdfast.tools.triggers import EventTrigger
 
 REPLIES = 3
 """Replies of the LLM from one pause to the next."""

@@ -31,15 +31,15 @@ from uuid import uuid4
 import psutil
 from temporalio.service import RPCError
 
+from holdfast.client.connect import connect_stack, ensure_search_attributes
+from holdfast.config.stack_file import Stack
+from holdfast.core.log.events import AgentEvent, ReconcileRequested
+from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
+from holdfast.devstack.devstack import DevStack
+from holdfast.devstack.ports import Ports, is_free
+from holdfast.endpoints.script import Script
+from holdfast.endpoints.scripted_server import ScriptedLLM
 from holdfast.errors import HoldfastError
-from holdfast.log.events import AgentEvent, ReconcileRequested
-from holdfast.run.contracts.runs import WORKFLOW, RunInput
-from holdfast.runtime.client.connect import connect_stack, ensure_search_attributes
-from holdfast.runtime.config.stack_file import Stack
-from holdfast.runtime.devstack.devstack import DevStack
-from holdfast.runtime.devstack.ports import Ports, is_free
-from holdfast.runtime.llm.script import Script
-from holdfast.runtime.llm.scripted_server import ScriptedLLM
 from holdfast.testing.kill_matrix.audit import Effects, RecordedLog, audit, misplaced
 from holdfast.testing.kill_matrix.audit_interventions import audit_sent
 from holdfast.testing.kill_matrix.interventions import Interventions

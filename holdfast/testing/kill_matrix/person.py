@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from holdfast.log.events import ApprovalRequested, ReconcileRequested
+from holdfast.core.log.events import ApprovalRequested, ReconcileRequested
 from holdfast.testing.kill_matrix.audit import Effects, RecordedLog
 
 

@@ -9,7 +9,7 @@ import signal
 import threading
 from pathlib import Path
 
-from holdfast.base.models import Frozen
+from holdfast.core.base.models import Frozen
 
 PLACES = (
     "load_agent",
@@ -29,7 +29,7 @@ PLACES = (
 """Everything with a boundary before it and one after it: activities, events, a tool's function, continue-as-new."""
 
 BOUNDARIES = tuple(f"{moment} {place}" for place in PLACES for moment in ("before", "after"))
-"""Every boundary of the matrix. All other activities and events (`holdfast.log.events`) have these two as well.
+"""Every boundary of the matrix. All other activities and events (`holdfast.core.log.events`) have these two as well.
 
 - before an activity: it has started and done nothing. After: it has returned, and Temporal has no result yet.
 - before an event: the workflow task that records it is lost. After: it is recorded, and nothing has followed.

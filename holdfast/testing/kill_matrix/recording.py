@@ -23,8 +23,8 @@ from temporalio.bridge.worker import Worker as SDKWorker
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from holdfast.log.event_log import EventLog
-from holdfast.log.events import AgentEvent
+from holdfast.core.log.event_log import EventLog
+from holdfast.core.log.events import AgentEvent
 from holdfast.testing.kill_matrix.plan import Stopper
 
 

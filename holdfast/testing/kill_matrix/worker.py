@@ -2,7 +2,8 @@
 
     python -m holdfast.testing.kill_matrix.worker FOLDER [arguments of worker.py]
 
-1. This process loads `holdfast.worker` once and forks a worker process, and another one whenever that one is killed.
+1. This process loads `holdfast.worker.__main__` once and forks a worker process, and another one whenever that one is
+   killed.
 2. `worker.build_worker` builds the worker as usual, with one more interceptor and with wrapped tools. The worker's own
    code contains no boundaries.
 3. The SDK's methods by which events are recorded are wrapped (`holdfast.testing.kill_matrix.recording`).
@@ -26,13 +27,13 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
 
-from holdfast.agents.catalog import Catalog
-from holdfast.run.contracts.tool_calls import ToolRequest
-from holdfast.runtime.programs import WORKER
+from holdfast.config.programs import WORKER
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.tools.decorator import Tool
+from holdfast.core.tools.effects import Effect
 from holdfast.testing.kill_matrix.plan import Stopper
 from holdfast.testing.kill_matrix.recording import Recording
-from holdfast.tools.decorator import Tool
-from holdfast.tools.effects import Effect
 
 _PLACE: ContextVar[str] = ContextVar("place")
 """The activity that is running in this context."""
@@ -104,7 +105,9 @@ def main() -> None:
     """Run a worker, and another one whenever it is killed; exit with the last one's exit code."""
     folder = Path(sys.argv[1])
     sys.argv = [WORKER.name, *sys.argv[2:]]
-    worker: Any = importlib.import_module("holdfast.worker")  # a test tool is below it, so it does not import it
+    worker: Any = importlib.import_module(
+        "holdfast.worker.__main__"
+    )  # a test tool is below it, so it does not import it
     stopper = Stopper(folder)
     recording = Recording(stopper)
     recording.instrument()

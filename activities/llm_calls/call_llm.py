@@ -1,0 +1,280 @@
+"""`call_llm`: sends prepared bytes to an OpenAI-compatible endpoint, and sorts failures by who must act.
+
+Temporal retries transient errors (429, 5xx, time-outs, connections, and a success without a reply, such as a proxy's
+web page); errors that only a person can fix (wrong key, unknown model) block the run; the LLM's own mistakes go back to
+the LLM, as part of the recorded reply.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import openai
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from holdfast.activities.calling_run import calling_thread
+from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.llm_calls.llm_replies import MAX_REPLY_BYTES, NotAReply, read_reply, revised
+from holdfast.activities.llm_calls.outages import (
+    Attempt,
+    earlier_failures,
+    heartbeat_details,
+    provider_error,
+    recording_failure,
+)
+from holdfast.activities.llm_calls.retry_after import retry_after
+from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, TranscriptCache
+from holdfast.activities.middleware import Around, RunReader
+from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.tool_calls.tool_outcomes import clip_to
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.agents.middleware import LLMCall, LLMResult
+from holdfast.core.base.text import one_line, visible
+from holdfast.core.llm.adapters import Adapter
+from holdfast.core.llm.blocks import TextBlock, blocks_of
+from holdfast.core.llm.ends import WRITTEN_CALL
+from holdfast.core.llm.messages import AssistantMessage, Usage, encode
+from holdfast.core.llm.outages import MESSAGE_CHARS
+from holdfast.core.llm.tokens import tokens_of, tokens_of_request
+from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST
+from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.core.run.rules.compaction import SUMMARY_REQUEST
+from holdfast.core.stores import ArtifactStore
+from holdfast.core.tools.decorator import Tool
+from holdfast.core.tools.secrets import Secrets
+from holdfast.endpoints.prices import cost_of
+
+log = SafeLogger(__name__)
+
+REPLY_CHARS = 100_000
+"""Longer reply text is stored as an artifact, and clipped in the log."""
+
+
+_UNSENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+"""Errors before anything of a request is sent."""
+
+
+COUNTED_OF = 2
+"""A provider counts at least one of so many tokens that are estimated from a request's bytes; or its count lacks a
+part, such as what its cache had, and is no measure of how full the context is."""
+
+
+_TIMED_OUT = (504, 524)
+"""Statuses of a gateway that no longer waits for the endpoint, which may still answer the request."""
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A request to the LLM, with everything that reading its reply takes."""
+
+    body: bytes
+    request: LLMRequest
+    cached: CachedTranscript
+    attempt: Attempt
+    asked: bool
+    """The last message asks whether the call in a reply's text is meant as one."""
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The arguments of `read_reply` that depend on the request."""
+        ref = self.request.transcript
+        step_id = f"call_{ref.compactions}_{ref.length}"
+        return {"spec": self.cached.spec, "used": self.cached.call_ids, "step_id": step_id}
+
+
+class LLM:
+    """Calls the LLM on behalf of runs.
+
+    Args:
+        client: Built with `max_retries=0`: retries belong to Temporal.
+        adapter: The adapter of the endpoint's API.
+        catalog: Its tools check the arguments of the calls in a reply.
+        transcripts: This worker's cache of transcripts.
+        artifacts: Stores replies that are too long for the log.
+        secrets: Redacted from provider errors before they are recorded.
+        around: The middleware; None for none.
+    """
+
+    def __init__(
+        self,
+        client: openai.AsyncOpenAI,
+        adapter: Adapter,
+        catalog: Catalog,
+        transcripts: TranscriptCache,
+        artifacts: ArtifactStore,
+        secrets: Secrets,
+        around: Around | None = None,
+    ) -> None:
+        self._client = client
+        self._adapter = adapter
+        self._catalog = catalog
+        self._transcripts = transcripts
+        self._artifacts = artifacts
+        self._secrets = secrets
+        self._around = around
+        self._estimates = False
+        """Whether it has been logged that usage is estimated."""
+
+    @activity.defn
+    async def call_llm(self, request: LLMRequest) -> LLMReply:
+        """See `holdfast.core.run.contracts.table.CALL_LLM`."""
+        failures = earlier_failures(request)
+        async with heartbeats(*heartbeat_details(failures, request)):
+            with recording_failure(request, failures, self._secrets) as attempt:
+                reply = await self._made(request, attempt)
+            outage = failures.outage if failures else None
+            return reply.model_copy(update={"attempt": activity.info().attempt, "outage": outage})
+
+    async def _made(self, request: LLMRequest, attempt: Attempt) -> LLMReply:
+        """Make one attempt, and return the reply as it is recorded."""
+        cached, messages = await self._transcripts.read(request)
+        asked = bool(messages) and WRITTEN_CALL.encode() in messages[-1]
+        if request.compacting:
+            messages = [*messages, self._adapter.encode(SUMMARY_REQUEST)]
+        body = self._adapter.body(cached.prefix, messages, calls=not request.compacting)
+        attempt.body = body
+        if attempt.lost:
+            why = "an attempt before this one may have cost something: the run charges it, and makes the call again"
+            raise ApplicationError(why, type=LLM_LOST, non_retryable=True)
+        sent = _Sent(body, request, cached, attempt, asked)
+        reply = await self._reply(sent)
+        # A validator of an argument's type may say anything.
+        problems = {call: self._secrets.redact(why) for call, why in reply.problems.items()}
+        reply = await self._clip(self._priced(reply.model_copy(update={"problems": problems}), sent))
+        if not request.compacting:
+            self._transcripts.add_reply(reply.message)
+        return reply
+
+    async def _reply(self, sent: _Sent) -> LLMReply:
+        """Call the LLM within the middleware, and read its reply."""
+        if not self._around:
+            return await self._call(sent, {})
+        received: LLMReply | None = None
+
+        async def make(headers: Mapping[str, str]) -> LLMResult:
+            nonlocal received
+            received = await self._call(sent, headers)
+            return LLMResult(received.message, received.usage, received.llm)
+
+        info, reader = activity.info(), RunReader(self._transcripts, sent.request.transcript.length)
+        call = LLMCall(
+            thread=calling_thread(),
+            agent=sent.cached.spec.name,
+            attempt=info.attempt,
+            _reader=reader,
+            compacting=sent.request.compacting,
+            body=sent.body,
+        )
+        result, own = await self._around.llm(call, make)
+        if own and received:
+            return received
+        return revised(received, result, tools=self._readers(sent), **sent.reading)
+
+    def _readers(self, sent: _Sent) -> Mapping[str, Tool]:
+        return self._catalog.readers(sent.cached.spec.name)
+
+    async def _call(self, sent: _Sent, headers: Mapping[str, str]) -> LLMReply:
+        started, costly = time.monotonic(), sent.attempt.costly
+        response = await self._post(sent, headers)
+        duration = time.monotonic() - started
+        try:
+            tools = self._readers(sent)
+            reply = read_reply(response.content, adapter=self._adapter, tools=tools, asked=sent.asked, **sent.reading)
+        except NotAReply as error:
+            sent.attempt.costly = costly or not error.refused
+            if error.too_long:
+                raise ApplicationError(f"{error}", type=CONTEXT_TOO_LONG, non_retryable=True) from None
+            raise self._not_a_reply(response, error) from None
+        priced = self._priced(reply, sent)
+        sent.attempt.usage, sent.attempt.cost = priced.usage, priced.cost
+        given = {"request_id": response.headers.get("x-request-id"), "duration_ms": round(duration * 1000)}
+        return reply.model_copy(update=given)
+
+    def _priced(self, reply: LLMReply, sent: _Sent) -> LLMReply:
+        """Add the tokens that the provider did not count, and the cost if the run asks for it."""
+        reply = self._counted(reply, sent.body)
+        counted = COUNTED_OF * reply.usage.prompt_tokens
+        # Most counts exceed what the bytes alone suggest: then the search for images and files is left out.
+        if sent.request.sized and tokens_of(sent.body) > counted and (tokens := tokens_of_request(sent.body)) > counted:
+            reply = reply.model_copy(update={"request_tokens": tokens})
+        if not sent.request.priced:
+            return reply
+        cost = cost_of(reply.llm, reply.usage)
+        cost = cost_of(sent.cached.spec.llm, reply.usage) if cost is None else cost  # a free reply costs 0
+        return reply.model_copy(update={"cost": cost})
+
+    def _counted(self, reply: LLMReply, body: bytes) -> LLMReply:
+        """Estimate the tokens of a request that the provider did not count: they trigger context compaction."""
+        if reply.usage.prompt_tokens:
+            return reply
+        if not self._estimates:
+            log.warning("usage_estimated", llm=reply.llm, reason="the endpoint reports no usage; costs are estimates")
+            self._estimates = True
+        said = encode(reply.message) if reply.message else b""
+        usage = Usage(
+            prompt_tokens=tokens_of_request(body),
+            completion_tokens=reply.usage.completion_tokens or tokens_of(said),
+        )
+        return reply.model_copy(update={"usage": usage})
+
+    async def _clip(self, reply: LLMReply) -> LLMReply:
+        """Make a reply fit the log: clip long text to its head and tail; reject a reply that is too large even then."""
+        message = reply.message
+        if message is None:
+            return reply
+        artifact = ""
+        blocks = list(blocks_of(message.content))
+        for index, block in enumerate(blocks):
+            if isinstance(block, TextBlock) and len(block.text) > REPLY_CHARS:
+                text = await clip_to(self._artifacts, block.text, REPLY_CHARS, thread=calling_thread())
+                blocks[index], artifact = block.model_copy(update={"text": text.content}), text.artifact
+        if artifact:
+            message = AssistantMessage(content=tuple(blocks), provider=message.provider)
+        if len(encode(message)) + sum(len(text.encode()) for text in reply.arguments.values()) > MAX_REPLY_BYTES:
+            why = f"it is over {MAX_REPLY_BYTES:,} bytes long."
+            return reply.model_copy(update={"message": None, "rejected": why, "problems": {}, "arguments": {}})
+        return reply.model_copy(update={"message": message, "artifact": artifact})
+
+    async def _post(self, sent: _Sent, headers: Mapping[str, str]) -> httpx2.Response:
+        timeout, costly = sent.cached.spec.limits.llm_timeout, sent.attempt.costly
+        sent.attempt.costly = True  # until it is known that it is not
+        try:
+            async with asyncio.timeout(timeout):  # the client's own applies to each read, and not to all of them
+                return await self._client.post(
+                    self._adapter.path,
+                    content=sent.body,
+                    cast_to=httpx2.Response,
+                    options={"timeout": timeout, "headers": {**headers, "Content-Type": "application/json"}},
+                )
+        except TimeoutError:
+            why = f"{self._client.base_url}: no whole response within {timeout:g} s"
+            raise ApplicationError(why, type=openai.APITimeoutError.__name__) from None
+        except openai.APIStatusError as error:
+            sent.attempt.costly = costly or error.status_code in _TIMED_OUT
+            raise provider_error(error) from None
+        except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, _UNSENT):
+                sent.attempt.costly = costly
+            # The client's own message ("Connection error.") does not say what happened; the cause does.
+            reason = str(error.__cause__ or "") or error.message
+            raise ApplicationError(f"{self._client.base_url}: {reason}", type=type(error).__name__) from None
+
+    def _not_a_reply(self, response: httpx2.Response, error: NotAReply) -> ApplicationError:
+        """Convert a response that is no reply into an error that Temporal retries."""
+        kind = response.headers.get("content-type") or "no content type"
+        # Redacted before it is cut: half a secret would not be found.
+        message = self._secrets.redact(f"{self._client.base_url}: {response.status_code}, {kind}: {error}")
+        delay = retry_after(response.headers, f"{error}")
+        return ApplicationError(
+            one_line(visible(message), MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay
+        )

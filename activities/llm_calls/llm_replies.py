@@ -1,0 +1,245 @@
+"""Turns a provider's reply into an `LLMReply`: normalised, checked against the tools, and safe to record.
+
+Nothing here raises for what the LLM wrote: each of its mistakes becomes `rejected` or a call's problem, and so goes
+back to the LLM. A body that is no reply is a fault of the endpoint, about which the LLM can do nothing: `NotAReply`.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.agents.middleware import LLMResult
+from holdfast.core.base.canonical import exact_json
+from holdfast.core.llm.adapters import Adapter, Decoded, as_dict, message_of, recordable
+from holdfast.core.llm.blocks import ToolCall, blocks_of
+from holdfast.core.llm.ends import CUT_OFF, EMPTY, why_no_end
+from holdfast.core.llm.finish_reasons import BROKEN, is_context_full, may_be_cut_off
+from holdfast.core.llm.messages import AssistantMessage
+from holdfast.core.llm.refusals import is_too_long
+from holdfast.core.llm.written_calls import meant_tool
+from holdfast.core.run.contracts.llm_calls import LLMReply
+from holdfast.core.tools.arguments import ArgumentsInvalid, canonical_arguments
+from holdfast.core.tools.decorator import Tool
+from holdfast.core.tools.spec import FINAL_RESULT
+from holdfast.errors import HoldfastError
+
+MAX_REPLY_BYTES = 900_000
+"""A reply that is larger after clipping its text is rejected: Temporal allows 2 MB a payload, and the arguments of its
+calls are sent again with each call."""
+
+_SHOWN_BYTES = 20_000
+"""Bytes of a body that is no reply that an error may show. It is redacted before it is cut to what is recorded."""
+
+_STREAMS = (b"data:", b"event:", b":")
+"""How a stream of server-sent events begins; `:` is a comment, such as a keep-alive."""
+
+
+RESULT_CHARS = 100_000
+"""Characters of a structured result at most: text that is longer would be clipped, and this cannot be."""
+
+_TOO_LONG = f"the result has more than {RESULT_CHARS:,} characters: give a shorter one"
+_NO_TYPE = "this worker's catalog has no result type for the agent any more, so the result cannot be checked"
+
+
+class NotAReply(HoldfastError):
+    """The endpoint, or a proxy in front of it, reports success and sends no whole reply; the message says what else.
+
+    Args:
+        message: What it sends.
+        refused: It reports an error, as with another status.
+        too_long: The request does not fit the LLM, or left it no room to reply.
+    """
+
+    def __init__(self, message: str, *, refused: bool = False, too_long: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+        self.too_long = too_long
+
+
+def read_reply(
+    body: bytes,
+    *,
+    adapter: Adapter,
+    spec: AgentSpec,
+    tools: Mapping[str, Tool],
+    step_id: str,
+    used: Collection[str] = (),
+    asked: bool = False,
+) -> LLMReply:
+    """Read the body of a successful response.
+
+    Args:
+        body: The response body as received.
+        adapter: The adapter of the endpoint's API.
+        spec: The agent as the run recorded it.
+        tools: The worker's tools by name, to check arguments with.
+        step_id: Prefix of the ids for calls to which the provider gave no id, or one that is in use.
+        used: The ids of the transcript's calls.
+        asked: The LLM was asked whether the call in the text of its last reply is meant as one.
+
+    Raises:
+        NotAReply: The body is something else, such as a web page, cut JSON, an error or a stream.
+    """
+    given = adapter.decode(_parse(body), ids=step_id, used=used)
+    message = _with_meant_tools(given.message, spec)
+    if not given.holds_reply or given.finish_reason == BROKEN or (message is None and given.failure):
+        refused = bool(given.failure) and message is None
+        too_long = message is None and is_too_long(200, body)
+        raise NotAReply(_explain(body, given.failure), refused=refused, too_long=too_long)
+    if is_context_full(given.finish_word) and not (message and message.tool_calls):
+        raise NotAReply("the LLM's context window was full before its reply ended", too_long=True)
+    problems, arguments = _read_calls(message, spec=spec, tools=tools)
+    problems |= _incomplete(message, given)
+    return LLMReply(
+        message=message,
+        rejected=why_no_end(message, given, tools=[tool.name for tool in spec.tools], asked=asked),
+        problems=problems,
+        arguments=arguments,
+        usage=given.usage,
+        finish_reason=given.finish_reason,
+        llm=given.llm or spec.llm,
+    )
+
+
+def revised(
+    received: LLMReply | None,
+    result: LLMResult,
+    *,
+    spec: AgentSpec,
+    tools: Mapping[str, Tool],
+    step_id: str,
+    used: Collection[str] = (),
+) -> LLMReply:
+    """Make a reply of what middleware returns in place of the provider's: its calls are checked like the LLM's.
+
+    Args:
+        received: The provider's reply; None where middleware did not call the LLM.
+        result: What middleware returns.
+        spec: See `read_reply`.
+        tools: See `read_reply`.
+        step_id: See `read_reply`.
+        used: See `read_reply`.
+    """
+    message = None
+    if result.message is not None:
+        given = AssistantMessage.model_validate(recordable(result.message.model_dump(mode="json")))
+        read = message_of(blocks_of(given.content), given.provider, ids=step_id, used=used)
+        message = _with_meant_tools(read, spec)
+    problems, arguments = _read_calls(message, spec=spec, tools=tools)
+    if received:  # what middleware leaves of a call that was cut off is no more complete
+        problems |= {call: why for call, why in received.problems.items() if why == CUT_OFF}
+        problems = {call.id: problems[call.id] for call in message.tool_calls if call.id in problems} if message else {}
+    return (received or LLMReply()).model_copy(
+        update={
+            "message": message,
+            "rejected": _still_no_end(message, received),
+            "problems": problems,
+            "arguments": arguments,
+            "usage": result.usage,
+            "llm": result.llm or spec.llm,
+        }
+    )
+
+
+def _still_no_end(message: AssistantMessage | None, received: LLMReply | None) -> str:
+    """Why a reply is no answer that middleware returns in place of one that was none; empty if it is one.
+
+    Middleware may give an answer where the LLM has given nothing. What the LLM has begun, it has not ended.
+    """
+    if message is None:
+        return (received and received.rejected) or EMPTY
+    return received.rejected if received and received.message and not message.tool_calls else ""
+
+
+def _with_meant_tools(message: AssistantMessage | None, spec: AgentSpec) -> AssistantMessage | None:
+    """Return the message with the names of the tools that its calls mean: the policy judges those."""
+    if message is None or not message.tool_calls:
+        return message
+    names = [tool.name for tool in spec.tools]
+    content = tuple(
+        block.model_copy(update={"name": meant_tool(block.name, names)}) if isinstance(block, ToolCall) else block
+        for block in blocks_of(message.content)
+    )
+    return message.model_copy(update={"content": content})
+
+
+def _incomplete(message: AssistantMessage | None, given: Decoded) -> dict[str, str]:
+    """By call id: why calls do not run that may lack a part, whatever their arguments look like."""
+    calls = message.tool_calls if message else ()
+    cut = set(given.unfinished)
+    if calls and may_be_cut_off(given.finish_reason):
+        cut.add(len(calls) - 1)
+    return {call.id: CUT_OFF for at, call in enumerate(calls) if at in cut}
+
+
+def _explain(body: bytes, failure: str) -> str:
+    """Say what a body is that is no reply, with all of it that could be shown."""
+    if failure:
+        return f"the provider reports an error: {failure}"
+    if body.lstrip().startswith(_STREAMS):
+        return (
+            "the endpoint streams, which was not asked for: take `stream` out of the agent's `llm_options`, or switch "
+            "off forced streaming at the endpoint or proxy"
+        )
+    text = body[:_SHOWN_BYTES].decode("utf-8", "replace")
+    if not text.strip():
+        return "the body is empty"
+    return f"the body is no reply of this API: {text}"
+
+
+def _read_calls(
+    message: AssistantMessage | None, *, spec: AgentSpec, tools: Mapping[str, Tool]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """By call id: why calls cannot run, and the arguments of calls that the tool reads differently than written; always
+    those that give a result, for the run takes none that no worker has read.
+    """
+    problems: dict[str, str] = {}
+    arguments: dict[str, str] = {}
+    for index, call in enumerate(message.tool_calls if message else ()):
+        gives = call.name == FINAL_RESULT and spec.gives_result
+        if index >= spec.limits.max_calls:
+            problems[call.id] = (
+                f"a reply may make at most {spec.limits.max_calls} calls; make this one in the next reply"
+            )
+        elif spec.tool(call.name) is None:
+            known = ", ".join(tool.name for tool in spec.tools) or "none"
+            problems[call.id] = f"there is no tool named {call.name!r}; there are: {known}"
+        elif gives and (call.name not in tools or tools[call.name].spec.kind != "runtime"):
+            problems[call.id] = _NO_TYPE
+        elif gives and len(call.arguments) > RESULT_CHARS:
+            problems[call.id] = _TOO_LONG
+        elif call.name in tools:  # otherwise a worker with another catalog runs the call, and checks it then
+            try:
+                read = _with_polled(tools[call.name].read(call.arguments).text, call, spec=spec, tools=tools)
+            except ArgumentsInvalid as error:
+                problems[call.id] = f"the arguments do not fit: {error}"
+            else:
+                if gives or read != canonical_arguments(call.arguments):
+                    arguments[call.id] = read
+    return problems, arguments
+
+
+def _with_polled(text: str, call: ToolCall, *, spec: AgentSpec, tools: Mapping[str, Tool]) -> str:
+    """The arguments of a call; those of a call that it polls are as the polled tool reads them, defaults included.
+
+    Raises:
+        ArgumentsInvalid: They do not fit the polled tool.
+    """
+    polled = spec.polled_call(call.model_copy(update={"arguments": text}))
+    if polled is None or call.name == "wait_for_run" or polled.name not in tools:
+        return text
+    try:
+        read = tools[polled.name].read(polled.arguments).text
+    except ArgumentsInvalid as error:
+        raise ArgumentsInvalid(f"those of {polled.name}: {error}") from None
+    return exact_json({**from_json(text), "arguments": from_json(read)})
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        return as_dict(json.loads(body))
+    except (ValueError, RecursionError):
+        return {}

@@ -1,0 +1,174 @@
+"""How attempts at an LLM call fail, and how the next attempt learns of it (`earlier_details`).
+
+The failures become part of the reply, which is sealed: so they are sealed too, and bound to the one call.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
+import openai
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from holdfast.activities.heartbeats import earlier_details, sealed_details
+from holdfast.activities.llm_calls.retry_after import retry_after
+from holdfast.core.base.text import one_line, visible
+from holdfast.core.llm.messages import Usage
+from holdfast.core.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage, attempts_lost
+from holdfast.core.llm.refusals import WORDS_CHARS, is_too_long, words_of
+from holdfast.core.llm.tokens import tokens_of_request
+from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.core.run.contracts.llm_calls import Failures, LLMFailed, LLMRequest
+from holdfast.core.run.contracts.table import PATIENT
+from holdfast.core.tools.secrets import Secrets
+
+
+def earlier_failures(request: LLMRequest) -> Failures | None:
+    """Read the failures that the attempts before this one left; None if there are none."""
+    return earlier_details(Failures, request)
+
+
+def heartbeat_details(failures: Failures | None, request: LLMRequest) -> tuple[Any, ...]:
+    """The details that every heartbeat of this attempt repeats, for the next attempt to read; empty for no failures.
+
+    A next attempt that reads these, and not what `recording_failure` leaves, follows one that has left no trace.
+    """
+    if failures is None:
+        return ()
+    return sealed_details(failures.model_copy(update={"untraced": True}) if request.budgeted else failures)
+
+
+def _lost(failures: Failures | None) -> int:
+    """How many attempts before this one may have cost something.
+
+    Temporal counts attempts anew if somebody resets the activity (`temporal activity reset`). A reset shows by more
+    recorded failures than attempts, by a first attempt that was scheduled again, and by what the heartbeats of an
+    attempt have left that recorded no failure. How many attempts it hides does not show: no more than one can have cost
+    something, because the next one ends the call.
+    """
+    info, outage = activity.info(), failures.outage if failures else None
+    again = info.attempt == 1 and info.current_attempt_scheduled_time > info.scheduled_time
+    hidden = again or (failures is not None and (failures.untraced or failures.outage.failed >= info.attempt))
+    return max(attempts_lost(outage, attempt=info.attempt), int(hidden))
+
+
+@dataclass
+class Attempt:
+    """The progress of an attempt."""
+
+    lost: int = 0
+    """Attempts before this one that may have cost something: for a run with a budget, this one ends the call."""
+    body: bytes = b""
+    """The request."""
+    costly: bool = False
+    """It may have cost something: its request was sent, and no answer has refused it."""
+    usage: Usage | None = None
+    """Of the reply that it has received."""
+    cost: int | None = None
+    """Nano-dollars of that reply; None if no price is asked for, or known."""
+
+
+@contextmanager
+def recording_failure(request: LLMRequest, before: Failures | None, secrets: Secrets) -> Iterator[Attempt]:
+    """If the block fails, record that for the next attempt; if there is none, in the details of the error.
+
+    Args:
+        request: The order.
+        before: The failures before this attempt.
+        secrets: Redacted from the error: a provider may repeat the key that it refuses.
+
+    Yields:
+        The attempt, in which the block notes whether it may have cost something.
+
+    Raises:
+        ApplicationError: The block's own, with the failures as its details if it is not retryable.
+    """
+    started, attempt = datetime.now(UTC), Attempt(_lost(before) if request.budgeted else 0)
+    try:
+        yield attempt
+    except ApplicationError as error:
+        if error.non_retryable:
+            # Redacted here: `Redacting` would drop the proof together with the message.
+            message, details = secrets.redact(error.message), _details(request, before, attempt, error.type or "")
+            raise ApplicationError(message, *details, type=error.type, non_retryable=True) from None
+        _leave(request, before, attempt, started=started, cause=error.type or "", message=secrets.redact(error.message))
+        if attempt.costly and request.lost and error.next_retry_delay is None:
+            raise ApplicationError(error.message, type=error.type, next_retry_delay=_delay(request)) from error
+        raise
+    except Exception as error:  # nothing was sent, or the reply could not be kept: either is an attempt like others
+        cause, message = type(error).__name__, secrets.redact(str(error))
+        _leave(request, before, attempt, started=started, cause=cause, message=message)
+        if attempt.costly and request.lost:
+            raise ApplicationError(str(error), type=cause, next_retry_delay=_delay(request)) from error
+        raise
+
+
+def _delay(request: LLMRequest) -> timedelta:
+    """How long Temporal waits before the next attempt: as long as if all lost attempts were of one call."""
+    delay, longest = PATIENT.initial_interval * (1 << min(request.lost, 10)), PATIENT.maximum_interval
+    return min(delay, longest) if longest else delay
+
+
+def _details(request: LLMRequest, before: Failures | None, attempt: Attempt, cause: str) -> tuple[Any, ...]:
+    """The details of the error that ends the call: proof of its cause, if the run has a budget."""
+    outage = before.outage if before else None
+    if request.budgeted:
+        lost = attempt.lost + attempt.costly
+        tokens = tokens_of_request(attempt.body) if lost else 0
+        reply = _received(before, attempt) if lost else {}
+        return sealed_details(
+            LLMFailed(answers=request.order, cause=cause, outage=outage, lost=lost, request_tokens=tokens, **reply)
+        )
+    return () if outage is None else (outage.model_dump(mode="json"),)
+
+
+def _received(before: Failures | None, attempt: Attempt) -> dict[str, Any]:
+    """What the reply has used that this attempt or an earlier one has received: no attempt follows one that did but
+    one that ends the call.
+    """
+    found = attempt if attempt.usage or before is None else before
+    return {"usage": found.usage, "cost": found.cost}
+
+
+def _leave(
+    request: LLMRequest, before: Failures | None, attempt: Attempt, *, started: datetime, cause: str, message: str
+) -> None:
+    """Leave a failure for the next attempt. The message is redacted before it is cut: half a secret is not found."""
+    seconds = max(0, round((datetime.now(UTC) - started).total_seconds(), 3))
+    failure = LLMFailure(at=started, seconds=seconds, cause=cause[:CAUSE_CHARS], message=message[:MESSAGE_CHARS])
+    outage = before.outage if before else None
+    outage = Outage.of(outage, failure, costly=attempt.costly if request.budgeted else None)
+    left = Failures(answers=request.order, outage=outage)
+    if request.budgeted:
+        left = left.model_copy(update={"untraced": attempt.lost > 0, **_received(before, attempt)})
+    activity.heartbeat(*sealed_details(left))
+
+
+def provider_error(error: openai.APIStatusError) -> ApplicationError:
+    """Convert a provider's error into one that Temporal retries, or one that the run compacts for or is blocked by."""
+    response, status = error.response, error.status_code
+    message = f"{status}: {_said(response)}"
+    if is_too_long(status, response.content):
+        return ApplicationError(message, type=CONTEXT_TOO_LONG, non_retryable=True)
+    if status in (408, 409, 425, 429) or status >= 500:
+        delay = retry_after(response.headers, response.text[:WORDS_CHARS])
+        return ApplicationError(message, type=type(error).__name__, next_retry_delay=delay)
+    return ApplicationError(message, type=LLM_REJECTED, non_retryable=True)
+
+
+def _said(response: httpx2.Response) -> str:
+    """The endpoint's message, or the host that it redirects to: no redirect is followed, a login page is no LLM."""
+    if response.has_redirect_location:
+        try:
+            host = response.url.join(response.headers["location"]).host
+        except (httpx2.InvalidURL, ValueError):
+            host = "an invalid address"
+        return (
+            f"the endpoint redirects to {one_line(visible(host), 200)}, which is not followed: it may be a login page. "
+            "Set OPENAI_BASE_URL to the address of the API itself"
+        )
+    return words_of(response.content) or f"{response.reason_phrase or 'an error'}, without a message"

@@ -1,0 +1,1 @@
+"""Activities that read and write the permanent record of threads and loops."""

@@ -1,0 +1,171 @@
+"""`load_thread`: the past of a thread that a new run continues, or that a fork begins with."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from holdfast.activities.calling_run import QUERY_TIMEOUT, calling_thread
+from holdfast.activities.heartbeats import heartbeats
+from holdfast.activities.record.record import Record, require_own_id
+from holdfast.activities.record.thread_past import events_of_run, events_since, forked_lines, read_thread
+from holdfast.activities.safe_logs import SafeLogger
+from holdfast.client.reading.imported import may_be_imported
+from holdfast.client.reading.reader import Reader
+from holdfast.client.reading.runs import Runs
+from holdfast.core.log.event_log import event_line, has_ended
+from holdfast.core.log.events import AgentEvent, RunForked, RunImported, RunStarted
+from holdfast.core.log.fork_point import ForkPoint
+from holdfast.core.log.stored_lines import read_lines, run_events
+from holdfast.core.log.upcasters import decode_stored
+from holdfast.core.run.contracts.error_types import RECORD_UNREADABLE, START_REFUSED, THREAD_EXISTS
+from holdfast.core.run.contracts.loading import LoadedThread, ThreadRequest
+from holdfast.core.run.contracts.snapshot import snapshot_of
+from holdfast.core.run.state import features
+from holdfast.core.tools.subagents import parent_thread
+from holdfast.core.transcript.transcript import Transcript
+from holdfast.errors import HistoryUnreadable, RecordUnreadable, ThreadForgotten
+
+log = SafeLogger(__name__)
+
+_IMPORTED = (
+    "nothing here shows that sub-agent {thread} ran here; if its log came with a file, its run ended elsewhere: "
+    "`holdfast fork` continues it as a fork"
+)
+
+
+class Threads:
+    """Loads threads from the permanent record.
+
+    Args:
+        record: The permanent record.
+        keep: Called with the messages of a thread that was loaded, which its next LLM call reads.
+    """
+
+    def __init__(self, record: Record, *, keep: Callable[[list[bytes]], None]) -> None:
+        self._record = record
+        self._store = record.store
+        self._keep = keep
+
+    @activity.defn
+    async def load_thread(self, request: ThreadRequest) -> LoadedThread:
+        """See `holdfast.core.run.contracts.table.LOAD_THREAD`."""
+        thread = calling_thread()
+        require_own_id(thread)
+        async with heartbeats():
+            if request.fork:
+                return await self._load_fork(thread, request.fork, imported=request.imported)
+            try:
+                events = await read_thread(self._store, thread)
+            except RecordUnreadable as error:
+                if not isinstance(error, ThreadForgotten):
+                    await self._require_features(thread)
+                raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+            own = await self._record.own_chain(thread)
+            if loaded := await self._moved(thread, after=_begun_by(events, own)):
+                return loaded
+            if events and _begun_by(events, own) is None and await self._may_be_imported(thread, events[0]):
+                raise ApplicationError(_IMPORTED.format(thread=thread), type=START_REFUSED, non_retryable=True)
+            events = _before(events, own)
+            if request.previous_run and not has_ended(event.type for event in reversed(events)):
+                events = await self._catch_up(thread, request.previous_run, events)
+            try:
+                loaded = await self._loaded(events)
+            except RecordUnreadable as error:
+                raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+            if (owner := loaded.snapshot.state.thread) not in ("", thread):
+                message = f"the record of {thread} has the events of {owner}: a fork of an imported file did not begin"
+                raise ApplicationError(message, type=RECORD_UNREADABLE, non_retryable=True)
+            return loaded
+
+    async def _may_be_imported(self, thread: str, first: AgentEvent) -> bool:
+        if not parent_thread(thread):
+            return False
+        reader = Reader(Runs(activity.client(), answer_within=QUERY_TIMEOUT.total_seconds()), self._store)
+        return await may_be_imported(reader, thread, event_line(first))
+
+    async def _ends_at(self, thread: str, point: ForkPoint) -> bool:
+        """Whether the record of a thread ends with that event: an import has put it there."""
+        last = await self._store.read(thread, point.position)
+        return len(last) == 1 and json.loads(last[0]).get("digest") == point.head
+
+    async def _load_fork(self, thread: str, point: ForkPoint, *, imported: bool) -> LoadedThread:
+        """The state of a fork's original at its point. The fork is new, or this run's own, reset to its beginning.
+
+        Raises:
+            ApplicationError: START_REFUSED, THREAD_EXISTS or RECORD_UNREADABLE: this fork cannot begin.
+        """
+        require_own_id(point.thread)
+        if (first := await self._store.read(thread, point.position + 1)) or await self._store.length(thread):
+            forked = decode_stored(first[0]) if first else None
+            own = await self._record.own_chain(thread)
+            recorded = imported and not first and await self._ends_at(thread, point)
+            begun = isinstance(forked, RunForked) and (forked.first_run_id, forked.point) == (own, point)
+            if begun and (loaded := await self._moved(thread, after=point.position + 1)):
+                return loaded
+            if not recorded and not begun:
+                message = f"thread {thread} exists already; fork under another id"
+                raise ApplicationError(message, type=THREAD_EXISTS, non_retryable=True)
+            point = point.model_copy(update={"thread": thread})  # the record has them: the original may be gone
+        lines = await forked_lines(self._store, point, events_since)
+        try:
+            events = run_events(point.thread, await asyncio.to_thread(read_lines, point.thread, 0, lines))
+            return await self._loaded(events)
+        except RecordUnreadable as error:
+            raise ApplicationError(str(error), type=RECORD_UNREADABLE, non_retryable=True) from None
+
+    async def _moved(self, thread: str, *, after: int | None) -> LoadedThread | None:
+        """The state of a thread that the calling run moved after so many events and before its reset; else None."""
+        moved = None if after is None else await self._record.moved_threads.since(thread, after)
+        return LoadedThread(snapshot=moved, moved=True) if moved else None
+
+    async def _loaded(self, events: list[AgentEvent]) -> LoadedThread:
+        transcript = Transcript()
+        snapshot = await asyncio.to_thread(snapshot_of, events, transcript)
+        self._keep(transcript.messages)
+        return LoadedThread(snapshot=snapshot)
+
+    async def _require_features(self, thread: str) -> None:
+        """Leave a record that this release cannot read to a worker of the release that wrote it.
+
+        Raises:
+            FeaturesUnknown: The log says that it takes a newer release: Temporal tries again, on any worker.
+        """
+        position = 0
+        with contextlib.suppress(RecordUnreadable):  # a damaged record, which no release can read
+            while lines := await self._store.read(thread, position):
+                for line in lines:
+                    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+                        features.require_features(int(json.loads(line).get("features", 0)))
+                position += len(lines)
+
+    async def _catch_up(self, thread: str, run_id: str, events: list[AgentEvent]) -> list[AgentEvent]:
+        """Record the last events of a run that was closed from outside, read from Temporal's history."""
+        try:
+            recorded, _ = await events_of_run(thread, run_id)
+        except (RPCError, HistoryUnreadable) as error:
+            log.warning("thread_not_caught_up", thread=thread, run_id=run_id, reason=str(error))
+            return events
+        missing = [event for event in recorded if event.position >= len(events)]
+        if missing and not events and isinstance(missing[0], RunForked):
+            lines = await self._record.forked_lines(thread, missing[0].point)
+            events = run_events(thread, read_lines(thread, 0, lines))
+            await self._record.append(thread, 0, [*lines, *(event_line(e) for e in missing)])
+        elif missing:
+            await self._record.append(thread, missing[0].position, [event_line(e) for e in missing])
+        return [*events, *missing]
+
+
+def _begun_by(events: list[AgentEvent], chain: str) -> int | None:
+    """The position of the first event of a chain of runs; None if it has recorded none."""
+    begun = (event for event in events if isinstance(event, RunStarted | RunImported) and event.first_run_id == chain)
+    return next((event.position for event in begun), None)
+
+
+def _before(events: list[AgentEvent], chain: str) -> list[AgentEvent]:
+    """The events from before a chain of runs. A chain that was reset to its beginning has recorded some of its own."""
+    return events[: _begun_by(events, chain)]

@@ -1,0 +1,1 @@
+"""The activity that calls a tool: its guard, attempts, outcomes and lost effects."""

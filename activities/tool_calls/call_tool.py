@@ -1,0 +1,199 @@
+"""`call_tool`: runs one tool call, following the rules of `holdfast.core.tools.effects`."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from holdfast.activities.calling_run import Chains, calling_thread
+from holdfast.activities.heartbeats import heartbeats, sealed_details
+from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
+from holdfast.activities.middleware import Around
+from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes, WorkerCrashes, abandoned
+from holdfast.activities.tool_calls.file_trust import FileTrust
+from holdfast.activities.tool_calls.guarded_call import Guarded
+from holdfast.activities.tool_calls.lost_effects import asked
+from holdfast.activities.tool_calls.tool_attempt import Attempt
+from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.authority.summaries import describe_call
+from holdfast.core.run.contracts.ledger import CallAttempt, ClaimedEffect, EffectLedger
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.stores import ArtifactStore
+from holdfast.core.tools.arguments import ArgumentsInvalid
+from holdfast.core.tools.decorator import NO_RESOURCES, Tool, ToolContext
+from holdfast.core.tools.effects import Effect, PastEffect
+from holdfast.core.tools.failures import FailureKind
+from holdfast.core.tools.secrets import NO_SECRETS, Secrets
+from holdfast.core.transcript.transcript import tool_message
+from holdfast.core.trust import NO_ORIGIN
+from holdfast.workspace.tainted_files import TaintedFiles
+
+
+class Tools:
+    """Runs tools from the worker's catalog.
+
+    Args:
+        catalog: The agents and tools of this worker.
+        ledger: Records effects before and after they happen.
+        chains: Maps a Temporal run to its chain.
+        transcripts: This worker's cache of transcripts.
+        artifacts: Stores results that are too long for the log.
+        secrets: Passed to the tools that declare them, and redacted from every result.
+        resources: The catalog's resources by type, passed to the tools that ask for them.
+        around: The middleware; None for none.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        ledger: EffectLedger,
+        chains: Chains,
+        transcripts: TranscriptCache,
+        artifacts: ArtifactStore,
+        secrets: Secrets = NO_SECRETS,
+        resources: Mapping[Any, Any] = NO_RESOURCES,
+        around: Around | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._ledger = ledger
+        self._chains = chains
+        self._transcripts = transcripts
+        self._artifacts = artifacts
+        self._secrets = secrets
+        self._resources = resources
+        self._around = around
+        self._crashes = WorkerCrashes()
+        self._tainted_files = TaintedFiles()
+
+    @activity.defn
+    async def call_tool(self, request: ToolRequest) -> ToolOutcome:
+        """See `holdfast.core.run.contracts.table.CALL_TOOL`."""
+        tool = self._catalog.tools.get(request.call.name)
+        if tool is None:
+            raise ApplicationError(
+                f"this worker's catalog has no tool {request.call.name!r}; start a worker that has it",
+                type="ToolNotFound",
+            )
+        try:
+            arguments = tool.read(request.call.arguments)
+        except ArgumentsInvalid as error:
+            return await self._invalid(tool, request, f"the arguments do not fit: {error}")
+        if arguments.text != request.call.arguments:
+            # If they were read leniently here, other arguments would run than the policy judged.
+            hint = f"the tool reads them as {arguments.text[:2_000]}; give exactly that, or other arguments"
+            return await self._invalid(tool, request, f"the arguments are not in the form in which they run: {hint}")
+        attempt = self._attempt(tool, arguments.values, request)
+        files = None
+        if request.trust and tool.takes_context:  # it may read and write the workspace
+            files = FileTrust(tool, arguments.values, request, self._tainted_files)
+        before = await self._crashes.before(request)
+        notes = AttemptNotes(request, before)
+        async with heartbeats(*(sealed_details(before) if before else ())):
+            with notes.recording_failure(self._secrets):
+                if before and before.deaths >= request.max_worker_deaths:
+                    outcome = await self._abandon(tool, request, abandoned(tool.spec.name, before.deaths))
+                else:
+                    outcomes = Outcomes(self._artifacts, calling_thread(), request, self._secrets)
+                    guarded = Guarded(attempt, outcomes, self._around, self._transcripts, request, notes)
+                    if files:
+                        await files.mark()
+                    outcome = await self._execute(guarded, request)
+        if files:
+            outcome = await files.labelled(outcome)
+        if before and request.failures:
+            outcome = outcome.model_copy(update={"failures": before.failures})
+        if outcome.status != "unknown" and not request.poll:
+            self._transcripts.add_result(
+                tool_message(request.call.id, request.call.name, outcome.status, outcome.content)
+            )
+        return outcome
+
+    def _attempt(self, tool: Tool, arguments: dict[str, Any], request: ToolRequest) -> Attempt:
+        context = ToolContext(
+            thread=calling_thread(),
+            workspace=Path(request.workspace),
+            key=request.key,
+            attempt=activity.info().attempt,
+            at=activity.info().scheduled_time,
+            origin=request.origin or NO_ORIGIN,
+            secrets=self._secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
+        )
+        return Attempt(tool, arguments, context, self._resources)
+
+    async def _abandon(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
+        """The outcome of a call that killed its workers. Nothing of the tool runs: its check might kill one, too."""
+        cause: FailureKind | None = "no_response" if request.failures else None
+        if tool.spec.effect is Effect.READ:
+            return ToolOutcome(status="failed", content=why, cause=cause)
+        async with self._claim(request) as entry:
+            if not request.undo and (recorded := await self._recorded(tool, request, entry)):
+                return recorded
+            return await self._unknown(tool, request, entry, RawResult(status="unknown", content=why, cause=cause))
+
+    async def _invalid(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
+        """The outcome of arguments that this worker's tool rejects. An earlier attempt may have run elsewhere."""
+        why = self._secrets.redact(why)
+        if tool.spec.effect is not Effect.READ:
+            async with self._claim(request) as entry:
+                if recorded := await self._recorded(tool, request, entry):
+                    return recorded
+                if entry.started_before:
+                    reason = f"an earlier attempt of {tool.spec.name} was interrupted, and on this worker {why}"
+                    return await self._unknown(tool, request, entry, RawResult(status="unknown", content=reason))
+        return ToolOutcome(status="invalid", content=f"Not called: {why}")
+
+    async def _execute(self, call: Guarded, request: ToolRequest) -> ToolOutcome:
+        if call.attempt.tool.spec.effect is Effect.READ:
+            return await call.read()
+        undoes = request.undo and not request.settle
+        # In a later epoch, a request of an earlier one may still arrive: `Guarded` says when the effect starts.
+        start = not request.settle and not undoes and not request.epoch
+        async with self._claim(request, start=start) as entry:
+            if undoes:
+                return await call.undo(entry)
+            recorded = await self._recorded(call.attempt.tool, request, entry)
+            if recorded and not request.epoch:
+                return recorded
+            # The recorded outcome may be of an earlier epoch; this one has it, too.
+            outcome = recorded or await (call.settle(entry) if request.settle else call.run_once(entry))
+            if outcome.status in ("unknown", "cancelled"):
+                return outcome
+            first = await entry.finish(outcome)
+            return outcome if first == outcome else first.model_copy(update={"adopted": True})
+
+    @asynccontextmanager
+    async def _claim(self, request: ToolRequest, *, start: bool = False) -> AsyncIterator[ClaimedEffect]:
+        """Hold the claim on the effect of a call during the block."""
+        info, effect = activity.info(), await self._effect(request)
+        attempt = CallAttempt(f"{info.workflow_run_id}/{info.activity_id}", info.attempt)
+        async with self._ledger.claim(effect, thread=calling_thread(), start=start, attempt=attempt) as entry:
+            yield entry
+
+    async def _recorded(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect) -> ToolOutcome | None:
+        """The outcome that an attempt has recorded; unknown, if nothing shows that a worker recorded it."""
+        if entry.doubt:
+            return await self._unknown(tool, request, entry, RawResult(status="unknown", content=entry.doubt))
+        return entry.outcome.model_copy(update={"adopted": True}) if entry.outcome else None
+
+    async def _unknown(self, tool: Tool, request: ToolRequest, entry: ClaimedEffect, ended: RawResult) -> ToolOutcome:
+        """The outcome of an effect that a person is asked about."""
+        ended = await asked(ended, entry, tool.spec)
+        settles_in = ended.settles_in if request.settles else None
+        return ToolOutcome(status="unknown", content=ended.content, cause=ended.cause, settles_in=settles_in)
+
+    async def _effect(self, request: ToolRequest) -> PastEffect:
+        """The effect of a call, as the ledger identifies it."""
+        own = activity.info().workflow_run_id or ""
+        return PastEffect(
+            number=request.number,
+            first_run_id=request.first_run_id or await self._chains.first_run_id(calling_thread(), own),
+            tool=request.call.name,
+            call_digest=request.call.digest,
+            key=request.key,
+            epoch=request.epoch,
+            call=describe_call(request.call),
+        )

@@ -1,0 +1,193 @@
+"""The earlier attempts at a tool call: how they failed, and how many workers died during the call.
+
+1. A failed attempt leaves its error, sealed, in its last heartbeat, and the outcome of the call names it. An attempt
+   that waits for a lost one (EFFECT_SETTLING) has not failed.
+2. A process that runs out of memory or crashes reports nothing. Its attempt is ended by a time-out, or by a worker that
+   takes over (`WORKER_DIED`). These are counted, so that a call which kills its worker is not attempted for ever.
+3. Temporal keeps the last failure only. So before the tool runs again, an attempt leaves the count in its heartbeat,
+   and waits until Temporal has it. A first attempt costs nothing.
+4. A local activity leaves nothing in Temporal: its workflow task is attempted again. The first local call of a run in
+   this process looks at that attempt; if it is a later one, the call is made as an ordinary activity.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from temporalio import activity
+from temporalio.api.enums.v1 import TimeoutType
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.exceptions import ApplicationError
+
+from holdfast.activities.calling_run import describe_run
+from holdfast.activities.heartbeats import earlier_details, sealed_details
+from holdfast.activities.safe_logs import SafeLogger
+from holdfast.core.run.contracts.error_types import EFFECT_SETTLING
+from holdfast.core.run.contracts.tool_calls import EarlierAttempts, InDoubt, ToolRequest
+from holdfast.core.tools.failures import MESSAGE_CHARS, AttemptFailure, FailedAttempts, kind_of
+from holdfast.core.tools.results import error_text
+from holdfast.core.tools.secrets import Secrets
+from holdfast.worker.takeover.takeover import WORKER_DIED
+
+log = SafeLogger(__name__)
+
+KNOWN_RUNS = 10_000
+"""The most runs of which a process remembers that their local calls are safe."""
+
+_POLL_SECONDS = 0.02
+_NOTED_WITHIN = 3.0
+"""Seconds within which Temporal has to have a heartbeat; after that, the attempt fails and another one follows."""
+
+
+class AttemptNotes:
+    """The state that this attempt leaves for the next one.
+
+    Args:
+        request: The order.
+        before: The state that the attempts before this one left; None for none.
+    """
+
+    def __init__(self, request: ToolRequest, before: EarlierAttempts | None) -> None:
+        self._request = request
+        self.left = before
+
+    @property
+    def in_doubt(self) -> InDoubt | None:
+        """How the call ended, while it is not known yet whether its effect has happened."""
+        return self.left.in_doubt if self.left else None
+
+    @in_doubt.setter
+    def in_doubt(self, end: InDoubt) -> None:
+        self.left = _of(self.left, self._request).model_copy(update={"in_doubt": end})
+
+    def count_raised(self) -> int:
+        """Count one more call of an idempotent tool that raised; return how many there are."""
+        left = _of(self.left, self._request)
+        self.left = left.model_copy(update={"raised": left.raised + 1})
+        return self.left.raised
+
+    @contextmanager
+    def recording_failure(self, secrets: Secrets) -> Iterator[None]:
+        """If the block fails, record that for the next attempt.
+
+        Args:
+            secrets: Redacted from the error.
+        """
+        started = time.monotonic()
+        try:
+            yield
+        except Exception as error:
+            if not activity.info().is_local:
+                seconds = round(time.monotonic() - started, 3)
+                if not (isinstance(error, ApplicationError) and error.type == EFFECT_SETTLING):
+                    # Redacted before it is cut: half a secret would not be found.
+                    message = secrets.redact(error_text(error))[:MESSAGE_CHARS]
+                    failure = AttemptFailure(kind=kind_of(error), message=message, seconds=seconds)
+                    self.left = with_failure(self.left, failure, self._request)
+                if self.left:
+                    activity.heartbeat(*sealed_details(self.left))
+            raise
+
+
+def with_failure(before: EarlierAttempts | None, failure: AttemptFailure, request: ToolRequest) -> EarlierAttempts:
+    """Return the state for the next attempt after one more failed attempt."""
+    left = _of(before, request)
+    return left.model_copy(update={"failures": FailedAttempts.of(left.failures, failure)})
+
+
+def _of(before: EarlierAttempts | None, request: ToolRequest) -> EarlierAttempts:
+    return before or EarlierAttempts(answers=request.order)
+
+
+class WorkerCrashes:
+    """How often workers died during the calls that this worker is asked to run."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    async def before(self, request: ToolRequest) -> EarlierAttempts | None:
+        """Return how the attempts before this one failed; None for no failure.
+
+        If workers have died, their number is left for the next attempt first.
+
+        Raises:
+            ApplicationError: The call has to be made as an ordinary activity, or Temporal does not take the heartbeat.
+                Both are retried.
+        """
+        info = activity.info()
+        if info.is_local:
+            await self._check_local()
+            return None
+        if info.attempt == 1:
+            return None
+        before = earlier_details(EarlierAttempts, request)
+        mine = _pending(await _described())
+        if mine is not None and (death := _death(mine.last_failure)):
+            before = with_failure(before, death, request)
+            before = before.model_copy(update={"deaths": before.deaths + 1})
+            log.warning("worker_died_during_call", tool=request.call.name, key=request.key, deaths=before.deaths)
+        if before and 0 < before.deaths < request.max_worker_deaths:
+            await _leave(before)
+        return before
+
+    async def _check_local(self) -> None:
+        run = activity.info().workflow_run_id or ""
+        if run in self._known:
+            return
+        described = await _described()
+        if described.pending_workflow_task.attempt > 1:
+            raise ApplicationError(
+                "an earlier attempt of this workflow task did not end; the call is made as an ordinary activity",
+                type=WORKER_DIED,
+            )
+        if len(self._known) >= KNOWN_RUNS:
+            self._known.clear()
+        self._known.add(run)
+
+
+def abandoned(tool: str, deaths: int) -> str:
+    """Say that a call is not attempted again."""
+    times = "time" if deaths == 1 else "times"
+    return (
+        f"{tool} was not run again: {deaths:,} {times} the worker that ran it died or hung (out of memory, a crash of "
+        "native code, a kill)"
+    )
+
+
+def _death(failure: Failure) -> AttemptFailure | None:
+    """How an attempt failed whose worker died or hung; None for any other failure.
+
+    Its message does not repeat that of the failure, which anybody who reaches Temporal can have written.
+    """
+    if failure.HasField("timeout_failure_info"):
+        if failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE:
+            return AttemptFailure(kind="timeout", message="the attempt took longer than Temporal lets it")
+        return AttemptFailure(kind="no_response", message="the worker died or hung")
+    if failure.HasField("application_failure_info") and failure.application_failure_info.type == WORKER_DIED:
+        return AttemptFailure(kind="no_response", message="the worker died")
+    return None
+
+
+def _pending(described: DescribeWorkflowExecutionResponse) -> PendingActivityInfo | None:
+    own = activity.info().activity_id
+    return next((each for each in described.pending_activities if each.activity_id == own), None)
+
+
+async def _described() -> DescribeWorkflowExecutionResponse:
+    info = activity.info()
+    return (await describe_run(info.workflow_id or "", info.workflow_run_id or "")).raw_description
+
+
+async def _leave(deaths: EarlierAttempts) -> None:
+    """Leave the count for the next attempt, and wait until Temporal has it: the tool may end this process at once."""
+    activity.heartbeat(*sealed_details(deaths))
+    deadline = asyncio.get_running_loop().time() + _NOTED_WITHIN
+    while asyncio.get_running_loop().time() < deadline:
+        mine = _pending(await _described())
+        if mine is None or mine.last_heartbeat_time.ToMicroseconds() > mine.last_started_time.ToMicroseconds():
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+    raise ApplicationError("Temporal has not taken the heartbeat that counts dead workers", type="HeartbeatNotTaken")

@@ -1,0 +1,141 @@
+"""A tool call within its middleware, by the rules of `holdfast.core.tools.effects` for a second attempt.
+
+1. Middleware is inside the claim on the effect: the ledger records its result, and a later attempt returns that.
+2. It is outside of everything that determines the outcome of the call, the tool's check included: every result that
+   the LLM reads has passed through it.
+3. A call that it did not make has failed. If an earlier attempt may have had the effect, that is determined first.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
+from holdfast.activities.middleware import Around, RunReader
+from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes
+from holdfast.activities.tool_calls.lost_effects import LostEffect, asked
+from holdfast.activities.tool_calls.tool_attempt import Attempt
+from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
+from holdfast.core.agents.middleware import ToolCall, ToolResult, ToolWork
+from holdfast.core.llm.blocks import text_of
+from holdfast.core.run.contracts.ledger import ClaimedEffect
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.decide.reactions import CLOSED_EARLY, OUTCOME_UNKNOWN
+from holdfast.core.tools.effects import Effect, second_attempt
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A tool call within its middleware."""
+
+    attempt: Attempt
+    outcomes: Outcomes
+    around: Around | None
+    transcripts: TranscriptCache
+    request: ToolRequest
+    notes: AttemptNotes
+
+    async def read(self) -> ToolOutcome:
+        """Make a call without an effect."""
+        ended, _ = await self._through(self.attempt.run, "run")
+        return await self.outcomes.record(ended)
+
+    async def undo(self, entry: ClaimedEffect) -> ToolOutcome:
+        """Undo the effect, when it has arrived, or cannot arrive any more."""
+        await self._lost(entry).arrived()
+        ended, _ = await self._through(self.attempt.undo, "undo")
+        return await self.outcomes.record(ended)
+
+    async def run_once(self, entry: ClaimedEffect) -> ToolOutcome:
+        """Run an effect unless an earlier attempt ran it, or may have."""
+        lost, later = self._lost(entry), entry.started_before or self.request.epoch > 0
+
+        async def make() -> RawResult:
+            if later:
+                earlier = await lost.earlier()
+                if earlier is None or not entry.started_before:  # adopted, it is an effect of this epoch
+                    await entry.start()
+                if earlier:
+                    return earlier
+            ended = await self.attempt.run(entry)
+            return await lost.ended_in_doubt(ended) if ended.doubt else ended
+
+        ended, made = await self._through(make, "run")
+        if not made and later:
+            ended = await self._refused_later(ended, lost)
+        elif made and ended.status == "unknown" and ended.settles_in is None:  # middleware has cancelled it
+            ended = await asked(ended, entry, self.attempt.tool.spec)
+        return await self.outcomes.record(ended)
+
+    async def settle(self, entry: ClaimedEffect) -> ToolOutcome:
+        """Determine the outcome of an effect whose run was closed from outside, without running it."""
+        lost = self._lost(entry)
+        if not entry.started_before and not lost.said_absent:
+            return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} It had not begun.")
+        unknown = RawResult(status="unknown", content=f"{CLOSED_EARLY} {OUTCOME_UNKNOWN}")
+
+        async def make() -> RawResult:
+            if second_attempt(self.attempt.tool.spec.effect) == "run" or not (lost.said_absent or self._has_check):
+                return await asked(unknown, entry, self.attempt.tool.spec)
+            why = "Its check says that it did not happen." if self._has_check else "It had not begun again."
+            return await lost.earlier() or RawResult(status="cancelled", content=f"{CLOSED_EARLY} {why}")
+
+        ended, made = await self._through(make, "settle")
+        return await self.outcomes.record(ended if made else unknown)
+
+    @property
+    def _has_check(self) -> bool:
+        return second_attempt(self.attempt.tool.spec.effect) == "check"
+
+    def _lost(self, entry: ClaimedEffect) -> LostEffect:
+        return LostEffect(self.attempt, entry, self.outcomes, self.notes, self.request.epoch)
+
+    async def _refused_later(self, refused: RawResult, lost: LostEffect) -> RawResult:
+        """Determine the outcome of an earlier attempt at a call that middleware now refuses."""
+        spec, why = self.attempt.tool.spec, text_of(refused.content)
+        if self._has_check or lost.said_absent:
+            earlier = await lost.earlier()
+            if earlier is None or earlier.status == "failed":
+                return refused
+            if earlier.status == "ok":
+                hidden = f"an earlier attempt of {spec.name} took effect; its result is hidden: {why}"
+                return earlier.model_copy(update={"content": hidden})
+        reason = f"an earlier attempt of {spec.name} was interrupted, and this one was refused: {why}"
+        return await asked(RawResult(status="unknown", content=reason), lost.entry, spec)
+
+    async def _through(self, make: Callable[[], Awaitable[RawResult]], work: ToolWork) -> tuple[RawResult, bool]:
+        """Make a call through the middleware; return how it ended, and whether it was made."""
+        if not self.around:
+            return await make(), True
+        ended: RawResult | None = None
+        shown: ToolResult | None = None
+
+        async def proceed() -> ToolResult:
+            nonlocal ended, shown
+            ended = await make()
+            shown = ToolResult(await self.outcomes.redacted(ended.content), ended.status)
+            return shown
+
+        reader = RunReader(self.transcripts)
+        result, made = await self.around.tool(await self._call(work, reader), proceed)
+        reader.raise_if_refused()
+        reads = self.attempt.tool.spec.effect is Effect.READ
+        if ended is not None:
+            return (ended if result is shown else ended.model_copy(update={"content": result.content})), True
+        if made:  # and cancelled
+            return RawResult(status="failed" if reads else "unknown", content=result.content), True
+        return RawResult(status="ok" if reads and result.status == "ok" else "failed", content=result.content), False
+
+    async def _call(self, work: ToolWork, reader: RunReader) -> ToolCall:
+        context, spec = self.attempt.context, self.attempt.tool.spec
+        return ToolCall(
+            thread=context.thread,
+            agent=await reader.agent(),
+            attempt=context.attempt,
+            _reader=reader,
+            tool=spec.name,
+            effect=spec.effect,
+            key=context.key,
+            number=self.request.number,
+            work=work,
+            _arguments=self.request.call.arguments,
+        )

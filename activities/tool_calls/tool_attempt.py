@@ -1,0 +1,172 @@
+"""One attempt at a tool call: it runs the tool's function, its check or its undo, which may raise anything."""
+
+import functools
+import inspect
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.activities.blocked_loop import loop_watch
+from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.tool_calls.tool_functions import TimedOut, call_function, raise_if_stopped
+from holdfast.activities.tool_calls.tool_outcomes import RawResult, returned
+from holdfast.activities.tool_calls.tool_threads import NoThread
+from holdfast.core.run.contracts.ledger import ClaimedEffect
+from holdfast.core.tools.cannot import Cannot
+from holdfast.core.tools.decorator import Absent, Found, Labelled, Tool, ToolContext, Unknown, bind
+from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.failures import kind_of
+from holdfast.core.tools.not_done import says_not_done
+from holdfast.core.tools.results import error_text, recordable_text
+
+log = SafeLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a tool call."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    """By name, as the tool has read them."""
+    context: ToolContext
+    resources: Mapping[Any, Any]
+    """By type."""
+
+    async def run(self, entry: ClaimedEffect | None = None) -> RawResult:
+        """Run the tool. An exception becomes a result for the LLM, or a doubt whether the effect has happened.
+
+        Args:
+            entry: The claim on the effect; None for a read, and for a call that undoes an effect.
+
+        Raises:
+            Exception: The claim is lost; nothing has run.
+        """
+        tool, context = self.tool, self.context
+        blocked = loop_watch().blocked if tool.spec.effect is Effect.READ else {}
+        if context.key in blocked:  # an earlier attempt did
+            return RawResult(status="failed", content=blocked[context.key])
+        try:
+            given = self._bound(tool.function)
+        except Exception as error:  # nothing of the tool has run
+            return RawResult(status="failed", content=error_text(error), cause=kind_of(error))
+        started, ended = time.monotonic(), None
+        while ended is None:
+            if entry:
+                await entry.confirm()
+            ended = await self._made(given, entry)
+        if context.key in blocked:
+            # Its result would hide that it stopped every run on this worker. A call with an effect keeps its result.
+            ended = RawResult(status="failed", content=blocked[context.key])
+        return ended.model_copy(update={"duration_ms": round((time.monotonic() - started) * 1000)})
+
+    async def _made(self, given: dict[str, Any], entry: ClaimedEffect | None) -> RawResult | None:
+        """Call the function; return how that ended, or None if it has to wait until the claim is confirmed again."""
+        tool, spec = self.tool, self.tool.spec
+        reads, stopped = spec.effect is Effect.READ, inspect.iscoroutinefunction(tool.function)
+        function = tool.function if stopped or entry is None else _while_fresh(tool.function, entry)
+        try:
+            value = await self._call(function, given)
+        except _NotFresh:
+            return None
+        except TimedOut:
+            # A thread cannot be stopped, and an effect may be half done: then the outcome is unknown.
+            still = "" if stopped else "; it may still be running"
+            content = f"{spec.name} took longer than {spec.timeout:g} s and was abandoned{still}"
+            if reads:
+                return RawResult(status="failed", content=content, cause="timeout")
+            return RawResult(
+                status="unknown", content=content, cause="timeout", doubt="stopped" if stopped else "running"
+            )
+        except NoThread as error:  # the function was not called
+            return RawResult(status="failed", content=str(error))
+        except BaseException as error:  # also sys.exit: it would end the worker, and each one that retries the call
+            raise_if_stopped(error)
+            # Not exc_info: the log's own traceback asks the error for its message, which may raise anything.
+            trace = "".join(traceback.format_exception(error))
+            log.info("tool_failed", key=self.context.key, tool=spec.name, exception=trace)
+            if reads or says_not_done(error, tool.not_done_on):
+                return RawResult(status="failed", content=error_text(error), cause=kind_of(error))
+            return RawResult(status="unknown", content=error_text(error), cause=kind_of(error), doubt="raised")
+        return await self._returned(value)
+
+    async def _returned(self, value: Any) -> RawResult:
+        spec, reads = self.tool.spec, self.tool.spec.effect is Effect.READ
+        if isinstance(value, Cannot):
+            until = value.ends_at(datetime.now(UTC))
+            return RawResult(status="cannot", content=recordable_text(value.reason), scope=value.scope, until=until)
+        match value.result if isinstance(value, Labelled) else value:
+            case Unknown() as unknown:
+                reason = _reason(unknown) or f"{spec.name} could not find out what its outcome is"
+                if reads:
+                    return RawResult(status="failed", content=reason)
+                return RawResult(status="unknown", content=reason, doubt="returned")
+            case Absent() if not reads:
+                return RawResult(status="failed", content=f"{spec.name} reports that it did not happen")
+            case Found(result=result) if not reads:
+                return (await returned(spec, result)).model_copy(update={"adopted": True})
+        return await returned(spec, value)
+
+    async def undo(self) -> RawResult:
+        """Undo the effect. An earlier attempt may have done so already: an undo is safe to run again."""
+        if self.tool.undo is None:
+            return RawResult(status="failed", content=f"this worker's {self.tool.spec.name} cannot undo its effect")
+        return await replace(self, tool=replace(self.tool, function=self.tool.undo)).run()
+
+    async def checked(self) -> RawResult | None:
+        """Return the result of the tool's check; None for `Absent`."""
+        spec, answer = self.tool.spec, await self._check()
+        log.info("effect_checked", key=self.context.key, tool=spec.name, answer=type(answer).__name__)
+        match answer:
+            case Found(result=result):
+                return (await returned(spec, result)).model_copy(update={"adopted": True})
+            case Absent():
+                return None
+            case _:
+                reason = _reason(answer) or f"check of {spec.name} could not determine the outcome"
+                return RawResult(status="unknown", content=reason)
+
+    async def _check(self) -> Any:
+        """Return the answer of the tool's check. An exception is retried: the system that it asks may be down."""
+        spec, check = self.tool.spec, self.tool.check
+        assert check is not None
+        try:
+            return await self._call(check, self._bound(check))
+        except TimedOut:
+            return Unknown(f"check of {spec.name} took longer than {spec.timeout:g} s")
+        except Exception:
+            raise
+        except BaseException as error:  # such as sys.exit, which would end the worker, and again on each retry
+            raise_if_stopped(error)
+            return Unknown(f"check of {spec.name} raised {error_text(error)}")
+
+    def _bound(self, function: Any) -> dict[str, Any]:
+        return bind(function, self.arguments, self.context, self.resources)
+
+    async def _call(self, function: Any, given: dict[str, Any]) -> Any:
+        spec = self.tool.spec
+        return await call_function(function, given, spec.timeout, tool=spec.name, key=self.context.key)
+
+
+class _NotFresh(BaseException):
+    """A thread began so late that the claim has to be confirmed again. No exception of a tool is of this type."""
+
+
+def _while_fresh(function: Callable[..., Any], entry: ClaimedEffect) -> Callable[..., Any]:
+    """Return the function, which runs only if the claim is fresh when its thread begins: that may take long."""
+
+    @functools.wraps(function)
+    def run(**arguments: Any) -> Any:
+        if not entry.fresh:
+            raise _NotFresh
+        return function(**arguments)
+
+    return run
+
+
+def _reason(answer: Any) -> str:
+    reason = getattr(answer, "reason", "")
+    return recordable_text(reason) if isinstance(reason, str) else ""

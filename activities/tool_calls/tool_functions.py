@@ -1,0 +1,198 @@
+"""Calls the functions of tools, which are a user's and may raise anything, at any time.
+
+1. A sync function runs in a thread, an async one in a task of its own: whether a function cancels its task or leaks a
+   cancel scope, only the end of the attempt ends the attempt.
+2. What a function returns to be awaited is awaited, and what gives its items one by one is read, within the call and
+   its time limit: until then, the function may not have done anything.
+3. The time limit counts from the start of the function, not from that of a wait for a thread.
+"""
+
+import asyncio
+import dataclasses
+import inspect
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextvars import ContextVar
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+from holdfast.activities.blocked_loop import Watched, loop_watch
+from holdfast.activities.tool_calls.tool_threads import NoThread, passed_on, tool_threads
+from holdfast.core.tools.decorator import Found, Labelled
+from holdfast.core.tools.results import MOST_ITEMS, NOT_READ
+
+T = TypeVar("T")
+
+STOPPING = 5.0
+"""Seconds that a function has to end once it is stopped; then it is left behind."""
+
+OTHER_SECONDS = 60.0
+"""How long what a user's own classes do outside of a call may take before it counts as hanging."""
+
+NESTED = 10
+"""Awaitables that a call may return within one another."""
+
+_WHOLE = (str, int, float, bool, type(None), list, dict, tuple)
+"""Types of values of which nothing is outstanding. Most functions return one."""
+
+attempt_of: ContextVar[asyncio.Task[Any] | None] = ContextVar("attempt_of", default=None)
+"""In a user's function, in middleware, and in all that they call: the task of the attempt that runs them."""
+
+
+class TimedOut(Exception):
+    """A function exceeded its time limit, as opposed to raising a TimeoutError of its own."""
+
+
+async def call_function(
+    function: Callable[..., Any], arguments: dict[str, Any], timeout: float, *, tool: str, key: str
+) -> Any:
+    """Call a sync (in a thread) or async function, for at most `timeout` seconds.
+
+    Args:
+        function: The function of a tool, or its check.
+        arguments: By name.
+        timeout: The time limit, in seconds.
+        tool: The tool's name, for the log.
+        key: The effect key of the call.
+
+    Raises:
+        TimedOut: It took longer.
+        NoThread: It was not called.
+        BaseException: What the function raises; RuntimeError for what would end the attempt.
+    """
+    is_async, threads = inspect.iscoroutinefunction(function), tool_threads()
+    if not is_async:
+        await threads.ready(tool)
+
+    async def call() -> Any:
+        watched = Watched(key, tool, function)
+        if is_async:
+            with loop_watch().watching(watched):
+                value = await function(**arguments)
+                return value if type(value) in _WHOLE else await _complete(value)
+        value = await threads.run(partial(_called, function, arguments), tool=tool, limit=timeout)
+        if type(value) in _WHOLE:
+            return value
+        with loop_watch().watching(watched):  # what is awaited of it runs on the loop
+            return await _complete(value)
+
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            return await in_own_task(call)
+    except TimeoutError:
+        if limit.expired():
+            raise TimedOut from None
+        raise
+
+
+def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a sync function, and read what it returns one by one in the same thread, as some cursors require."""
+    value = function(**arguments)
+    return value if _is_awaitable(value) else _read(value)
+
+
+async def _complete(value: Any) -> Any:
+    """Return what a function has returned once nothing of it is outstanding."""
+    if isinstance(value, Labelled | Found):
+        return dataclasses.replace(value, result=await _complete(value.result))
+    for _ in range(NESTED):
+        if not _is_awaitable(value):
+            break
+        value = await (asyncio.wrap_future(value) if isinstance(value, Future) else value)
+    else:
+        raise TypeError(f"it returned more than {NESTED} awaitables within one another")
+    if inspect.isroutine(value) or isinstance(value, partial):
+        raise TypeError(f"it returned a function, and did not call it: {getattr(value, '__name__', 'a partial')}")
+    if isinstance(value, AsyncIterable):
+        return await _read_async(value)
+    if isinstance(value, Iterator):
+        try:
+            return await in_thread(_read, value)  # a generator may do anything
+        except NoThread as error:  # the function itself was called
+            raise RuntimeError(f"what it returned was not read: {error}") from None
+    return value if not isinstance(value, Labelled | Found) else await _complete(value)
+
+
+def _is_awaitable(value: Any) -> bool:
+    return inspect.isawaitable(value) or isinstance(value, Future)
+
+
+def _read(value: Any) -> Any:
+    """Return the items of an iterator in a list, as far as they are shown; everything else as it is."""
+    if isinstance(value, Labelled | Found):
+        return dataclasses.replace(value, result=_read(value.result))
+    if not isinstance(value, Iterator) or _is_awaitable(value):
+        return value
+    items = list(islice(value, MOST_ITEMS + 1))
+    return items if len(items) <= MOST_ITEMS else [*items[:MOST_ITEMS], NOT_READ]
+
+
+async def _read_async(value: AsyncIterable[Any]) -> list[Any]:
+    items: list[Any] = []
+    async for each in value:
+        if len(items) == MOST_ITEMS:
+            items.append(NOT_READ)
+            break
+        items.append(each)
+    if inspect.isasyncgen(value):
+        await value.aclose()
+    return items
+
+
+async def in_own_task(function: Callable[[], Awaitable[T]]) -> T:
+    """Return `await function()`, awaited in a task of its own.
+
+    Raises:
+        CancelledError: The caller's own task is cancelled; the function is stopped then.
+        BaseException: What the function raises; RuntimeError for what would end the caller's task (`passed_on`).
+    """
+    attempt = attempt_of.get() or asyncio.current_task()
+    returned: list[T] = []
+    raised: list[BaseException] = []
+
+    async def run() -> None:
+        attempt_of.set(attempt)
+        try:
+            returned.append(await function())
+        except BaseException as error:  # in a task's own result, SystemExit would end the event loop
+            raised.append(error)
+
+    loop = asyncio.get_running_loop()
+    task, ended = loop.create_task(run()), asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
+    try:
+        await ended.wait()  # not the task itself, whose cancellation would look like the caller's
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task], timeout=STOPPING)
+        raise
+    if returned:
+        return returned[0]
+    raise passed_on(raised[0] if raised else asyncio.CancelledError())
+
+
+async def in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Return `function(*args)`, called in a thread: the methods of a user's values may take long, or hang.
+
+    Raises:
+        NoThread: It was not called.
+        BaseException: What it raises; RuntimeError for what would end the caller's task (`passed_on`).
+    """
+    threads, name = tool_threads(), "the conversion of a result"
+    await threads.ready(name)
+    return await threads.run(partial(function, *args), tool=name, limit=OTHER_SECONDS)
+
+
+def raise_if_stopped(error: BaseException) -> None:
+    """Raise the error if it stops the attempt, as opposed to one that the function raised.
+
+    Args:
+        error: What was caught while a function ran.
+    """
+    if isinstance(error, GeneratorExit):  # the attempt's coroutine is being closed
+        raise error
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error

@@ -1,0 +1,213 @@
+"""Outcomes of tool calls that are safe to record: without secrets, and no larger than the log's limits.
+
+If a text is too long, the log has its head, its tail and the address of an artifact that holds all of it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar, get_args
+
+from holdfast.activities.safe_logs import SafeLogger
+from holdfast.activities.tool_calls.tool_functions import in_thread, raise_if_stopped
+from holdfast.core.llm.blocks import Content, HeardBlocks, TextBlock
+from holdfast.core.log.events import CallResult, ToolStatus
+from holdfast.core.log.references import left_out
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.stores import ArtifactStore
+from holdfast.core.tools.decorator import Labelled
+from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.results import NotAwaited, error_text, recordable_text, result_content
+from holdfast.core.tools.secrets import Secrets
+from holdfast.core.tools.spec import ToolSpec
+from holdfast.core.transcript.transcript import clip
+from holdfast.core.trust import Trust
+
+MEDIA_BYTES = 500_000
+"""The most bytes of images and files (in base64) in one result: Temporal allows 2 MB a payload."""
+
+_LONG = 64_000
+"""Longer texts are processed in a thread; for shorter ones, starting the thread would take longer than the work."""
+
+CONVERSION_SECONDS = 20.0
+"""How long a result's conversion to text may take: less than what Temporal adds to the tool's own time limit."""
+
+T = TypeVar("T")
+
+log = SafeLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """A text as it enters the log."""
+
+    content: str
+    artifact: str = ""
+    """Address of the complete text; empty if `content` is complete."""
+    size: int = 0
+    """Bytes of the complete text; 0 if `content` is complete."""
+
+
+async def clip_to(store: ArtifactStore, text: str, limit: int, *, thread: str) -> Clipped:
+    """Clip `text` if it is longer than `limit` characters, and store all of it as an artifact."""
+    if len(text) <= limit:
+        return Clipped(text)
+    content = await asyncio.to_thread(text.encode, "utf-8", "replace")
+    address = await store.put(content, thread=thread)
+    return Clipped(clip(text, limit, address=address), address, len(content))
+
+
+async def in_thread_if_long(function: Callable[[Any], T], value: Any, *, size: int | None = None) -> T:
+    """Return `function(value)`, computed in a thread if `value` is long; `size` None for a size that is unknown."""
+    return await in_thread(function, value) if size is None or size > _LONG else function(value)
+
+
+class RawResult(CallResult):
+    """The result of a call before it is safe to record: it may hold secrets, and be longer than the log takes."""
+
+    doubt: Literal["raised", "returned", "stopped", "running"] | None = None
+    """Why the function's end does not say whether its effect happened: it raised · it returned `Unknown` · it took too
+    long and was stopped · it took too long and may still be running."""
+    settles_in: float | None = None
+    """With the status `unknown`: seconds in which a request may still arrive."""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Builds the outcomes of one call."""
+
+    artifacts: ArtifactStore
+    thread: str
+    request: ToolRequest
+    """Says which fields the run takes, and how many characters of each text."""
+    secrets: Secrets
+
+    async def record(self, raw: RawResult) -> ToolOutcome:
+        """Return the outcome of a call: its result, made safe to record."""
+        status, failed = raw.status, raw.status in ("failed", "unknown")
+        if status == "cannot" and not self.request.cannot:
+            status, raw = "failed", raw.model_copy(update={"scope": None, "until": None})
+        return await self.build(
+            status,
+            raw.content,
+            trust=raw.trust,
+            adopted=raw.adopted,
+            duration_ms=raw.duration_ms,
+            scope=raw.scope,
+            until=raw.until,
+            cause=raw.cause if self.request.failures and failed else None,
+            settles_in=raw.settles_in if self.request.settles and raw.status == "unknown" else None,
+        )
+
+    async def redacted(self, content: Content) -> Content:
+        """Return the content without secrets, for the middleware to see."""
+        if isinstance(content, str):
+            return await self._redact(content)
+        return tuple(
+            block.model_copy(update={"text": self.secrets.redact(block.text)})
+            if isinstance(block, TextBlock)
+            else block
+            for block in content
+        )
+
+    async def build(self, status: ToolStatus, content: Content, **more: Any) -> ToolOutcome:
+        """Build an outcome. Content that is left out is stored as an artifact.
+
+        Args:
+            status: How the call ended.
+            content: The result of the tool.
+            more: Further fields of the outcome.
+        """
+        if isinstance(content, str):
+            clipped = await self._text(content)
+            return ToolOutcome(
+                status=status, content=clipped.content, artifact=clipped.artifact, size=clipped.size, **more
+            )
+        artifact, size = "", 0
+        addresses: tuple[str, ...] = ()
+        room = MEDIA_BYTES
+        blocks: HeardBlocks = ()
+        for block in content:
+            if isinstance(block, TextBlock):
+                clipped = await self._text(block.text)
+                artifact, size = artifact or clipped.artifact, size or clipped.size
+                blocks += (TextBlock(text=clipped.content, provider=block.provider),)
+                continue
+            try:
+                media = block.content()
+            except ValueError:
+                blocks += (TextBlock(text=f"[{block.type} left out: its data is not base64]"),)
+                continue
+            if len(block.data) <= room:
+                room -= len(block.data)
+                blocks += (block,)
+            else:
+                address = await self._stored(partial(self.artifacts.put, media, thread=self.thread))
+                addresses += (address,)
+                blocks += (TextBlock(text=left_out(block.type, len(media), address)),)
+        named = addresses if self.request.names_artifacts else ()
+        return ToolOutcome(status=status, content=blocks, artifact=artifact, size=size, artifacts=named, **more)
+
+    async def _text(self, text: str) -> Clipped:
+        # Redact before clipping: half a secret would not be found.
+        redacted = recordable_text(await self._redact(text))
+        return await self._stored(lambda: clip_to(self.artifacts, redacted, self.request.clip, thread=self.thread))
+
+    async def _redact(self, text: str) -> str:
+        # Not in the threads of tools: an effect has happened, and must not wait for those that hang.
+        return await asyncio.to_thread(self.secrets.redact, text) if len(text) > _LONG else self.secrets.redact(text)
+
+    async def _stored(self, store: Callable[[], Awaitable[T]]) -> T:
+        """Store an artifact. The effect has happened, so retry while the store is unavailable."""
+        while True:
+            try:
+                return await store()
+            except Exception as error:  # a user's own store may raise anything
+                log.warning("artifact_not_stored_yet", thread=self.thread, reason=str(error))
+                await asyncio.sleep(1)
+
+
+async def returned(spec: ToolSpec, value: Any) -> RawResult:
+    """Return how a function has ended that has returned.
+
+    If the value cannot be shown, a read has failed. An effect has happened all the same, so its call is `ok`: as
+    `failed`, the LLM would repeat it.
+
+    Args:
+        spec: The tool.
+        value: The return value of its function, or of its check.
+    """
+    try:
+        trust = _trust(value)
+        shown = value.result if isinstance(value, Labelled) else value
+        # The size of a value other than text is not known before it is encoded.
+        size = len(shown) if isinstance(shown, str) else None
+        async with asyncio.timeout(CONVERSION_SECONDS):
+            content = await in_thread_if_long(result_content, shown, size=size)
+    except BaseException as error:  # the methods of the value are the user's, and may raise anything
+        raise_if_stopped(error)
+        log.warning("tool_result_not_shown", tool=spec.name, reason=error_text(error))
+        why = f"its result cannot be shown: {error_text(error)}"
+        quoting: Trust | None = "web" if isinstance(value, Labelled) else None  # the error may quote the result
+        if spec.effect is Effect.READ:
+            return RawResult(status="failed", content=f"{spec.name} returned, but {why}", trust=quoting)
+        if isinstance(error, NotAwaited):
+            return RawResult(
+                status="unknown", content=f"{spec.name} returned, but may not have begun: {why}", trust=quoting
+            )
+        return RawResult(status="ok", content=f"{spec.name} returned, so it took effect; {why}", trust=quoting)
+    return RawResult(status="ok", content=content, trust=trust)
+
+
+def _trust(value: Any) -> Trust | None:
+    """Return the trust level that a result has itself; None for that of the tool.
+
+    Raises:
+        ValueError: There is no such level.
+    """
+    if not isinstance(value, Labelled):
+        return None
+    if value.trust not in get_args(Trust):
+        raise ValueError(f"Labelled(trust={value.trust!r}) is not one of {', '.join(get_args(Trust))}")
+    return value.trust

@@ -1,0 +1,225 @@
+"""The conversation of a thread: its result, state, events and messages, and the messages that people send."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from holdfast.api.request_views import PendingRequest
+from holdfast.api.views import Result, ThreadState
+from holdfast.api.waiting import Until, result_of, wait
+from holdfast.client import interventions, messages
+from holdfast.client.follow import follow as follow_events
+from holdfast.client.messages import MessageResult
+from holdfast.client.reading.record import Evidence
+from holdfast.client.reading.states import decode_lines
+from holdfast.client.sending import UpdateResult
+from holdfast.client.threads import Threads
+from holdfast.core.authority.follow_ups import WhenBusy
+from holdfast.core.authority.refinements import RefinementKind
+from holdfast.core.base.names import person_name
+from holdfast.core.llm.blocks import Content
+from holdfast.core.llm.messages import AnyMessage, from_json
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.log.upcasters import decode_event
+from holdfast.core.run.inputs.interventions import INTERVENTIONS
+from holdfast.encryption.signing_keys import read_key
+from holdfast.errors import NotAccepted, SettingsError
+
+log = logging.getLogger("holdfast.client")
+AnswerT = TypeVar("AnswerT", UpdateResult, MessageResult)
+OpenEvidence = Callable[[], Awaitable[Evidence]]
+"""Opens the ledger and the artifact store, when they are first needed."""
+FindAnchors = Callable[[], Sequence[Path]]
+"""Finds the anchors of the settings that can be read here."""
+
+
+class Dialogue:
+    """A thread that can be read and written to. `holdfast.api.thread` has the whole of it."""
+
+    def __init__(
+        self,
+        thread: str,
+        *,
+        threads: Threads,
+        by: str = "",
+        key: Path | None = None,
+        evidence: OpenEvidence | None = None,
+        anchors: FindAnchors | None = None,
+    ) -> None:
+        self.id = thread
+        """The thread id, which is Temporal's workflow id."""
+        self._threads = threads
+        self._by = by
+        self._key = key
+        self._evidence = evidence
+        self._anchors = anchors
+
+    async def result(self, *, until: Until = "end", timeout: float | None = None) -> Result:
+        """Wait for the run, and return what it has come to.
+
+        It waits through restarts of servers and workers.
+
+        Args:
+            until: `end`: until the run has completed. `attention`: or before that, until it waits for an approval, a
+                message or a retry, is dormant, or is paused, by a person or in Temporal; the status says for what.
+            timeout: Seconds; None to wait for as long as it takes.
+
+        Raises:
+            RunFailed: The run failed.
+            RunCancelled: The run was cancelled.
+            HistoryForged: Our own processes did not make the run.
+            TimeoutError: Neither happened in time. The run continues.
+        """
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                state = await wait(self._threads, self.id, until=until)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"thread {self.id!r} has no result after {timeout:g} s; its run continues") from None
+        return await result_of(self._threads, state)
+
+    async def state(self) -> ThreadState:
+        """Return where the thread stands now."""
+        return ThreadState.model_validate(await self._threads.state(self.id, note=log.info))
+
+    async def events(self, *, after: int = -1, follow: bool = False) -> AsyncIterator[AgentEvent]:
+        """Yield the thread's events, oldest first.
+
+        Args:
+            after: The position of the last event that you have; -1 for none.
+            follow: Continue with events as they are recorded, until the latest run has ended.
+
+        Raises:
+            EventsMissing: Some of them can no longer be read. When following, they are skipped instead.
+        """
+        if follow:
+            async for each in follow_events(self._threads, self.id, after=after, patient=True, note=log.info):
+                yield decode_event(json.dumps(each))
+        else:
+            lines = self._threads.reader.lines(self.id, after + 1, found=None, note=log.info)
+            async for event in decode_lines(lines):
+                yield event
+
+    async def messages(self, *, active: bool = False) -> list[AnyMessage]:
+        """Return the messages between people, agent and tools, without the system message.
+
+        Args:
+            active: Only what the LLM sees now, after context compaction.
+        """
+        found = self._threads.messages(self.id, active=active, note=log.info)
+        return [from_json(each) async for each in found]
+
+    async def pending(self) -> tuple[PendingRequest, ...]:
+        """Return the open requests: calls that wait for approval, and calls whose outcome is unknown."""
+        return (await self.state()).pending
+
+    async def say(
+        self,
+        message: Content,
+        *,
+        by: str | None = None,
+        when_busy: WhenBusy = "queue",
+        key: Path | str | None = None,
+    ) -> MessageResult:
+        """Send the agent a message. If the thread is closed, a new run continues it, with the message as its task.
+
+        Args:
+            message: Text, or content blocks.
+            by: Who says it; None for the client's `by`.
+            when_busy: While the agent is at work: `queue` it until the step has ended, `interrupt` the LLM call, or
+                `reject` it.
+            key: The file of the private key to sign with; None for the client's `key`.
+
+        Returns:
+            `accepted`, `queued`, `interrupting`, `reopened`, or `sent` where no worker has answered: Temporal keeps
+            the message for the next one.
+
+        Raises:
+            NotAccepted: The agent will not read it; `outcome` says why.
+            ServerUnreachable: Besides: it is unknown whether it arrived; look at `messages` before you repeat it.
+        """
+        name, private = named(self._by if by is None else by), self._private(key)
+        answer = await messages.say(self._threads, self.id, message, by=name, when_busy=when_busy, private=private)
+        return self._counted(answer, f"message to thread {self.id!r}")
+
+    async def refine(
+        self,
+        kind: RefinementKind,
+        text: str,
+        *,
+        by: str | None = None,
+        when_busy: Literal["queue", "interrupt"] = "queue",
+        key: Path | str | None = None,
+    ) -> MessageResult:
+        """Refine the task of an open run: narrow it, replace it or correct it. The task itself stays readable.
+
+        The agent reads who refined the task, and how. Open requests, approvals and the policy stay as they are.
+
+        Args:
+            kind: `narrow`: less than before; `rescope`: something else instead; `correct`: the task says something
+                wrong.
+            text: What the task is from now on, at most 8,000 bytes.
+            by: Who refines it; None for the client's `by`.
+            when_busy: While the agent is at work: `queue` it until the step has ended, or `interrupt` the LLM call.
+            key: The file of the private key to sign with; None for the client's `key`.
+
+        Returns:
+            `accepted`, `queued`, `interrupting`, or `sent` where no worker has answered: Temporal keeps it for the
+            next one.
+
+        Raises:
+            NotAccepted: The task is as before; `outcome` is `not_entitled`, `unsigned` or `bad_signature` for a person
+                who may not refine it, `too_late` for a closed run, which `say` continues, `too_many` where the thread
+                has 50 refinements, or `unknown_update` for a run that a worker before 0.2.0 began.
+            SettingsError: Nothing says who refines it, or the key cannot be read.
+        """
+        given = {"kind": kind, "text": text, "by": self._person(by), "when_busy": when_busy}
+        answer = await self._intervene("refine", given, what="refinement", key=key)
+        return MessageResult(answer.outcome, answer.explanation)
+
+    async def _intervene(
+        self, name: str, payload: dict[str, Any], *, what: str, key: Path | str | None = None
+    ) -> UpdateResult:
+        """Send an intervention, signed if there is a key and a signature would count.
+
+        Raises:
+            NotAccepted: It does not count. The message begins with `what`.
+        """
+        private = self._private(key) if INTERVENTIONS[name].statement else None
+        answer = await interventions.intervene(self._threads, self.id, name, payload, private=private)
+        return self._counted(answer, f"{what} of thread {self.id!r}")
+
+    def _person(self, by: str | None) -> str:
+        if name := named(self._by if by is None else by):
+            return name
+        raise SettingsError("say who decides: pass `by`, to this method or to `Client.connect`, or set HOLDFAST_BY")
+
+    def _private(self, key: Path | str | None) -> str | None:
+        """The private key to sign with; None to sign nothing."""
+        path = Path(key) if key else self._key
+        return read_key(path) if path else None
+
+    @staticmethod
+    def _counted(answer: AnswerT, what: str) -> AnswerT:
+        if not answer.counts:
+            raise NotAccepted(
+                f"{what}: {answer.outcome.replace('_', ' ')}: {answer.explanation}", outcome=answer.outcome
+            )
+        return answer
+
+
+def named(given: str) -> str:
+    """Return the one spelling of a person's name.
+
+    Raises:
+        SettingsError: It could be mistaken for another name.
+    """
+    try:
+        return person_name(given)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None

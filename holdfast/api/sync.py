@@ -1,0 +1,193 @@
+"""The sync face: the same client for scripts and notebooks. An event loop in a thread of its own runs the async one.
+
+`sync` makes each method of the sync face from the async one, with its parameters, types and docstring.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from holdfast.api.client import Client
+from holdfast.api.schedules import Schedules
+from holdfast.api.thread import Thread
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Loop:
+    """An event loop that runs in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)
+        self._thread.start()
+
+    def run(self, awaitable: Awaitable[R]) -> R:
+        """Run an awaitable to its end and return its result; stop it when Ctrl-C interrupts the caller."""
+
+        async def awaited() -> R:
+            return await awaitable
+
+        future = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
+        """Yield the items of an async generator, and close it in its loop even if the reader stops early."""
+        try:
+            while True:
+                try:
+                    yield self.run(anext(items))
+                except StopAsyncIteration:
+                    return
+        finally:
+            if close := getattr(items, "aclose", None):
+                self.run(close())
+
+    def close(self) -> None:
+        """End the loop and its thread."""
+        self.run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Face(Generic[T_co]):
+    """A sync object in front of an async one."""
+
+    def __init__(self, behind: T_co, loop: Loop) -> None:
+        self._behind = behind
+        self._loop = loop
+
+
+# A thread becomes its sync face.
+@overload
+def sync(
+    method: Callable[Concatenate[T_co, P], Awaitable[Thread]],
+) -> Callable[Concatenate[_Face[T_co], P], "SyncThread"]: ...
+@overload
+def sync(
+    method: Callable[Concatenate[T_co, P], Awaitable[Thread | None]],
+) -> Callable[Concatenate[_Face[T_co], P], "SyncThread | None"]: ...
+@overload
+def sync(
+    method: Callable[Concatenate[T_co, P], AsyncIterator[R]],
+) -> Callable[Concatenate[_Face[T_co], P], Iterator[R]]: ...
+@overload
+def sync(
+    method: Callable[Concatenate[T_co, P], Awaitable[R]],
+) -> Callable[Concatenate[_Face[T_co], P], R]: ...
+def sync(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method of the sync face: it calls the async one, and waits for the result or for each item."""
+
+    @wraps(method)
+    def call(self: _Face[Any], *args: Any, **kwargs: Any) -> Any:
+        made = method(self._behind, *args, **kwargs)
+        if isinstance(made, AsyncIterator):
+            return self._loop.iterate(made)
+        result = self._loop.run(made)
+        return SyncThread(result, self._loop) if isinstance(result, Thread) else result
+
+    return call
+
+
+def _connecting(
+    connect: Callable[P, AbstractAsyncContextManager[Client]],
+) -> Callable[P, AbstractContextManager["SyncClient"]]:
+    """Make `SyncClient.connect`, for a `with` block."""
+
+    @wraps(connect)
+    @contextmanager
+    def connected(*args: P.args, **kwargs: P.kwargs) -> Iterator["SyncClient"]:
+        with closing(Loop()) as loop:
+            connection = connect(*args, **kwargs)
+            client = loop.run(connection.__aenter__())
+            try:
+                yield SyncClient(client, loop)
+            finally:
+                loop.run(connection.__aexit__(None, None, None))
+
+    return connected
+
+
+class SyncThread(_Face[Thread]):
+    """`Thread` for programs without an event loop: the same methods, which wait."""
+
+    @property
+    def id(self) -> str:
+        """The thread id, which is Temporal's workflow id."""
+        return self._behind.id
+
+    def __repr__(self) -> str:
+        return f"SyncThread({self.id!r})"
+
+    result = sync(Thread.result)
+    state = sync(Thread.state)
+    events = sync(Thread.events)
+    messages = sync(Thread.messages)
+    export = sync(Thread.export)
+    verify = sync(Thread.verify)
+    move = sync(Thread.move)
+    pending = sync(Thread.pending)
+    decide = sync(Thread.decide)
+    say = sync(Thread.say)
+    refine = sync(Thread.refine)
+    extend = sync(Thread.extend)
+    retry = sync(Thread.retry)
+    compact = sync(Thread.compact)
+    lift = sync(Thread.lift)
+    pause = sync(Thread.pause)
+    resume = sync(Thread.resume)
+    wake = sync(Thread.wake)
+    cancel = sync(Thread.cancel)
+    fork = sync(Thread.fork)
+    restart = sync(Thread.restart)
+
+
+class SyncSchedules(_Face[Schedules]):
+    """`Schedules` for programs without an event loop: the same methods, which wait."""
+
+    add = sync(Schedules.add)
+    list = sync(Schedules.list)
+    state = sync(Schedules.state)
+    pause = sync(Schedules.pause)
+    resume = sync(Schedules.resume)
+    delete = sync(Schedules.delete)
+    trigger = sync(Schedules.trigger)
+
+
+class SyncClient(_Face[Client]):
+    """`Client` for programs without an event loop, such as scripts and notebooks. Threads may share it.
+
+    with SyncClient.connect() as client:
+        print(client.start("Publish 1.2", thread="rel-1.2").result().text)
+    """
+
+    connect = staticmethod(_connecting(Client.connect))
+    start = sync(Client.start)
+    threads = sync(Client.threads)
+    import_thread = sync(Client.import_thread)
+    place = sync(Client.place)
+    publish = sync(Client.publish)
+    diff = sync(Client.diff)
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """Runs that start by cron or interval."""
+        return SyncSchedules(self._behind.schedules, self._loop)
+
+    def thread(self, thread: str) -> SyncThread:
+        """Return a thread by its id, without asking whether there is one.
+
+        Raises:
+            ThreadIdInvalid: The text cannot be a thread id.
+        """
+        return SyncThread(self._behind.thread(thread), self._loop)

@@ -1,0 +1,173 @@
+"""Signs seals and sends them to anchors, without ever failing a run or making one wait for long.
+
+1. Each anchor gets one seal after the other. A seal that cannot be delivered stays in memory and is sent again; the
+   next seal of its thread, which covers it, replaces it.
+2. A run waits up to two seconds for its seal, so that a worker that is killed has usually delivered it. No run waits
+   for an anchor that took longer the last time.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Protocol, Self
+
+import structlog
+
+from holdfast.audit.anchors.webhook import SealRefused
+from holdfast.core.authority.signatures import public_key
+from holdfast.core.log.node_seals import Gone, NodeSeal, make_seal
+
+WAIT_SECONDS = 2.0
+"""How long a run waits for its seal."""
+LEAVE_SECONDS = 5.0
+"""How long a worker that stops waits for its seals."""
+LONGEST_PAUSE = 60.0
+"""Most seconds between attempts at an anchor that does not answer; the first pause is a second."""
+MOST = 10_000
+"""Seals that wait for one anchor; beyond that, the oldest is dropped."""
+
+log = structlog.get_logger(__name__)
+
+
+class Anchor(Protocol):
+    """Stores seals."""
+
+    name: str
+    """May be logged."""
+
+    async def put(self, seal: NodeSeal) -> None:
+        """Store a seal durably. It is sent again after any error but `SealRefused`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close connections and files."""
+        ...
+
+
+class Sealer:
+    """Seals the length and head of threads' records; an async context manager.
+
+    Args:
+        private: The node's private key.
+        anchors: The anchors that get each seal.
+        namespace: Temporal's.
+    """
+
+    def __init__(self, private: str, anchors: Sequence[Anchor], *, namespace: str) -> None:
+        self.node = public_key(private)
+        self._private = private
+        self._namespace = namespace
+        self._lanes = [_Lane(anchor) for anchor in anchors]
+
+    async def __aenter__(self) -> Self:
+        for lane in self._lanes:
+            lane.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.gather(*(lane.stop() for lane in self._lanes))
+
+    async def seal(self, thread: str, events: int, head: str, *, gone: Gone = "") -> None:
+        """Seal the length and head of a thread's record. Errors are logged."""
+        try:
+            seal = make_seal(
+                self._private,
+                namespace=self._namespace,
+                thread=thread,
+                events=events,
+                head=head,
+                at=datetime.now(UTC),
+                gone=gone,
+            )
+        except Exception as error:  # the run matters more than its seal
+            log.warning("not_sealed", thread=thread, events=events, reason=type(error).__name__)
+            return
+        given = [(lane, lane.add(seal)) for lane in self._lanes]
+        waited = [(lane, tried) for lane, tried in given if not lane.slow]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_SECONDS):
+                for _, tried in waited:
+                    await tried.wait()
+        for lane, tried in waited:
+            if not tried.is_set():
+                lane.slow = True
+                log.warning("anchor_slow", anchor=lane.anchor.name, thread=thread, events=events)
+
+
+class _Lane:
+    """The seals that wait for one anchor."""
+
+    def __init__(self, anchor: Anchor) -> None:
+        self.anchor = anchor
+        self.failing = False
+        """The last attempt failed."""
+        self.slow = False
+        """The last attempt failed, or took or is taking longer than a run waits."""
+        self._waiting: dict[tuple[str, str], tuple[NodeSeal, asyncio.Event]] = {}
+        """By thread and by the reason why its log is gone; the event is set after the first attempt."""
+        self._sending = False
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    def add(self, seal: NodeSeal) -> asyncio.Event:
+        """Queue a seal in place of the thread's last one; return an event that is set after the first attempt."""
+        before = self._waiting.pop(_place(seal), None)
+        tried = before[1] if before else asyncio.Event()
+        if len(self._waiting) >= MOST:
+            given_up, event = self._waiting.pop(next(iter(self._waiting)))
+            event.set()
+            log.warning("seal_given_up", anchor=self.anchor.name, thread=given_up.thread, events=given_up.events)
+        self._waiting[_place(seal)] = (seal, tried)
+        self._changed.set()
+        return tried
+
+    async def stop(self) -> None:
+        """Deliver the waiting seals, if that is quick."""
+        assert self._task is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                while (self._waiting or self._sending) and not self.failing:
+                    self._changed.clear()
+                    await self._changed.wait()
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if self._waiting:
+            log.warning("seals_left", anchor=self.anchor.name, threads=len(self._waiting))
+        await self.anchor.aclose()
+
+    async def _run(self) -> None:
+        pause = 1.0
+        while True:
+            while not self._waiting:
+                self._changed.clear()
+                await self._changed.wait()
+            seal, tried = self._waiting.pop(next(iter(self._waiting)))
+            self._sending, begun = True, asyncio.get_running_loop().time()
+            fields = {"anchor": self.anchor.name, "thread": seal.thread, "events": seal.events}
+            try:
+                await self.anchor.put(seal)
+            except SealRefused as error:
+                self.failing = False
+                log.error("seal_refused", reason=str(error), **fields)
+            except Exception as error:  # every kind of anchor has errors of its own
+                self.failing = True
+                log.warning("anchor_unreachable", reason=str(error) or type(error).__name__, **fields)
+                self._waiting.setdefault(_place(seal), (seal, asyncio.Event()))
+            else:
+                self.failing, pause = False, 1.0
+            self.slow = self.failing or asyncio.get_running_loop().time() - begun > WAIT_SECONDS
+            self._sending = False
+            tried.set()
+            self._changed.set()
+            if self.failing:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _place(seal: NodeSeal) -> tuple[str, str]:
+    """The key under which a seal waits: a later one with the same key replaces it."""
+    return seal.thread, seal.gone

@@ -1,0 +1,68 @@
+"""Parses `HOLDFAST_ANCHORS`: folders and URLs, separated by commas."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.audit.anchors.folder import FolderAnchor
+from holdfast.audit.anchors.webhook import WebhookAnchor
+from holdfast.config.settings import Settings
+from holdfast.config.webhooks import Receiver, refusal
+from holdfast.errors import SettingsError
+
+_GIT = "git:"
+
+
+def read_anchors(settings: Settings) -> Sequence[FolderAnchor | WebhookAnchor]:
+    """Return the anchors that `HOLDFAST_ANCHORS` names, in their order: paths of folders, and `https://` URLs.
+
+    Raises:
+        SettingsError: An anchor cannot be used; the message does not show its URL.
+    """
+    anchors: list[FolderAnchor | WebhookAnchor] = []
+    for number, place in enumerate(_places(settings), 1):
+        if "://" not in place:
+            anchors.append(FolderAnchor(_folder(place)))
+            continue
+        if why := refusal(place, insecure=settings.webhooks_insecure):
+            raise SettingsError(f"HOLDFAST_ANCHORS: anchor {number} ({Receiver(url=place).host or 'no host'}) {why}.")
+        anchors.append(WebhookAnchor(Receiver(url=place)))
+    return anchors
+
+
+def anchor_places(settings: Settings) -> list[Path]:
+    """Return the folders that `HOLDFAST_ANCHORS` names; webhooks cannot be read.
+
+    Raises:
+        SettingsError: An anchor is a git repository.
+    """
+    return [_folder(place) for place in _places(settings) if "://" not in place]
+
+
+def given_place(place: Path) -> Path:
+    """Return the folder or file that was named on a command line.
+
+    Raises:
+        SettingsError: It is a git repository.
+    """
+    if str(place).startswith(_GIT):
+        raise SettingsError(
+            f"--anchors {_GIT}… is no longer read: name the folder of the seals in a clone, or a file with those that "
+            "were committed (`git log --all --format=%B`)"
+        )
+    return place
+
+
+def _places(settings: Settings) -> list[str]:
+    setting = settings.anchors.get_secret_value() if settings.anchors else ""
+    places = [place.strip() for place in setting.split(",") if place.strip()]
+    for number, place in enumerate(places, 1):
+        if place.startswith(_GIT):  # the rest may have a secret
+            raise SettingsError(
+                f"HOLDFAST_ANCHORS: anchor {number} ({_GIT}…) is a git repository, and workers do not commit: name a "
+                "folder inside a clone, and have git commit and push it"
+            )
+    return places
+
+
+def _folder(place: str) -> Path:
+    return Path(place).expanduser().absolute()

@@ -1,0 +1,202 @@
+"""Compare the ledger of effects and the artifacts with a thread's log."""
+
+import asyncio
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import ValidationError
+
+from holdfast.audit.judge.audit import Begun, Effects
+from holdfast.client.reading.record import Evidence, call_store
+from holdfast.core.base.digests import address_of
+from holdfast.core.llm.blocks import Content, blocks_of
+from holdfast.core.mac.outcomes import MACVerdict, OutcomeMACs, Recorded
+from holdfast.core.run.contracts.tool_calls import ToolOutcome
+from holdfast.core.run.state.features import OUTCOMES_HAVE_MACS
+from holdfast.core.stores import ArtifactStore, EffectRow
+from holdfast.errors import ArtifactAltered, ArtifactNotFound, RecordUnavailable
+
+NO_MACS = OutcomeMACs()
+
+Where = Literal["record", "history", "ledger", "artifacts"]
+
+ADVICE: Mapping[str, str] = {
+    "record": "Trust no event from there on: compare with a backup of the database, and find out who can write to it.",
+    "history": "Trust no event from there on, and find out who can write to Temporal's database.",
+    "ledger": "Check in the effect's own system whether it happened, and find out who can write to the database.",
+    "artifacts": (
+        "Restore the content from a backup. Where the workers have HOLDFAST_ARTIFACTS, set it here, too; where their "
+        "catalog has a store of its own, name the catalog with --catalog."
+    ),
+}
+"""What to do about a fault, by its place."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fault that the verification found."""
+
+    where: str
+    """One of `Where`; of a file a member, or `zip` for the layout."""
+    reason: str
+    position: int | None = None
+    """Position of the event at fault; None if the fault is in no event."""
+
+    @property
+    def order(self) -> float:
+        """Sort key: the report names the fault with the first event."""
+        return float("inf") if self.position is None else self.position
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """Something that could not be checked."""
+
+    what: str
+    """`history`, `record`, `beginning`, `end`, `keys`, `policy`, `seals`, `ledger`, `artifacts`, `iterations`,
+    `anchors`, `nodes`, `content`, `original`; of a file also `signature`, `signer`, `bodies`, `parent`, `subagents`.
+    """
+    why: str
+
+
+async def ledger_rows(evidence: Evidence | None, thread: str, unchecked: list[Unchecked]) -> Sequence[EffectRow] | None:
+    """The ledger's rows of a thread; None, and a line in `unchecked`, where they cannot be read."""
+    why = "no database is known here, or it does not answer: set DATABASE_URL as the workers have it"
+    if evidence and evidence.effects:
+        try:
+            return await call_store(evidence.effects(thread))
+        except RecordUnavailable as error:
+            why = str(error)
+    unchecked.append(Unchecked("ledger", why))
+    return None
+
+
+async def logs_set_aside(evidence: Evidence, thread: str) -> Sequence[str]:
+    """Return the ids of the logs that resets of a thread have set aside; none if the database does not answer."""
+    try:
+        return await call_store(evidence.asides(thread))
+    except RecordUnavailable:
+        return []
+
+
+async def ledger_faults(
+    evidence: Evidence,
+    thread: str,
+    before: Sequence[EffectRow],
+    effects: Effects,
+    *,
+    began: Effects,
+    past: Set[str],
+    whole: bool,
+    macs: OutcomeMACs = NO_MACS,
+) -> list[Finding]:
+    """Return the disagreements between the ledger and the log.
+
+    Args:
+        evidence: The ledger.
+        thread: The thread id.
+        before: The thread's rows, from before the log was read.
+        effects: The effects that the log starts.
+        began: Those, and the effects that logs set aside by resets start.
+        past: Keys of effects that a reset found in the ledger; no log needs to have them.
+        whole: The log was read from its beginning, so a row that no event starts is a fault.
+        macs: Verifies the MACs of the outcomes; without a fleet key, none.
+    """
+    faults = [
+        Finding(
+            "ledger", f"effect {row.key} of {row.tool} (epoch {row.epoch}) is in the ledger, but no event starts it"
+        )
+        for row in before
+        if whole and (row.key, row.epoch) not in began and row.key not in past
+    ]
+    try:
+        rows = await call_store(evidence.effects(thread)) if evidence.effects else ()
+    except RecordUnavailable:
+        return faults
+    kept = {(row.key, row.epoch): row for row in rows}
+    faults += [
+        Finding("ledger", f"effect {row.key} of {row.tool} (epoch {row.epoch}): {_COPIED}")
+        for place, row in kept.items()
+        if place not in effects and _mac_of(row, thread, row.call_digest, macs) == "wrong"
+    ]
+    for (key, epoch), begun in effects.items():
+        row = kept.get((key, epoch))
+        if reason := _disagreement(begun, row, _mac_of(row, thread, begun.effect.call_digest, macs)):
+            position = begun.finished.position if begun.finished else begun.position
+            faults.append(Finding("ledger", f"effect {key} of {begun.tool} (epoch {epoch}): {reason}", position))
+    return faults
+
+
+def _mac_of(row: EffectRow | None, thread: str, call_digest: str, macs: OutcomeMACs) -> MACVerdict:
+    """Return what the MAC of a row shows; of one without an outcome, nothing."""
+    if row is None or row.outcome is None:
+        return "unchecked"
+    return macs.verify(row.mac, Recorded(thread, row.key, row.epoch, row.tool, call_digest, row.outcome))
+
+
+def _disagreement(begun: Begun, row: EffectRow | None, mac: MACVerdict) -> str:
+    """Return how the ledger contradicts the log about an effect; empty if it does not."""
+    if row and row.tool != begun.tool:
+        return f"in the ledger it is an effect of {row.tool}"
+    finished = begun.finished
+    if finished is None:  # its outcome is unknown, or a person has reported it
+        # Releases before 0.2.0 made no MACs.
+        planted = mac in ("wrong", "unknown key") or (mac == "missing" and begun.features >= OUTCOMES_HAVE_MACS)
+        return _PLANTED if planted else ""
+    if row is None:
+        return "the log has its result, but the ledger does not have the effect"
+    if row.outcome is None:
+        return "the log has its result, but in the ledger it has not finished"
+    try:
+        outcome = ToolOutcome.model_validate_json(row.outcome)
+    except ValidationError:
+        return "its outcome in the ledger does not decode"
+    # If a person has edited the arguments, the content in the log starts with a note about that.
+    found, kept = finished.content, outcome.content
+    same = _ends_with(found, kept) if begun.edited else found == kept
+    if not same or any(getattr(finished, name) != getattr(outcome, name) for name in _RESULT):
+        return f"its result differs: {outcome.status} in the ledger, {finished.status} in the log"
+    return _COPIED if mac == "wrong" else ""
+
+
+_COPIED = "the MAC of its outcome is not of this effect and this outcome"
+_PLANTED = "the ledger has an outcome that is not in the log, without a MAC of a fleet key that is set here"
+
+_RESULT = ("status", "artifact", "size", "artifacts", "scope", "until")
+"""What the log and the ledger both have of a result, besides its content."""
+
+
+def _ends_with(content: Content, end: Content) -> bool:
+    blocks = blocks_of(end)
+    if isinstance(content, str) and isinstance(end, str):
+        return content.endswith(end)
+    return blocks_of(content)[-len(blocks) :] == blocks
+
+
+async def artifact_faults(
+    store: ArtifactStore | None, artifacts: Mapping[str, int], unchecked: list[Unchecked]
+) -> list[Finding]:
+    """Return the artifacts whose content is missing or altered.
+
+    Args:
+        store: The artifact store; None if the caller does not have it.
+        artifacts: Address → position of the first event that refers to it.
+        unchecked: Gets an entry if the artifacts cannot be read.
+    """
+    faults: list[Finding] = []
+    if store is None:
+        why = f"the log refers to {len(artifacts)}, but no artifact store was given"
+        unchecked += [Unchecked("artifacts", why)] if artifacts else []
+        return faults
+    for address, position in artifacts.items():
+        try:
+            content = await call_store(store.get(address))
+            if await asyncio.to_thread(address_of, content) != address:
+                faults.append(Finding("artifacts", f"the content of {address} was altered", position))
+        except (ArtifactAltered, ArtifactNotFound) as error:
+            faults.append(Finding("artifacts", str(error), position))
+        except RecordUnavailable as error:
+            unchecked.append(Unchecked("artifacts", str(error)))
+            break
+    return faults

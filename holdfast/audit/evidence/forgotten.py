@@ -1,0 +1,46 @@
+"""Verify a forgotten thread: what remains of its events, and that its content is gone."""
+
+from contextlib import suppress
+
+from holdfast.audit.evidence.evidence import Finding, Unchecked, ledger_rows
+from holdfast.client.reading.record import Evidence, call_store
+from holdfast.client.threads import Threads
+from holdfast.config.programs import CLI
+from holdfast.core.log.tombstones import Tombstone, fault_in
+from holdfast.errors import RecordUnavailable, ThreadForgotten, ThreadNotFound
+
+
+async def tombstone_of(evidence: Evidence | None, thread: str) -> Tombstone | None:
+    """Return the tombstone of a forgotten thread; None for any other, or where the database does not answer."""
+    if evidence and evidence.tombstone:
+        with suppress(RecordUnavailable):
+            return await call_store(evidence.tombstone(thread))
+    return None
+
+
+async def forgotten_faults(
+    threads: Threads, found: Tombstone, evidence: Evidence
+) -> tuple[list[Finding], list[Unchecked]]:
+    """Return what is wrong with a forgotten thread, and what can no longer be checked."""
+    position, why = fault_in(found)
+    faults = [Finding("record", why, position)] if why else []
+    again = CLI.command("forget-thread", found.thread)
+    unchecked: list[Unchecked] = []
+    # Else a row that says so would be enough to pass off an altered thread as a forgotten one.
+    with suppress(ThreadForgotten, RecordUnavailable):
+        if threads.reader.record and (left := await threads.reader.record.length(found.thread)):
+            faults.append(Finding("record", f"it still has {left} events of this thread, which was forgotten"))
+    rows = await ledger_rows(evidence, found.thread, unchecked) or ()
+    if left := sum(row.outcome not in (None, "{}") for row in rows):
+        faults.append(
+            Finding("ledger", f"it has {left} outcomes from after the thread was forgotten: repeat `{again}`")
+        )
+    with suppress(ThreadNotFound):
+        await threads.runs.describe(found.thread, loops=True)
+        faults.append(Finding("history", f"Temporal still has a run of this forgotten thread: `{again}` removes it"))
+    reason = f" ({found.reason})" if found.reason else ""
+    words = (
+        f"{found.forgotten_by} removed it on {found.forgotten_at:%Y-%m-%d at %H:%M} UTC{reason}. The digests remain: "
+        "they prove a copy of an event, from a backup or an export"
+    )
+    return faults, [Unchecked("content", words), *unchecked]

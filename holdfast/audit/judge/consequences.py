@@ -1,0 +1,380 @@
+"""What may be recorded after what: the event, and all that is recorded together with it.
+
+A fact from outside is taken as it stands. What follows from it is computed anew, by the functions that computed it when
+it was recorded.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, assert_never
+
+from holdfast.audit.judge.events import Expected, Wrong, as_outcome, as_poll, as_reply
+from holdfast.audit.judge.subagents import beginnings, ends, is_subagent_call, raisings, refuse_words, results
+from holdfast.core.authority.approvals import COUNTING
+from holdfast.core.log.events import (
+    AgentEvent,
+    AgentLoaded,
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalReminded,
+    ApprovalRequested,
+    AuthorityDelegated,
+    BaselineRecorded,
+    BudgetExtended,
+    BudgetLow,
+    BudgetReserved,
+    BudgetSpent,
+    CompactionRequested,
+    ConstraintLifted,
+    ContextCompacted,
+    ContextExceeded,
+    DecisionReceived,
+    DelegationRevoked,
+    DormancyBegan,
+    KeyRevoked,
+    LearningRequested,
+    LearningSkipped,
+    LLMCallLost,
+    LLMReplied,
+    MemoryRecalled,
+    MessageAwaited,
+    MessageTaken,
+    MoveRequested,
+    ReconcileRequested,
+    RefusalsCounted,
+    ReplyRejected,
+    RuleRemembered,
+    RuleRevoked,
+    RunBlocked,
+    RunContinued,
+    RunFinished,
+    RunForked,
+    RunImported,
+    RunPaused,
+    RunReset,
+    RunResumed,
+    RunStarted,
+    RunUnblocked,
+    SignalRejected,
+    StateVerified,
+    SubagentEnded,
+    SubagentStarted,
+    TaskRefined,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    UserMessageReceived,
+    VerdictGiven,
+    WaitPolled,
+    WakeReceived,
+)
+from holdfast.core.run.decide.decide import next_action
+from holdfast.core.run.decide.reactions import (
+    on_cancel,
+    on_loaded,
+    on_outcome,
+    on_reopen,
+    on_runtime_call,
+    on_start,
+    on_time,
+)
+from holdfast.core.run.decide.replies import on_reply
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.inputs.decisions import on_due
+from holdfast.core.run.inputs.import_run import on_entered, refuse_import
+from holdfast.core.run.inputs.interventions import react
+from holdfast.core.run.inputs.move import on_moved
+from holdfast.core.run.inputs.resets import on_reset
+from holdfast.core.run.inputs.steering import sent_payload
+from holdfast.core.run.rules.baselines import on_findings
+from holdfast.core.run.rules.budget import on_call, on_report
+from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
+from holdfast.core.run.rules.forks import forked_events
+from holdfast.core.run.state.next_actions import (
+    AskForLearnings,
+    CallLLM,
+    Compact,
+    Complete,
+    NoteProgress,
+    Poll,
+    ReportBudget,
+    StartCalls,
+    TakeMessages,
+)
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.waits.dormancy import wake_payload
+from holdfast.core.run.waits.polling import ends_unfulfilled, on_poll, poll_event, refuse_poll
+from holdfast.core.run.waits.subagents import on_starts_due
+
+RETURNING = ("started", "orphaned")
+"""Phases of calls whose tools can still return a result."""
+
+
+class Before(NamedTuple):
+    """What came before an event."""
+
+    state: RunState
+    thread: str
+    """The id of the thread to which the events belonged."""
+    head: str
+    """The digest of the last event."""
+    last: str
+    """The type of the last event."""
+    forked: RunForked | None
+    """The fork whose start has yet to come."""
+
+
+def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
+    """What may be recorded where this event stands: the event, and all that is recorded together with it.
+
+    Args:
+        before: What came before.
+        event: The first of `events`.
+        events: The event, and what comes after it.
+
+    Raises:
+        Wrong: It cannot be recorded where it stands.
+    """
+    state, at = before.state, event.at
+
+    def sent(name: str, payload: dict[str, Any]) -> Sequence[AgentEvent]:
+        return react(state, name, payload, at=at).events
+
+    if not state.events and not isinstance(event, RunStarted):
+        raise Wrong("a log begins with run_started")
+    match event:
+        case RunForked():
+            yield _forks(before, event)
+        case RunImported():
+            refused = refuse_import(event.point, state, thread=before.thread, position=state.events, head=before.head)
+            if refused:
+                raise Wrong(refused)
+            yield [event]
+        case MoveRequested():
+            yield sent("move", sent_payload(state, event))
+        case RunStarted():
+            _check_start(before, event)
+            if before.forked and not isinstance(next(iter(events[1:]), None), UserMessageReceived):
+                yield [event]  # a fork may have nothing new to say
+            else:
+                yield [*on_reopen(state), event, *_task(events)]
+        case AgentLoaded() if state.spec is None and not state.outcome:
+            policy = event.spec.policy
+            if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
+                raise Wrong("its digests are not those of the agent and of the policy that it holds")
+            if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
+                raise Wrong(f"its budget allows more than the agent's own ({own.words})")
+            if (given := state.origin.handed) and event.budget != given.narrowed(event.budget):
+                raise Wrong(f"its budget allows more than its parent gave it ({given.words})")
+            entered = evolve(state, event) if state.entering else state
+            yield [event, *(on_entered(entered, at=at) if state.entering and not on_loaded(entered) else [])]
+        case BudgetReserved(call=int()):
+            yield on_starts_due(state)
+            yield from raisings(state, event, events)
+        case BudgetReserved() if isinstance(action := next_action(state, at=at), CallLLM | Compact):
+            yield on_call(state, summary=isinstance(action, Compact))
+        case BudgetLow() | BudgetSpent() if isinstance(action := next_action(state, at=at), ReportBudget):
+            yield on_report(state, action)
+        case BudgetExtended():
+            yield sent("extend", event.said.model_dump())
+        case MemoryRecalled() if before.last in ("agent_loaded", "run_reset"):
+            yield [event]
+        case LLMReplied() if state.spec and not state.calls.open and not state.outcome:
+            yield [event, *on_reply(state, as_reply(event, events), shown=event.transcript_length, at=at)[1:]]
+        case DecisionReceived():
+            if event.outcome not in (*COUNTING, "judged_anew"):
+                yield [event]  # it changed nothing, and its body was not kept
+            else:
+                yield sent("decide", event.said.model_dump())
+        case AuthorityDelegated():
+            yield sent("delegate_authority", event.said.model_dump())
+        case RuleRevoked() | DelegationRevoked():
+            yield sent("revoke", event.said.model_dump())
+        case KeyRevoked():
+            yield sent("revoke_key", event.said.model_dump())
+        case ConstraintLifted():
+            yield sent("lift", event.said.model_dump())
+        case UserMessageReceived(task=False):
+            yield sent("say", event.said.model_dump())
+        case TaskRefined(call=None):
+            yield sent("refine", event.said.model_dump())
+        case MessageTaken() if isinstance(next_action(state, at=at), TakeMessages):
+            yield [MessageTaken(message=waiting.message) for waiting in state.inbox.waiting]
+        case ApprovalReminded() | ApprovalEscalated() | ApprovalExpired():
+            yield on_due(state, at=at)
+        case BaselineRecorded() | StateVerified() if state.spec and _tools(event) == sorted(state.spec.verify):
+            yield on_findings(state, event.findings, baseline=isinstance(event, BaselineRecorded), at=at)
+        case RunReset():
+            yield on_reset(state, event.effects, left_out=event.left_out, asking=event.asking, at=at)
+        case ToolCallStarted():
+            yield from _starts(before, event)
+        case ToolCallFinished() | ReconcileRequested() | RunFinished():
+            yield from _ends(before, event)
+        case ToolCallRequested(own=True) if isinstance(next_action(state, at=at), NoteProgress):
+            yield on_progress_due(state, at=at)
+        case LearningRequested() if isinstance(next_action(state, at=at), AskForLearnings):
+            yield [on_learning_due(state)]
+        case LearningSkipped() if state.ending.learning == "asked":
+            yield [event]
+        case RunUnblocked() if state.blocked:
+            yield sent("retry", sent_payload(state, event))
+        case CompactionRequested():
+            yield sent("compact", {"by": event.by, "reason": event.reason})
+        case WaitPolled():
+            yield from _polls(before, event, events)
+        case SubagentStarted():
+            yield from beginnings(state, event)
+        case SubagentEnded():
+            yield from ends(state, event, events)
+        case WakeReceived():
+            yield sent("wake", wake_payload(event))
+        case RunPaused():
+            yield sent("pause", sent_payload(state, event))
+        case RunResumed():
+            yield sent("resume", sent_payload(state, event)) if event.by else on_due(state, at=at)
+        case (
+            SignalRejected()
+            | RefusalsCounted()
+            | RunBlocked()
+            | RunContinued()
+            | ReplyRejected()
+            | LLMCallLost()
+            | ContextExceeded()
+            | ContextCompacted()
+        ):
+            yield [event]  # none of these lets anything run
+        case (
+            AgentLoaded()
+            | BudgetReserved()
+            | BudgetLow()
+            | BudgetSpent()
+            | MemoryRecalled()
+            | LLMReplied()
+            | LearningRequested()
+            | LearningSkipped()
+            | UserMessageReceived()
+            | MessageTaken()
+            | BaselineRecorded()
+            | StateVerified()
+            | RunUnblocked()
+        ):
+            return  # not where it stands
+        case (
+            MessageAwaited()
+            | ToolCallRequested()
+            | VerdictGiven()
+            | ApprovalRequested()
+            | RuleRemembered()
+            | TaskRefined()
+            | DormancyBegan()
+        ):
+            return  # only together with the event that it follows from
+        case _:
+            assert_never(event)
+
+
+def _forks(before: Before, event: RunForked) -> Sequence[Expected]:
+    """The beginning of a fork: what it names is what comes before, and what was open ends; then it starts."""
+    state, point = before.state, event.point
+    if (event.origin, point.position, point.head) != (before.thread, state.events - 1, before.head):
+        raise Wrong(f"it forks {point.thread!r} after event {point.position}, which is not what comes before it")
+    if event.thread in (before.thread, point.thread):
+        raise Wrong("it forks the thread from itself")
+    forked = forked_events(
+        state,
+        point,
+        thread=event.thread,
+        first_run_id=event.first_run_id,
+        by=event.by,
+        level=event.features,
+        imported=event.imported,
+        llm=event.llm,
+        policies=event.policies,
+    )
+    return [*forked, RunStarted]
+
+
+def _starts(before: Before, event: ToolCallStarted) -> Iterator[Sequence[Expected]]:
+    """The start of a call: it was allowed, nothing has to come before it, and it is known who started the run."""
+    state, action = before.state, next_action(before.state, at=event.at)
+    if on_loaded(state):
+        raise Wrong("it is not known who started the run, and the policy requires that")
+    if isinstance(action, StartCalls) and event.number in action.numbers:
+        started = on_start(state, event.number, at=event.at)
+        by_run = state.carries_out(event.number)
+        yield [started, *(on_runtime_call(state, event.number, at=event.at) if by_run else [])]
+    elif call := state.calls.find(event.number):
+        raise Wrong(f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}")
+
+
+def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFinished) -> Iterator[Sequence[Expected]]:
+    """The end of calls, or of the run."""
+    state = before.state
+    number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
+    returning = any(call.number == number and call.phase in RETURNING for call in state.calls.current)
+    if state.dormancy.waits_of(number):
+        yield on_due(state, at=event.at)
+    elif isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
+        yield from results(state, event)
+    elif state.spec and returning:
+        yield on_outcome(state, number, as_outcome(event), at=event.at)
+    action = next_action(state, at=event.at)
+    if isinstance(action, StartCalls) and number in action.numbers:
+        yield [on_start(state, number, at=event.at)]  # refused, by a constraint
+    if isinstance(event, RunFinished) and state.moving:
+        yield [on_moved(state)]
+    if isinstance(event, RunFinished) and isinstance(action, Complete):
+        yield [on_complete(state)]
+    if isinstance(action, Poll) and (wait := state.dormancy.find(number)):
+        yield [refused] if (refused := refuse_poll(state, wait, at=event.at)) else []
+    if reopened := on_reopen(state):
+        yield [*reopened, RunStarted]
+    if not isinstance(event, RunFinished):
+        yield on_cancel(state)
+    elif event.outcome == "cancelled":
+        yield on_cancel(state, event.result.partition(": ")[2])
+    if isinstance(event, RunFinished) and not state.outcome:
+        if event.outcome == "failed" and (state.spec is None or on_loaded(state)):
+            yield [event]
+        yield on_time(state, at=event.at)
+    if isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
+        refuse_words(state, event)
+
+
+def _polls(before: Before, event: WaitPolled, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
+    """A poll: the time of the next one, and whether the wait ends with it. A result that does not end it is not in
+    the log, only its digest.
+    """
+    state, wait = before.state, before.state.dormancy.find(event.number)
+    if wait is None or wait.polls is None or event.poll != wait.polls.count + 1 or wait.polls.again > event.at:
+        return
+    ended = events[1] if len(events) > 1 and event.again is None else None
+    if isinstance(ended, ToolCallFinished) and ended.number == event.number:
+        outcome = as_poll(event, ended, note=state.calls.get(event.number).edit_note)
+        yield on_poll(state, event.number, outcome, poll=event.poll, at=event.at)
+    elif not ends_unfulfilled(wait, event.status, at=event.at):
+        yield [poll_event(state, wait, event.status, seen=event.seen, duration_ms=event.duration_ms, at=event.at)]
+
+
+def _check_start(before: Before, event: RunStarted) -> None:
+    if event.thread != before.thread:
+        raise Wrong(f"it is the log of thread {event.thread!r}, and this is {before.thread!r}")
+    if before.forked and before.forked.first_run_id != event.first_run_id:
+        raise Wrong("it starts another run than the one that was forked")
+    if event.start and event.start in before.state.origin.starts:
+        raise Wrong(f"the start {event.start} began another run of this thread before")
+
+
+def _tools(event: BaselineRecorded | StateVerified) -> list[str]:
+    """The tools that have run."""
+    return [finding.tool for finding in event.findings]
+
+
+def _task(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
+    """The task, which is recorded with the start of a run and nowhere else.
+
+    Raises:
+        Wrong: Something else comes after the start.
+    """
+    if len(events) > 1 and not (isinstance(events[1], UserMessageReceived) and events[1].task):
+        raise Wrong("no task comes after it")
+    return events[1:2]

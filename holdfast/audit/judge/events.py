@@ -1,0 +1,168 @@
+"""Facts from outside, read back from the events that recorded them, and the comparison of events, for an audit.
+
+Prose is not compared: a later release may use other words for the same thing.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import takewhile
+from typing import Any
+
+from holdfast.core.llm.blocks import text_of
+from holdfast.core.log.event_log import event_json
+from holdfast.core.log.events import (
+    AgentEvent,
+    ApprovalRequested,
+    CallResult,
+    DecisionReceived,
+    LLMReplied,
+    ReconcileRequested,
+    ReplyRejected,
+    RunFinished,
+    RunStarted,
+    SignalRejected,
+    ToolCallFinished,
+    ToolCallRequested,
+    VerdictGiven,
+    WaitPolled,
+)
+from holdfast.core.run.contracts.llm_calls import LLMReply
+from holdfast.core.run.contracts.tool_calls import ToolOutcome
+from holdfast.core.run.waits.polling import without_heading
+
+_STAMPS = ("position", "at", "digest", "schema_version")
+_PROSE = {
+    "budget_extended": ("notice",),
+    "budget_low": ("notice",),
+    "budget_spent": ("notice",),
+    "decision_received": ("explanation",),
+    "learning_requested": ("notice",),
+    "reply_rejected": ("reason", "notice"),
+    "run_blocked": ("message",),
+    "run_finished": ("result",),
+    "tool_call_finished": ("content", "repeats"),
+}
+"""Fields that say in prose what other fields say for programs; `repeats` is compared when the event is folded."""
+
+_OF_REPLIES = tuple(name for name in LLMReply.model_fields if name in LLMReplied.model_fields)
+
+Expected = AgentEvent | type[RunStarted]
+"""An event that has to come, apart from its stamps; or a fact of that type."""
+
+
+class Wrong(Exception):
+    """Nothing that came before leads to an event; the message says why."""
+
+
+def as_reply(event: LLMReplied, events: Sequence[AgentEvent]) -> LLMReply:
+    """Return the reply as the worker returned it: its arguments and problems are in the events that follow."""
+    problems: dict[str, str] = {}
+    arguments: dict[str, str] = {}
+    rejected = ""
+    if event.message and event.message.tool_calls:
+        group = (ToolCallRequested, VerdictGiven, ApprovalRequested, ToolCallFinished)
+        follows = list(takewhile(lambda each: isinstance(each, group), events[1:]))
+        for each, after in zip(follows, [*follows[1:], None], strict=True):
+            if isinstance(each, ToolCallRequested) and not each.own:
+                arguments[each.call.id] = each.call.arguments
+                if isinstance(after, ToolCallFinished) and after.status == "invalid":
+                    problems[each.call.id] = text_of(after.content)
+    elif len(events) > 1 and isinstance(events[1], ReplyRejected):
+        rejected = events[1].reason or "rejected"
+    given = {name: getattr(event, name) for name in _OF_REPLIES}
+    return LLMReply(**given, problems=problems, arguments=arguments, rejected=rejected)
+
+
+def as_outcome(event: ToolCallFinished | ReconcileRequested | RunFinished) -> ToolOutcome:
+    """Return what a tool returned, read back from the event that recorded it."""
+    if isinstance(event, ToolCallFinished):
+        given = {name: getattr(event, name) for name in CallResult.model_fields}
+        return ToolOutcome(**{**given, "status": "ok" if event.status == "undone" else event.status})
+    if isinstance(event, ReconcileRequested):
+        asked = event.request
+        settles_in = (asked.settles_at - asked.asked_at).total_seconds() if asked.settles_at else None
+        return ToolOutcome(
+            status="unknown", content=asked.why, cause=event.cause, failures=event.failures, settles_in=settles_in
+        )
+    return ToolOutcome(status="unknown", content="")
+
+
+def as_poll(event: WaitPolled, ended: ToolCallFinished, *, note: str) -> ToolOutcome:
+    """Return what a polled tool returned, read back from the events of a poll that ended its wait.
+
+    Args:
+        event: The poll.
+        ended: The end of the call that slept.
+        note: What its result says about arguments that a person changed.
+    """
+    headed = event.status not in ("cannot", "invalid")
+    content = without_heading(ended.content, note) if headed else ended.content
+    known = {"status": event.status, "content": content, "duration_ms": event.duration_ms}
+    return as_outcome(ended).model_copy(update=known)
+
+
+def same(expected: Expected, event: AgentEvent) -> bool:
+    """Return whether an event is the one that has to stand in its place."""
+    if isinstance(expected, type):
+        return isinstance(event, expected)
+    return expected is event or _equal(expected, event) or _compared(expected) == _compared(event)
+
+
+def _equal(expected: AgentEvent, event: AgentEvent) -> bool:
+    """Whether all fields but the stamps are equal: then so is their JSON, which takes far longer to write."""
+    if type(expected) is not type(event):
+        return False
+    one, other = vars(expected), vars(event)
+    return all(one[name] == other[name] for name in _compared_fields(type(event)))
+
+
+@cache
+def _compared_fields(kind: type[AgentEvent]) -> tuple[str, ...]:
+    return tuple(name for name in kind.model_fields if name not in _STAMPS)
+
+
+def _compared(event: AgentEvent) -> dict[str, Any]:
+    """An event's JSON without its stamps and its prose."""
+    completed = isinstance(event, RunFinished) and event.outcome == "completed"  # its result is the LLM's own
+    left_out = (*_STAMPS, *(() if completed else _PROSE.get(event.type, ())))
+    compared = {name: value for name, value in event_json(event).items() if name not in left_out}
+    if isinstance(event, ApprovalRequested | ReconcileRequested):
+        compared["request"] = {name: value for name, value in compared["request"].items() if name != "why"}
+    return compared
+
+
+def difference(expected: Expected, event: AgentEvent) -> str:
+    """Return a sentence that says how an event differs from the expected one."""
+    if isinstance(expected, type):
+        return "run_started has to stand here, after the events that end the run before"
+    if isinstance(event, DecisionReceived) and isinstance(expected, DecisionReceived):
+        why = f": {expected.explanation}" if expected.explanation else ""
+        if event.outcome != expected.outcome:
+            return f"it was recorded as {event.outcome}, and has to be {expected.outcome}{why}"
+    if isinstance(expected, SignalRejected):
+        return f"it counted, and has to be refused ({expected.explanation})"
+    wanted, found = _compared(expected), _compared(event)
+    if wanted["type"] != found["type"]:
+        return f"what came before leads to {wanted['type']} here"
+    name = next(name for name in sorted({*wanted, *found}) if wanted.get(name) != found.get(name))
+    if name == "request" and isinstance(wanted[name], dict):
+        name = next(
+            n
+            for n in sorted({*wanted["request"], *found["request"]})
+            if wanted["request"].get(n) != found["request"].get(n)
+        )
+        wanted, found = wanted["request"], found["request"]
+    return f"its {name} is {_short(found.get(name))}, and what came before leads to {_short(wanted.get(name))}"
+
+
+def first_difference(found: str, wanted: str) -> str:
+    """Return a sentence that says how a text differs from the wanted one: both from a little before that place on."""
+    pairs = enumerate(zip(found, wanted, strict=False))
+    place = next((n for n, (one, other) in pairs if one != other), min(len(found), len(wanted)))
+    start = max(0, place - 20)
+    return f"from character {place} on it is {_short(found[start:])!r}, and not {_short(wanted[start:])!r}"
+
+
+def _short(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 120 else f"{text[:120]}…"

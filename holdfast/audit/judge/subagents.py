@@ -1,0 +1,124 @@
+"""Judges what a log says of sub-agents: each began for a call that was judged, and each answer belongs to its call."""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+from holdfast.audit.judge.events import Wrong, first_difference
+from holdfast.core.budget.budget import NANO, Budget
+from holdfast.core.budget.tree import SHARED, TreeCost, allowance_name
+from holdfast.core.log.events import AgentEvent, BudgetReserved, SubagentEnded, SubagentStarted, ToolCallFinished
+from holdfast.core.run.contracts.subagents import ChildReport, StartedChild
+from holdfast.core.run.state.calls import CallState
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.state.subagents import Child
+from holdfast.core.run.waits.subagents import (
+    gone_words,
+    on_report,
+    on_started,
+    report_words,
+    waits_for,
+    wanted,
+    words_digest,
+)
+from holdfast.core.tools.subagents import AGENT_RESULT, RUN_AGENT, SUBAGENT_TOOLS, read_agent_result
+
+_REFUSED = "Not started: "
+
+
+def is_subagent_call(state: RunState, number: int) -> bool:
+    """Return whether a call of the current step runs or awaits a sub-agent."""
+    call = state.calls.find(number)
+    return call is not None and call.call.name in SUBAGENT_TOOLS and state.carries_out(number)
+
+
+def beginnings(state: RunState, event: SubagentStarted) -> Iterator[Sequence[AgentEvent]]:
+    """Yield what may be recorded where a child starts: a call that was allowed has started, and has none yet."""
+    if any(call.number == event.number for call in wanted(state)):
+        yield on_started(state, StartedChild(number=event.number, run_id=event.run_id))
+
+
+def raisings(state: RunState, event: BudgetReserved, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
+    """Yield what may be recorded where the allowance is raised of a child that was started before a reset."""
+    account, number = state.account, event.call or 0
+    # A fork leaves its original between the two.
+    begun = events[1] if len(events) > 1 else SubagentStarted(number=number, thread="", agent="", run_id="?")
+    if allowance_name(number) in account.reserved and isinstance(begun, SubagentStarted) and begun.number == number:
+        amounts = {"steps": event.steps, "tokens": event.tokens, "usd": Decimal(event.nano_usd) / NANO}
+        given = Budget.model_validate({name: amounts[name] for name in SHARED if name in account.limits})
+        yield on_started(state, StartedChild(number=number, run_id=begun.run_id, existing=True, budget=given))
+
+
+def ends(state: RunState, event: SubagentEnded, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
+    """Yield what may be recorded where a child ends: its end, and the results of the calls that wait for it."""
+    child = state.subagents.find(event.number)
+    if child is None or not child.open:
+        return
+    given: dict[str, Any] = event.model_dump(include={"number", "status", "trust", "steps"})
+    report = ChildReport(**given, usage=event.usage, constraints=event.constraints, cost=event.cost, text="")
+    waiting = [call for call in state.calls.current if waits_for(call, child)]
+    if not waiting:
+        expected = on_report(state, report)[:1]  # its words are not in the log: only their digest
+        yield [each.model_copy(update={"said": event.said}) for each in expected]
+        return
+    if len(events) == 1:  # a fork leaves its original between the end and the result that was recorded with it
+        yield [each.model_copy(update={"said": event.said}) for each in on_report(state, report)[:1]]
+    head = report_words(child, report)
+    for finished in events[1:2]:
+        if isinstance(finished, ToolCallFinished) and finished.number == waiting[0].number:
+            text = finished.text.removeprefix(waiting[0].edit_note).removeprefix(head)
+            yield on_report(state, report.model_copy(update={"text": text}))
+
+
+def results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[AgentEvent]]:
+    """Yield what may be recorded where such a call ends by itself: it was not started, or its child had ended."""
+    call = state.calls.find(event.number)
+    if call is None or call.phase != "started":
+        return
+    text = event.text.removeprefix(call.edit_note)
+    if call.call.name == RUN_AGENT and text.startswith(_REFUSED):
+        yield on_started(state, StartedChild(number=event.number, problem=text.removeprefix(_REFUSED)))
+    child = _answering(state, call)
+    if child and (not child.said or text == gone_words(child) or words_digest(text) == child.said):
+        yield [_read_again(child, event, text)]
+
+
+def refuse_words(state: RunState, event: ToolCallFinished) -> None:
+    """Say what is wrong with the words of a call that has ended in no way that the run can end it.
+
+    Raises:
+        Wrong: It reads what a child had said before, and has read something else.
+    """
+    call = state.calls.find(event.number)
+    child = _answering(state, call) if call and call.phase == "started" else None
+    if call is None or child is None or not child.said:
+        return
+    text = event.text.removeprefix(call.edit_note)
+    if text == gone_words(child) or words_digest(text) == child.said:
+        return
+    report = ChildReport.model_validate(
+        {"number": child.number, "status": child.status, "text": "", "steps": child.steps}
+    )
+    head = report_words(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))
+    if not text.startswith(head):
+        raise Wrong(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
+    found = words_digest(text)
+    raise Wrong(f"its content is not what {child.thread} has said: its digest is {found}, and not {child.said}")
+
+
+def _answering(state: RunState, call: CallState) -> Child | None:
+    """The child that had ended before, and whose words a call reads; None for any other call."""
+    given = read_agent_result(call.call) if call.call.name == AGENT_RESULT else None
+    child = state.subagents.of_thread(given.thread) if given else None
+    return child if child and not child.open else None
+
+
+def _read_again(child: Child, event: ToolCallFinished, text: str) -> ToolCallFinished:
+    """What a call has read of a child that had ended before: its words, by their digest, or that they are gone."""
+    status, trust = ("ok" if child.status == "completed" else "failed"), child.trust
+    if text == gone_words(child):
+        status, trust = "failed", "agent"
+    elif not child.said:  # a snapshot of an earlier build
+        status, trust = event.status, event.trust or "web"
+    given = {"number": event.number, "status": status, "content": event.content, "trust": trust}
+    return ToolCallFinished.model_validate(given)

@@ -1,4 +1,0 @@
-"""Authority: policies and their conditions, approval requests, signed statements of people, and votes.
-
-These are models and pure functions. `holdfast.run` opens requests, counts votes and acts on decisions.
-"""

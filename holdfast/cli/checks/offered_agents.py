@@ -1,0 +1,82 @@
+"""Whether any worker on the queue has an agent, before something is recorded that needs it later.
+
+Workers that share the state folder say which agents they offer (`holdfast.worker.takeover.registry`). Those elsewhere
+say nothing, so the command only notes that they may have the agent.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from holdfast.cli.checks.project_checks import offers
+from holdfast.cli.session import Session
+from holdfast.cli.text import visible
+from holdfast.client.threads import Threads
+from holdfast.errors import AgentNotFound
+from holdfast.worker.takeover.liveness import is_gone, this_process
+from holdfast.worker.takeover.registry import Offer
+from holdfast.worker.takeover.worker_identity import parse_identity
+
+_LIMIT = timedelta(seconds=5)
+_FRESH = timedelta(seconds=75)
+"""Temporal lists pollers for minutes after they have ended; a live worker polls at least once a minute."""
+
+
+async def fresh_workers(client: Client, task_queue: str) -> list[str]:
+    """Return the identities of the workers that have polled a task queue lately.
+
+    Raises:
+        RPCError: The server does not say.
+    """
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    answer = await client.workflow_service.describe_task_queue(request, timeout=_LIMIT)
+    now = datetime.now(UTC)
+    return sorted({each.identity for each in answer.pollers if now - each.last_access_time.ToDatetime(UTC) < _FRESH})
+
+
+async def check_offered(session: Session, threads: Threads, agents: Iterable[str | None]) -> None:
+    """Check that a worker on the queue has each agent, and note it if that is not known.
+
+    Raises:
+        AgentNotFound: All workers on the queue say what they offer, and none has it.
+    """
+    wanted = [agent for agent in dict.fromkeys(agents) if agent]
+    if not wanted:
+        return
+    client, queue = threads.runs.client, threads.task_queue
+    try:
+        identities = [each for each in await fresh_workers(client, queue) if not _has_ended(each)]
+    except RPCError:
+        identities = []
+    where = (client.service_client.config.target_host, client.namespace, queue)
+    offered = await asyncio.to_thread(offers, session.settings.home, identities, *where)
+    for agent in wanted:
+        if any(agent in offer.agents for offer in offered.values()):
+            continue
+        if offered and len(offered) == len(identities):
+            raise AgentNotFound(_nobody_has(agent, queue, offered.values()))
+        session.output.note(
+            f"It is not known here whether a worker on the task queue {visible(queue)} has the agent {visible(agent)}: "
+            "without it, each run fails."
+        )
+
+
+def _has_ended(identity: str) -> bool:
+    """Whether a worker's process was on this machine, and is gone: the server lists it for a while."""
+    worker, here = parse_identity(identity), this_process()
+    return bool(worker and here and is_gone(worker, seen_from=here))
+
+
+def _nobody_has(agent: str, queue: str, offered: Iterable[Offer]) -> str:
+    names = ", ".join(dict.fromkeys(name for offer in offered for name in offer.agents))
+    return f"no worker on the task queue {queue!r} has an agent {agent!r}; there is {names}. Nothing was recorded."

@@ -1,0 +1,193 @@
+"""Arguments and options that several verbs share, and how a function becomes a verb."""
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from holdfast.config.commands import Command
+from holdfast.config.programs import CLI
+
+Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread id, as `list` shows it.")]
+Request = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's number, as `pending` shows it.")]
+By = Annotated[str | None, typer.Option(metavar="NAME", help="Who you are. [default: HOLDFAST_BY, or your login name]")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; recorded, and shown to the agent.")]
+Key = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Sign with this private key (`keygen`). [default: HOLDFAST_KEY]")
+]
+Digest = Annotated[
+    str | None, typer.Option(metavar="HEX", help="Refuse unless the request's digest is, or begins with, this.")
+]
+Blocks = Annotated[
+    Path | None,
+    typer.Option(
+        "--content", metavar="FILE", help="Content blocks as JSON (text, images), instead of text; - reads stdin."
+    ),
+]
+CatalogName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The workers' catalog, for stores of its own: package.module:attribute. [default: HOLDFAST_CATALOG]",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout: one object, or one a line.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+Verb = Callable[..., Awaitable[int]]
+"""Takes the session and what was typed, does what the verb says, and returns the exit code."""
+
+_AnyVerb = TypeVar("_AnyVerb", bound=Verb)
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """A verb with all that was typed: what `holdfast.cli.main.carry_out` runs."""
+
+    verb: Verb
+    given: dict[str, Any]
+    as_json: bool
+    debug: bool
+    catalog: str | None
+    interrupted: int | None
+    """The exit code of Ctrl-C; None for the usual one."""
+    farewell: str
+    """What to print on Ctrl-C."""
+
+
+CarryOut = Callable[[Invocation], int]
+
+
+@dataclass(frozen=True)
+class _Declared:
+    verb: Verb
+    name: str | None
+    examples: tuple[str, ...]
+    local: bool
+    interrupted: int | None
+    farewell: str
+
+    def command(self, carry_out: CarryOut) -> Callable[..., None]:
+        """The function that typer calls: the verb's own parameters, and those that all verbs have."""
+
+        def command(*, json: bool, debug: bool, catalog: str | None = None, **given: Any) -> None:
+            invocation = Invocation(self.verb, given, json, debug, catalog, self.interrupted, self.farewell)
+            raise typer.Exit(carry_out(invocation))
+
+        signature = inspect.signature(self.verb)
+        _, *own = signature.parameters.values()  # the first one is the session
+        shared: dict[str, tuple[Any, Any]] = {} if self.local else {"catalog": (CatalogName, None)}
+        shared |= {"json": (Json, False), "debug": (Debug, False)}
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            *(each.replace(kind=keyword) for each in own),
+            *(
+                inspect.Parameter(name, keyword, default=default, annotation=kind)
+                for name, (kind, default) in shared.items()
+            ),
+        ]
+        command.__doc__, command.__name__ = self.verb.__doc__, self.verb.__name__
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        vars(command)["__signature__"] = signature.replace(parameters=parameters, return_annotation=None)
+        return command
+
+
+@dataclass(frozen=True)
+class Verbs:
+    """Verbs that belong together. Its modules are the files in `holdfast.cli.verbs`."""
+
+    under: str = ""
+    """The word that comes before each; empty for none."""
+    help: str = ""
+    """Help for that word."""
+    _declared: list[_Declared] = field(default_factory=list)
+
+    def verb(
+        self,
+        *examples: str,
+        name: str | None = None,
+        local: bool = False,
+        interrupted: int | None = None,
+        farewell: str = "",
+    ) -> Callable[[_AnyVerb], _AnyVerb]:
+        """Make a coroutine function a verb: its docstring is the help, its parameters after the session the options.
+
+        Args:
+            examples: What follows the name of the command line, for the help.
+            name: The verb, where it is not the function's name.
+            local: It uses neither Temporal nor a store.
+            interrupted: The exit code of Ctrl-C; None for the usual one.
+            farewell: What to print on Ctrl-C.
+        """
+
+        def declare(function: _AnyVerb) -> _AnyVerb:
+            self._declared.append(_Declared(function, name, examples, local, interrupted, farewell))
+            return function
+
+        return declare
+
+    def register(self, app: typer.Typer, carry_out: CarryOut, *, heading: str) -> None:
+        """Make them part of the command line, in their order here, below a heading of its help."""
+        if self.under:
+            group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=self.help)
+            app.add_typer(group, name=self.under, rich_help_panel=heading)
+            app = group
+        for each in self._declared:
+            # The first character keeps the lines of the epilog as they are.
+            epilog = "\b\nExamples:\n" + "\n".join(f"  {CLI.command()} {line}" for line in each.examples)
+            app.command(each.name, cls=Command, epilog=epilog, rich_help_panel=heading)(each.command(carry_out))
+
+
+def read_content(text: str | None, blocks: Path | None, *, what: str) -> Any:
+    """What the user says: text, which `-` reads from stdin, or the content blocks in a file.
+
+    Args:
+        text: What was typed.
+        blocks: The file; `-` for stdin.
+        what: What it is, for errors: the argument's name.
+    """
+    if text is None and blocks is None:
+        raise typer.BadParameter(f"{what} is missing: say it as text, or name a file with --content")
+    if text is not None and blocks is not None:
+        raise typer.BadParameter(f"{what} was given twice: say it as text, or name a file with --content, not both")
+    from holdfast.core.llm.content import MAX_BLOCKS_BYTES, MAX_TEXT_BYTES
+
+    if blocks is None:
+        return read_stdin(MAX_TEXT_BYTES) if text == "-" else text
+    import json
+
+    try:
+        piped = str(blocks) == "-"
+        given = json.loads(read_stdin(2 * MAX_BLOCKS_BYTES) if piped else blocks.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"--content {blocks} cannot be read: {error}") from None
+    if not isinstance(given, list):
+        raise typer.BadParameter(f'--content {blocks} is not a list of blocks such as {{"type": "text", "text": "…"}}')
+    return given
+
+
+def read_stdin(limit: int) -> str:
+    """Return what is piped into this process, without line ends at its end.
+
+    Args:
+        limit: The most bytes to read.
+
+    Raises:
+        typer.BadParameter: Stdin is a terminal or closed, or has nothing, too much, or what is not UTF-8.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise typer.BadParameter("- reads standard input, and nothing is piped into it: … - < task.md")
+    try:
+        given = sys.stdin.buffer.read(limit + 1)
+        text = given.decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"standard input cannot be read as UTF-8: {error}") from None
+    if len(given) > limit:
+        raise typer.BadParameter(f"standard input has more than {limit:,} bytes: put it into a file in the workspace")
+    if not text.strip():
+        raise typer.BadParameter("standard input is empty")
+    return text

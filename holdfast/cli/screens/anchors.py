@@ -1,0 +1,104 @@
+"""What the command line says about anchors: which ones `verify` reads, and what `doctor` finds."""
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.screens.checks import Check
+from holdfast.config.settings import Settings
+from holdfast.errors import SettingsError
+
+if TYPE_CHECKING:
+    from holdfast.audit.evidence.anchors import Anchors
+
+
+def given_anchors(
+    settings: Settings, places: Sequence[Path], nodes: Sequence[str], *, in_file: bool = False
+) -> "Anchors | None":
+    """Return where to find seals, and whose to trust; None where no anchor is named.
+
+    Args:
+        settings: Name the anchors where `places` is empty.
+        places: Folders, and files of seals.
+        nodes: Public keys, and files that begin each line with one; after it, `until TIME` says from when its seals do
+            not count.
+        in_file: A portable file is verified, which may have seals in it.
+
+    Raises:
+        SettingsError: A key is none, or its file cannot be read; an anchor is a git repository; or nodes are named and
+            anchors are not.
+    """
+    from holdfast.audit.anchors.setting import anchor_places, given_place
+    from holdfast.audit.evidence.anchors import Anchors
+
+    found = [given_place(place) for place in places] or anchor_places(settings)
+    if not found and nodes and not in_file:
+        raise SettingsError("--nodes says whose seals count, but no anchor is named: add --anchors DIR")
+    return Anchors(found, _keys(nodes) if nodes else None) if found or nodes else None
+
+
+def _keys(nodes: Sequence[str]) -> dict[str, datetime | None]:
+    from holdfast.core.authority.signatures import PREFIX, check_key
+
+    keys: dict[str, datetime | None] = {}
+    for node in nodes:
+        lines = [node]
+        if not node.startswith(PREFIX):
+            try:
+                lines = Path(node).expanduser().read_text(encoding="utf-8").splitlines()
+            except (OSError, UnicodeDecodeError) as error:
+                raise SettingsError(
+                    f"--nodes {node} is neither a public key nor a file that can be read: {error}"
+                ) from None
+        for line in lines:
+            words = line.split("#")[0].split()
+            try:
+                if words:
+                    keys[check_key(words[0])] = _until(words[1:])
+            except ValueError as error:
+                raise SettingsError(f"--nodes {node}: {error}") from None
+    if not keys:
+        raise SettingsError(f"--nodes {', '.join(nodes)} names no key: write one on each line")
+    return keys
+
+
+def _until(words: Sequence[str]) -> datetime | None:
+    """Return from when a node's seals do not count; None for never.
+
+    Raises:
+        ValueError: The words begin with `until`, and no time with its zone follows.
+    """
+    if words[:1] != ["until"]:
+        return None
+    until = datetime.fromisoformat(words[1] if len(words) > 1 else "")
+    if until.tzinfo is None:
+        raise ValueError(f"{words[1]} has no time zone: write 2026-11-23T11:20:00Z")
+    return until
+
+
+def anchors_check(settings: Settings) -> Check | None:
+    """Check that seals can be made and kept here; None where no anchor is set."""
+    from holdfast.audit.anchors.setting import anchor_places, read_anchors
+    from holdfast.core.authority.signatures import public_key
+    from holdfast.encryption.node_key import find_node_key, node_key_file, open_to_others
+
+    if settings.anchors is None:
+        return None
+    try:
+        anchors = read_anchors(settings)
+        private = find_node_key(settings)
+    except SettingsError as error:
+        return Check("anchors", "missing", str(error), "correct HOLDFAST_ANCHORS or HOLDFAST_NODE_KEY")
+    for folder in anchor_places(settings):
+        if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            fix = "create it, or mount it, where the workers run"
+            return Check("anchors", "missing", f"{folder} is no folder that can be written here", fix)
+    if private is None:
+        return Check("anchors", "open", f"no node key in {node_key_file(settings)} yet: the first worker makes it")
+    if open_to_others(settings):
+        fix = f"chmod 600 {node_key_file(settings)}"
+        return Check("anchors", "weak", f"other users can read the node key {node_key_file(settings)}", fix)
+    names = ", ".join(anchor.name for anchor in anchors)
+    return Check("anchors", "ok", f"node {public_key(private)} seals, to {names}")

@@ -1,0 +1,297 @@
+"""Each event in one line. Works on JSON, so it also shows events of a newer release."""
+
+import json
+
+from rich.text import Text
+
+from holdfast.cli.screens.event_words import (
+    amounts_words,
+    authority_words,
+    call_text,
+    cause_words,
+    clipped_words,
+    decision_words,
+    failures_words,
+    findings_words,
+    loop_words,
+    outage_words,
+    overdue_words,
+    repeats_words,
+    reply_words,
+    request_summary,
+    scope_words,
+    speaker,
+    tier_words,
+    trigger_words,
+)
+from holdfast.cli.text import brief, clock, count
+from holdfast.client.threads import JSON
+from holdfast.core.base.constraint_names import constraint_name
+from holdfast.core.base.durations import span_text
+from holdfast.core.budget.budget import amount_text
+from holdfast.core.llm.blocks import text_of
+from holdfast.core.llm.content import read_content
+from holdfast.core.log.loop_events import STORED_EVENTS
+
+PROGRESS = frozenset(
+    {
+        *("agent_loaded", "llm_replied", "reply_rejected", "tool_call_requested", "tool_call_finished"),
+        *("approval_requested", "reconcile_requested", "decision_received"),
+        *("approval_reminded", "approval_escalated", "approval_expired", "rule_remembered", "state_verified"),
+        *(
+            "run_reset",
+            "run_forked",
+            "move_requested",
+            "run_imported",
+            "task_refined",
+            "message_taken",
+            "message_awaited",
+            "learning_requested",
+            "learning_skipped",
+        ),
+        *("llm_call_lost", "context_exceeded", "compaction_requested", "context_compacted"),
+        *("constraint_lifted", "run_blocked", "run_unblocked", "run_paused", "run_resumed", "run_finished"),
+        *("dormancy_began", "wake_received", "subagent_started", "subagent_ended"),
+        *("budget_low", "budget_spent", "budget_extended"),
+    }
+)
+"""The events that `start --wait` shows as progress."""
+
+_STYLES = {
+    "approval_requested": "bold yellow",
+    "reconcile_requested": "bold yellow",
+    "approval_reminded": "yellow",
+    "approval_escalated": "yellow",
+    "approval_expired": "bold yellow",
+    "reply_rejected": "yellow",
+    "run_blocked": "bold red",
+    "run_reset": "yellow",
+    "signal_rejected": "yellow",
+    "refusals_counted": "yellow",
+    "budget_low": "yellow",
+    "budget_spent": "bold yellow",
+    "context_exceeded": "yellow",
+    "llm_call_lost": "yellow",
+    "learning_skipped": "yellow",
+    "message_awaited": "bold green",
+    "user_message_received": "bold",
+    "task_refined": "bold",
+    "llm_replied": "cyan",
+    "iteration_started": "cyan",
+}
+
+_STATUS_STYLES = {
+    "ok": "green",
+    "blocked": "bold red",
+    "changed": "yellow",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "moved": "blue",
+    "denied": "yellow",
+    "answered": "green",
+    "undone": "yellow",
+    "cannot": "yellow",
+    "waiting_for_quorum": "yellow",
+    "invalid": "yellow",
+    "unknown": "bold yellow",
+}
+
+
+def event_line(event: JSON) -> Text:
+    """An event as `log` shows it: position, time, type, and what it says."""
+    kind = str(event["type"])
+    style = _STYLES.get(kind, "")
+    outcome = event.get("status") or event.get("outcome") or ""
+    return Text.assemble(
+        (f"{event['position']:>4}  {clock(event['at'])}  ", "dim"),
+        (f"{kind:<22}", style),
+        "  ",
+        (event_summary(event), _STATUS_STYLES.get(str(outcome), style)),
+    )
+
+
+NARROW = 72
+"""Columns below which a line has no room for the full time and the event's type beside what it says."""
+
+
+def event_row(event: JSON, columns: int) -> Text:
+    """An event as one row of a terminal; on a narrow one, the time of day and what it says."""
+    line = event_line(event)
+    if columns < NARROW:
+        summary = event_summary(event) or str(event["type"]).replace("_", " ")
+        line = Text.assemble((f"{clock(event['at'])[11:16]} ", "dim"), (summary, _STYLES.get(str(event["type"]), "")))
+    line.truncate(columns, overflow="ellipsis")
+    return line
+
+
+def event_summary(event: JSON) -> str:
+    """What an event says, in one line."""
+    try:
+        return _summary(_with_defaults(event))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        known = {"schema_version", "position", "at", "digest", "type"}
+        return brief(json.dumps({name: value for name, value in event.items() if name not in known}))
+
+
+def _with_defaults(event: JSON) -> JSON:
+    """The event with the fields that its JSON leaves out because they have their defaults.
+
+    Raises:
+        ValueError: This version does not know the event.
+    """
+    return STORED_EVENTS.validate_python([event])[0].model_dump(mode="json")
+
+
+def _summary(event: JSON) -> str:
+    match event["type"]:
+        case "run_started":
+            idle = f", open for messages for {event['idle_limit']:g} s" if event["idle_limit"] else ""
+            return f"agent {brief(event['agent'] or 'by default')}, run {event['run_id']}{idle}"
+        case "run_continued":
+            return f"in Temporal run {event['run_id']}"
+        case "run_reset":
+            done = "; ".join(f"{effect['call'] or effect['tool']}: {effect['status']}" for effect in event["effects"])
+            return brief(f"reset to here; effects since then: {done or 'none'}", 240)
+        case "run_forked":
+            point, by = event["point"], f" by {event['by']}" if event.get("by") else ""
+            given = f", with LLM {event['llm']}" if event.get("llm") else ""
+            given += ", under a further policy" if event.get("policies") else ""
+            return brief(f"forked from {point['thread']} after event {point['position']}{by}{given}", 240)
+        case "move_requested":
+            why = f": {event['reason']}" if event.get("reason") else ""
+            return brief(f"{speaker(event)} moves the run to another place{why}", 240)
+        case "run_imported":
+            point, by = event["point"], f" by {event['by']}" if event.get("by") else ""
+            signer = f"signed with {point['signer']}" if point.get("signer") else "not signed"
+            return brief(f"imported{by} after event {point['position']}, from a file that is {signer}", 240)
+        case "user_message_received":
+            by = f"{event['by'] if event['task'] else speaker(event)}: " if event["by"] else ""
+            return brief(by + text_of(read_content(event["content"])))
+        case "task_refined":
+            by = event["by"] if event["call"] is not None else speaker(event)
+            return brief(f"refinement {event['refinement']}, {event['kind']}, by {by}: {event['text']}", 240)
+        case "message_taken":
+            return f"message {event['message']} is shown to the LLM"
+        case "message_awaited":
+            return brief(event["result"] or "nothing")
+        case "learning_requested":
+            return "the LLM is asked what is worth remembering"
+        case "learning_skipped":
+            return brief(f"{event['cause']}: {event['message']}", 300)
+        case "llm_call_lost":
+            attempts, tokens = count(event["attempts"], "attempt"), f"{event['request_tokens']:,} tokens"
+            each = " each" if event["attempts"] > 1 else ""
+            if used := event.get("usage"):
+                counted = used["prompt_tokens"] + used["completion_tokens"]
+                each += f", or {counted:,} with a reply that is not recorded"
+            return f"{attempts} may have cost {tokens}{each}, and gave no reply; the call is made again"
+        case "context_exceeded":
+            return brief(event["message"], 300)
+        case "compaction_requested":
+            return brief(f"by {speaker(event)}" + (f": {event['reason']}" if event["reason"] else ""))
+        case "context_compacted":
+            kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
+            whole = f", {count(len(event['originals']), 'message')} kept in full" if event["originals"] else ""
+            what = f"{count(event['messages'], 'message')} summarized{whole}{kept}{outage_words(event)}"
+            return brief(f"{what}: {event['summary']}", 240)
+        case "agent_loaded":
+            spec = event["spec"]
+            return brief(
+                f"{spec['name']} with {spec['llm']}, {count(len(spec['tools']), 'tool')}, {event['workspace']}"
+            )
+        case "memory_recalled":
+            return brief("; ".join(tier_words(each) for each in event["tiers"]), 240)
+        case "llm_replied":
+            return reply_words(event)
+        case "reply_rejected":
+            return brief(event["reason"])
+        case "tool_call_requested":
+            own = "the run's own " if event["own"] else ""
+            return f"{own}call {event['number']}: {call_text(event['call'])}"
+        case "verdict_given":
+            times = f"the same result {event['repeats']:,} times"
+            later = f", starts {event['delay']:g} s later: {times}" if event["delay"] else ""
+            return f"call {event['number']}: {event['verdict']} ({brief(event['rule'])}){later}"
+        case "approval_requested" | "reconcile_requested":
+            return request_summary(event["request"]) + brief(failures_words(event), 300)
+        case "decision_received":
+            return decision_words(event)
+        case "approval_reminded" | "approval_escalated" | "approval_expired":
+            return overdue_words(event)
+        case "rule_remembered" | "rule_revoked" | "authority_delegated" | "delegation_revoked" | "key_revoked":
+            return authority_words(event)
+        case "state_verified":
+            return brief(f"after a pause of {span_text(event['paused_seconds'])}: {findings_words(event)}", 240)
+        case "baseline_recorded":
+            return brief(f"at the request: {findings_words(event)}", 240)
+        case "tool_call_started":
+            undo = ", to undo it" if event["undo"] else ""
+            grant = f", by request {event['request']}" if event["request"] else ""
+            return f"call {event['number']}{undo}{grant}"
+        case "tool_call_finished":
+            adopted = ", found done already" if event["adopted"] else ""
+            took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
+            result = brief(text_of(read_content(event["content"])))
+            how = f"{event['status']}{cause_words(event)}{scope_words(event)}{adopted}{took}{repeats_words(event)}"
+            return f"call {event['number']}: {how}{brief(failures_words(event), 300)}: {result}{clipped_words(event)}"
+        case "dormancy_began":
+            kept = f", ended at once by event {event['wake']}" if event["wake"] else ""
+            return brief(f"call {event['number']} waits for {trigger_words(event['trigger'])}{kept}", 300)
+        case "wait_polled":
+            took = f", {event['duration_ms']:,} ms" if event["duration_ms"] else ""
+            again = f", looks again at {clock(event['again'])}" if event["again"] else ""
+            return f"call {event['number']}, look {event['poll']:,}: {event['status']}, {event['result']}{took}{again}"
+        case "wake_received":
+            what = f"event {event['event']}" if event["event"] else "wake"
+            more = f" for call {event['call']}" if event["call"] else ""
+            why = f": {event['reason']}" if event["reason"] else ""
+            return brief(f"{what}{more} by {speaker(event)}, {event['outcome']} {event['data']}{why}", 300)
+        case "subagent_started":
+            where = ", in the background" if event["background"] else ""
+            return brief(f"call {event['number']}: agent {event['agent']} in thread {event['thread']}{where}", 300)
+        case "subagent_ended":
+            return brief(
+                f"call {event['number']}: thread {event['thread']} {event['status']}, {event['steps']} steps", 300
+            )
+        case "constraint_lifted":
+            why = f": {event['reason']}" if event["reason"] else ""
+            number = event["constraint"]
+            what = f"constraint {constraint_name(number)}" if number else "effects of the fork run as the policy says"
+            return brief(f"{what}, by {speaker(event)}{why}")
+        case "run_blocked":
+            return brief(f"{event['cause']}: {event['message']}{outage_words(event)}", 600)
+        case "budget_reserved":
+            usd = f", {amount_text('usd', event['nano_usd'])} usd" if event["nano_usd"] else ""
+            what = f"the sub-agent of call {event['call']}" if event.get("call") else "the next LLM call"
+            steps = f"{count(event['steps'], 'step')}, " if event.get("call") and event["steps"] else ""
+            return f"{steps}{count(event['tokens'], 'token')}{usd} for {what}"
+        case "budget_low":
+            return brief(f"{event['spent']} of {event['allowed']} {event['limit']} are used")
+        case "budget_spent":
+            last = "the LLM makes its last call" if event["last_call"] else "no call fits"
+            return brief(f"too little is left of {event['limit']}: {last}")
+        case "budget_extended":
+            why = event["reason"] and f": {event['reason']}"
+            then = ", and the run continues" if event["resumes"] else ""
+            return brief(f"by {speaker(event)}, {amounts_words(event['more'])}{then}{why}", 300)
+        case "run_unblocked":
+            return brief(f"by {speaker(event)}" + (f": {event['reason']}" if event["reason"] else ""))
+        case "run_paused":
+            until = f" until {clock(event['until'])}" if event["until"] else ""
+            return brief(f"by {speaker(event)}{until}" + (f": {event['reason']}" if event["reason"] else ""))
+        case "run_resumed":
+            by = f"by {speaker(event)}" if event["by"] else "by itself, for its time is over"
+            return brief(by + (f": {event['reason']}" if event["reason"] else ""))
+        case "signal_rejected":
+            by = f" by {event['by']}" if event["by"] else ""
+            return brief(f"{event['signal']}{by}: {event['explanation']}")
+        case "refusals_counted":
+            return f"{event['count']:,} more signals were rejected, with {event['sent_bytes']:,} bytes"
+        case "loop_started" | "workspace_surveyed" | "iteration_started" | "iteration_ended":
+            return loop_words(event)
+        case "run_finished":
+            cause = f" ({event['cause']})" if event["cause"] else ""
+            return f"{event['outcome']}{cause}: {brief(event['result'])}"
+        case _:
+            raise KeyError(event["type"])

@@ -1,0 +1,122 @@
+"""Open requests: what is asked, on what the decision depends, and the commands that decide."""
+
+from rich.text import Text
+
+from holdfast.cli.text import brief, clock, count, indented, visible
+from holdfast.client.threads import JSON
+from holdfast.config.programs import CLI
+from holdfast.core.authority.approvals import ANSWERS, SHORT_DIGEST
+from holdfast.core.authority.summaries import votes_words
+from holdfast.core.base.readable_json import readable_json
+
+_OPTIONS = {
+    "approve": ("approve",),
+    "deny": ("deny",),
+    "respond": ("respond",),
+    "happened": ("reconcile", "--happened"),
+    "absent": ("reconcile", "--absent"),
+    "undo": ("reconcile", "--undo"),
+    "abandon": ("reconcile", "--abandon"),
+}
+
+_MEANINGS = {
+    "approve": "let it run",
+    "deny": "refuse it; --reason is shown to the agent",
+    "respond": "answer in the tool's place",
+    "happened": "it did; --result gives the agent its result",
+    "absent": "it did not: run it",
+    "undo": "undo what it may have done",
+    "abandon": "leave the outcome unknown and continue",
+}
+
+
+def request_screen(request: JSON) -> Text:
+    """An open request: the call with all its arguments, why it needs a decision, and the commands that decide."""
+    screen = request_text(request)
+    width = 0
+    commands = []
+    for decision in request.get("answers", ANSWERS.get(request["kind"], ())):
+        if decision not in _OPTIONS:
+            continue  # of a newer release
+        verb, *options = _OPTIONS[decision]
+        given = ["TEXT"] if decision == "respond" else options
+        given = [*given, "--digest", request["digest"][:SHORT_DIGEST]] if request.get("digest") else given
+        commands.append((CLI.command(verb, request["thread"], request["request"], *given), _MEANINGS[decision]))
+        width = max(width, len(commands[-1][0]))
+    for line, meaning in commands:
+        screen.append(f"  {line:<{width}}", "bold").append(f"  {meaning}\n", "dim")
+    return screen
+
+
+def request_text(request: JSON) -> Text:
+    """A request without the commands that decide."""
+    screen = request_head(request)
+    screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
+    for words in request_terms(request):
+        screen.append(f"  {words}\n", "dim")
+    return screen
+
+
+def request_terms(request: JSON) -> tuple[str, ...]:
+    """What a decision depends on besides the call: who decides and by when, reminders, the rule, and the digest."""
+    lines = [terms_words(request)]
+    if edited_by := request.get("edited_by"):
+        lines.append(f"{brief(edited_by)} has changed the LLM's arguments")
+    if veto := request.get("veto"):
+        lines.append(f"May also deny: {brief(', '.join(veto), 300)}")
+    later = [
+        f"reminded {count(request['reminded'], 'time')}" if request.get("reminded") else "",
+        f"next reminder {clock(request['remind_at'])}" if request.get("remind_at") else "",
+        f"more people are asked {clock(request['escalate_at'])}" if request.get("escalate_at") else "",
+    ]
+    lines.append(", ".join(part for part in later if part))
+    if rule := request.get("rule"):
+        lines.append(f"Rule: {brief(rule, 400)}")
+    if digest := request.get("digest"):
+        lines.append(f"Digest: {brief(digest)}")
+    return tuple(line[:1].upper() + line[1:] for line in lines if line)
+
+
+def terms_words(request: JSON) -> str:
+    """Who may decide, how many have, and until when; empty where anybody may decide at any time."""
+    words, quorum = [], request.get("quorum", 1)
+    asked = request.get("requirements") or ()
+    for each in asked:
+        by = brief(", ".join(each["who"]) or "its approvers", 300)
+        words.append(f"{brief(each['rule'], 300)}: {len(each['votes'])} of {each['quorum']} of {by}")
+    if (who := request.get("who")) and not asked:
+        words.append(f"decided by {brief(', '.join(who), 300)}")
+    if quorum > 1 or asked:
+        words.append(brief(votes_words(request.get("votes", ()), quorum), 300))
+    if request.get("expires_at"):
+        then = "denied" if request.get("on_expiry", "deny") == "deny" else "approved"
+        words.append(f"{then} at {clock(request['expires_at'])}")
+    if request.get("settles_at"):
+        until, held = clock(request["settles_at"]), "an absent or undo before that is held until then"
+        words.append(f"a request of it may still arrive until {until}: {held}")
+    text = "; ".join(words)
+    return text[:1].upper() + text[1:]
+
+
+def deciding_screen(request: JSON, payload: JSON, public: str = "") -> Text:
+    """The decision that a person sends, and signs with the key `public`: it is bound to what this shows."""
+    screen = request_head(request)
+    screen.append(indented(readable_json(request["arguments"]), "    ") + "\n")
+    if "arguments" in payload:
+        screen.append("  to run with\n", "dim").append(indented(readable_json(payload["arguments"]), "    ") + "\n")
+    decision = f"{payload['decision']} by {payload['by']}" + (" and remember" if payload.get("remember") else "")
+    details = "".join(f"; {name}: {brief(payload[name])}" for name in ("reason", "result") if payload.get(name))
+    signed = f", key {public}" if public else ", not signed"
+    screen.append(f"  Decision: {visible(decision)}{details}\n  digest {request['digest']}{signed}", "dim")
+    return screen
+
+
+def request_head(request: JSON) -> Text:
+    """The question of a request, in one line."""
+    question = "may this run?" if request["kind"] == "approval" else "did this happen?"
+    return Text.assemble(
+        (f"Request {request['request']}", "bold yellow"),
+        f" of {visible(request['thread'])}: {question}  ",
+        (visible(request["tool"]), "bold"),
+        (f"  ({brief(request['why'])})\n", "dim"),
+    )

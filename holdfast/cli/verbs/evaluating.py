@@ -1,0 +1,104 @@
+"""The verb that plays recorded runs again: eval."""
+
+import json
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.exits import FAILED, OK
+from holdfast.cli.options import Verbs
+from holdfast.cli.session import Session
+from holdfast.core.base.text import visible_json
+
+if TYPE_CHECKING:
+    from holdfast.config.settings import Settings
+    from holdfast.evaluation.endpoints import Endpoint
+
+verbs = Verbs()
+
+
+@verbs.verb(
+    "eval runs/ --llm recorded --catalog mycompany.agents:catalog",
+    "eval runs/ --llm gpt-5-mini",
+    "eval runs/refunds.toml --policy stricter.yaml --llm recorded",
+    "eval runs/ --llm gpt-5-mini --json | jq '.runs[] | select(.holds | not)'",
+    name="eval",
+    farewell="Not evaluated.",
+)
+async def evaluate(
+    session: Session,
+    given: Annotated[
+        Path, typer.Argument(metavar="SET", help="A folder of portable files, a TOML file that names some, or one.")
+    ],
+    llm: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The LLM of all agents; `recorded`: the recorded replies. [default: theirs]"),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The agent that plays all runs. [default: that of the same name]")
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A policy in place of every agent's own, as YAML.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="How long each play may take.")] = 600,
+) -> int:
+    """Play recorded runs again with today's agents, and compare; no tool runs.
+
+    Tool results and people's decisions come from the recordings. --catalog or HOLDFAST_CATALOG names the agents. Exit
+    code 1 if something does not hold that is expected of a run. It needs no server and no worker: it starts its own.
+    """
+    from holdfast.composition.components import load_catalog
+    from holdfast.composition.telemetry.logs import configure_logging
+    from holdfast.evaluation.evaluate import evaluate_set
+    from holdfast.evaluation.files import read_set
+    from holdfast.evaluation.runner import open_player
+
+    folder, runs = read_set(given)
+    settings = _settings(session, policy)
+    configure_logging(logging.getLevelName(logging.ERROR), settings.log_format)
+    catalog = load_catalog(settings)
+    async with AsyncExitStack() as cleanup:
+        endpoint = await _endpoint(session, settings, llm, cleanup)
+        player = await cleanup.enter_async_context(open_player(catalog, endpoint, patience=seconds))
+        found = await evaluate_set(player, folder, runs, agent=agent)
+    from holdfast.cli.screens.eval_screens import eval_screen, eval_view
+
+    view = eval_view(str(given), llm, found)
+    line = visible_json(json.dumps(view, ensure_ascii=False)).encode("utf-8", "replace")  # files are anybody's words
+    session.output.result(view, None if session.output.as_json else eval_screen(found), line=line)
+    return OK if view["ok"] else FAILED
+
+
+def _settings(session: Session, policy: Path | None) -> "Settings":
+    """The settings. The catalog is imported, so an option or the environment has to name it, as for every verb."""
+    from holdfast.config.project import TOML
+    from holdfast.errors import SettingsError
+
+    named = {name: text for name, text in session.project.code.items() if not session.project.environ.get(name)}
+    if catalog := named.get("HOLDFAST_CATALOG"):
+        raise SettingsError(
+            f"only files of {session.project.root} name the catalog {catalog} (such as {TOML}), and `eval` runs its "
+            f"code. If you trust that folder, name it yourself: --catalog {catalog}"
+        )
+    return session.settings.model_copy(update={"policy": policy}) if policy else session.settings
+
+
+async def _endpoint(session: Session, settings: "Settings", llm: str | None, cleanup: AsyncExitStack) -> "Endpoint":
+    """The LLM that plays: the recorded replies, or the one that a worker with these settings would have."""
+    from holdfast.endpoints.client import llm_client
+    from holdfast.errors import SettingsError
+    from holdfast.evaluation.endpoints import Endpoint, scripted
+    from holdfast.evaluation.replies import RECORDED, RecordedReplies
+
+    if llm == RECORDED:
+        return await cleanup.enter_async_context(scripted(RecordedReplies()))
+    if settings.scripted and not settings.script:
+        raise SettingsError(
+            "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set. Set one, or play the recorded replies: --llm recorded"
+        )
+    opened = llm_client(settings, dev=settings.scripted, say=session.output.note)
+    client = await cleanup.enter_async_context(cleanup.enter_context(opened))
+    return Endpoint(client, "scripted" if settings.scripted else settings.llm, llm=llm)

@@ -1,0 +1,112 @@
+"""Verbs about policy files: policy check, policy explain. They need no server."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from holdfast.cli.exits import OK, USAGE
+from holdfast.cli.options import Verbs
+from holdfast.cli.session import Session
+from holdfast.cli.text import visible
+
+if TYPE_CHECKING:
+    from holdfast.core.authority.policy import Policy
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A policy, as YAML or JSON.")]
+
+verbs = Verbs(under="policy", help="Check a policy file, or explain its verdict on a call.")
+
+
+@verbs.verb(
+    "policy check policy.yaml",
+    "policy check policy.yaml --catalog mycompany.agents:catalog",
+    "policy check policy.yaml --json | jq -r .hash",
+    local=True,
+)
+async def check(
+    session: Session,
+    file: File,
+    catalog: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:ATTRIBUTE", help="Import this catalog, and name rules that match nothing in it."),
+    ] = None,
+) -> int:
+    """Check a policy file.
+
+    Exit 2 with every problem, its line and its field.
+    """
+    policy = _load(session, file)
+    if policy is None:
+        return USAGE
+    from holdfast.cli.screens.policy_screens import policy_screen
+
+    named = catalog or session.environ.get("HOLDFAST_CATALOG", "").strip()
+    warnings = _compare(policy, named) if named else None
+    result = {"ok": True, "hash": policy.hash, "rules": len(policy.rules), "signatures": policy.signatures}
+    result |= {"approvers": [person.name for person in policy.approvers]}
+    result |= {"gateways": [gateway.name for gateway in policy.gateways]}
+    result |= {"signers": [signer.name for signer in policy.signers]}
+    result |= {"catalog": named or None, "warnings": warnings or []}
+    session.output.result(result, policy_screen(file, policy, warnings))
+    return OK
+
+
+def _compare(policy: "Policy", named: str) -> list[str]:
+    """Return a sentence for each rule that matches nothing in a catalog."""
+    from holdfast.config.loading import load
+    from holdfast.core.agents.advice import unmatched
+    from holdfast.core.agents.catalog import Catalog
+
+    return [f"rules[{number}] ({rule.label}) {why}" for number, rule, why in unmatched(policy, load(named, Catalog))]
+
+
+@verbs.verb(
+    """policy explain policy.yaml --tool pay --arguments '{"cents": 250000}'""",
+    "policy explain policy.yaml --tool read_file --effect read --agent releaser --depth 1",
+    local=True,
+)
+async def explain(
+    session: Session,
+    file: File,
+    tool: Annotated[str, typer.Option(metavar="NAME", help="The tool that is called.")],
+    arguments: Annotated[str, typer.Option(metavar="JSON", help="The arguments of the call.")] = "{}",
+    effect: Annotated[
+        Literal["read", "idempotent", "verifiable", "unsafe"], typer.Option(help="The tool's class of effect.")
+    ] = "unsafe",
+    agent: Annotated[str, typer.Option(metavar="NAME", help="The agent that calls it.")] = "",
+    depth: Annotated[int, typer.Option(min=0, help="How many agents are above it.")] = 0,
+    workspace: Annotated[str, typer.Option(metavar="DIR", help="The run's folder.")] = "",
+) -> int:
+    """Show which rule decides on a call, why, and who may decide."""
+    from pydantic_core import from_json
+
+    try:
+        given = from_json(arguments, allow_inf_nan=False)
+    except ValueError as error:
+        raise typer.BadParameter(f"--arguments is not JSON: {error}") from None
+    policy = _load(session, file)
+    if policy is None:
+        return USAGE
+    from holdfast.cli.screens.policy_screens import explanation_screen
+    from holdfast.core.authority.explain import explain as explain_use
+    from holdfast.core.authority.policy import ToolUse
+    from holdfast.core.tools.effects import Effect
+
+    use = ToolUse(tool=tool, effect=Effect(effect), arguments=given, agent=agent, depth=depth, workspace=workspace)
+    explanation = explain_use(policy, use)
+    session.output.result({**explanation.view(), "hash": policy.hash}, explanation_screen(explanation))
+    return OK
+
+
+def _load(session: Session, file: Path) -> "Policy | None":
+    """The policy in a file; None where it cannot be used, after its problems are printed."""
+    from holdfast.config.policy_file import load_policy
+    from holdfast.errors import PolicyError
+
+    try:
+        return load_policy(file)
+    except PolicyError as error:
+        session.output.note(visible(str(error)))
+        session.output.result({"ok": False, "problems": [problem._asdict() for problem in error.problems]})
+        return None

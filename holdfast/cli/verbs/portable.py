@@ -1,0 +1,274 @@
+"""Verbs on portable files: export, move, import."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from holdfast.cli.exits import FAILED, OK
+from holdfast.cli.options import By, Key, Thread, Verbs
+from holdfast.cli.session import Session
+
+verbs = Verbs()
+
+SUFFIX = ".holdfast"
+
+Format = Literal["holdfast", "atif", "openai"]
+
+
+@verbs.verb(
+    "export rel-1.2 -o rel-1.2.holdfast",
+    "export rel-1.2 -o rel-1.2.holdfast --key alice.key --json | jq -r .head",
+    "export rel-1.2 -o shared.holdfast --redact",
+    "export rel-1.2 --format openai | jq '.messages[-1].content'",
+    farewell="Nothing was exported.",
+)
+async def export(
+    session: Session,
+    thread: Thread,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this new file. [default: stdout]")
+    ] = None,
+    format: Annotated[
+        Format, typer.Option(help="A portable file; a trajectory in ATIF; or OpenAI-style messages.")
+    ] = "holdfast",
+    key: Key = None,
+    redact: Annotated[bool, typer.Option("--redact", help="Drop bodies and artifacts; keep digests.")] = False,
+    no_artifacts: Annotated[bool, typer.Option("--no-artifacts", help="Leave the artifacts out.")] = False,
+    anchors: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Put the thread's seals from there in. [default: HOLDFAST_ANCHORS]"),
+    ] = None,
+    no_subagents: Annotated[bool, typer.Option("--no-subagents", help="Leave the sub-agents' logs out.")] = False,
+) -> int:
+    """Export a thread as one file that verifies offline, or in a format of others.
+
+    The file has the log byte for byte, the artifacts, the ledger's rows, and what the run was asked and allowed to do;
+    and the logs of its sub-agents, of theirs, and so on. An open run is exported as far as it is recorded.
+    """
+    if format != "holdfast":
+        if redact:
+            raise typer.BadParameter(f"--redact is for portable files, not for {format}")
+        return await _export_as(session, thread, format, output)
+    if output is None:
+        raise typer.BadParameter(f"name the file: -o FILE{SUFFIX}")
+    private = session.private_key(key)
+    from holdfast.cli.screens.anchors import given_anchors
+
+    places = given_anchors(session.settings, anchors or (), ())
+    threads = await session.connect(thread)
+    from dataclasses import asdict
+
+    from rich.text import Text
+
+    from holdfast.cli.text import count, visible
+    from holdfast.portable.export import export_thread
+
+    exported = await export_thread(
+        threads,
+        thread,
+        output,
+        evidence=await session.parts.evidence(),
+        private=private,
+        redact=redact,
+        artifacts=not no_artifacts,
+        anchors=places,
+        subagents=not no_subagents,
+        note=session.note_silence,
+    )
+    below = f" and {count(exported.subagents, 'sub-agent')}" if exported.subagents else ""
+    words = f"{visible(thread)}: {count(exported.events, 'event')}{below}, {exported.bytes:,} bytes in "
+    words += visible(str(output))
+    session.output.result({"file": str(output), **asdict(exported)}, Text(f"{words}\nhead {exported.head}"))
+    if not exported.signed:
+        session.output.note("It is not signed: anybody can make such a file. --key signs it.")
+    if places:
+        session.output.note(f"It has {count(exported.seals, 'seal')} of nodes.")
+    for each in exported.left_out:
+        if each != "subagents":
+            session.output.note(f"It has no {each}.")
+        elif no_subagents:
+            session.output.note("It has no logs of sub-agents.")
+    for name, why in exported.unread.items():
+        session.output.note(f"It does not have the log of sub-agent {visible(name)}: {visible(why)}")
+    return OK
+
+
+@verbs.verb(
+    "move rel-1.2 -o rel-1.2.holdfast --key alice.key",
+    "move rel-1.2 -o rel-1.2.holdfast --to 01a21834-2a7f-76ef-a905-8f743de5f74d",
+    'move rel-1.2 -o rel-1.2.holdfast --reason "to the new cluster" --json',
+    farewell="Repeat the command: it finishes the move.",
+)
+async def move(
+    session: Session,
+    thread: Thread,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Write to this new file.")],
+    to: Annotated[
+        str, typer.Option(metavar="PLACE", help="The only place that may import it: `import --place` prints its id.")
+    ] = "",
+    key: Key = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; in the log.")] = "",
+    by: By = None,
+) -> int:
+    """End a thread here as `moved`, and export it to a file that `import` continues in another place.
+
+    Tools under way end first. What is open stays open, there: requests, waits, messages. Here the thread can be read,
+    and continued only by importing its file again.
+    """
+    private = session.private_key(key)
+    threads = await session.connect(thread)
+    from dataclasses import asdict
+
+    from rich.text import Text
+
+    from holdfast.cli.text import count, visible
+    from holdfast.portable.moving import move_thread
+
+    moved = await move_thread(
+        threads,
+        thread,
+        output,
+        by=session.person(by),
+        reason=reason,
+        to=to,
+        evidence=await session.parts.evidence(),
+        private=private,
+        note=session.note_silence,
+    )
+    words = f"{visible(thread)} is moved: {count(moved.events, 'event')} in {visible(str(output))}"
+    session.output.result({"file": str(output), **asdict(moved)}, Text(f"{words}\nhead {moved.head}"))
+    if not moved.signed:
+        session.output.note("It is not signed: anybody can make such a file. --key signs it.")
+    if not to:
+        session.output.note("It names no destination: any place can import it, once each. --to PLACE names one.")
+    for name, why in moved.unread.items():
+        session.output.note(f"It does not have the log of sub-agent {visible(name)}: {visible(why)}")
+    return OK
+
+
+@verbs.verb(
+    "import rel-1.2.holdfast --signer ed25519:PbIeLO…",
+    "import rel-1.2.holdfast --keys people.yaml --workspace /srv/rel-1.2 --json",
+    "import rel-1.2.holdfast --signer ed25519:PbIeLO… --fork",
+    "import --place",
+    name="import",
+    farewell="Repeat the command: it finishes the import.",
+)
+async def import_(
+    session: Session,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="From `move`; or from `export`, of a closed thread.")
+    ] = None,
+    signer: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The public key that has to have signed the file.")
+    ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="`signers`, one of whom has to have signed it, and people; as for `verify`."),
+    ] = None,
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="Import it although nobody who is named here has signed it.")
+    ] = False,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", metavar="DIR", help="A folder on the worker. [default: its own]")
+    ] = None,
+    fork: Annotated[
+        bool, typer.Option("--fork", help="Begin a new thread with its events: the original may go on elsewhere.")
+    ] = False,
+    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="With --fork: the new thread's id.")] = None,
+    override_destination: Annotated[
+        bool,
+        typer.Option(
+            "--override-destination",
+            help="Import it although it was moved to another place: only if it never runs there.",
+        ),
+    ] = False,
+    place: Annotated[bool, typer.Option("--place", help="Print the id of this place, for `move --to`.")] = False,
+    by: By = None,
+) -> int:
+    """Continue a thread here that was moved away elsewhere. A closed one goes into the record.
+
+    All of the file is verified first. Nothing runs again: effects under way are looked up in the ledger and by the
+    tool's check. Repeat it after an interruption.
+    """
+    from dataclasses import asdict
+
+    from rich.text import Text
+
+    from holdfast.cli.text import brief, count, visible
+    from holdfast.config.policy_file import load_policy
+    from holdfast.config.programs import CLI
+    from holdfast.core.authority.signatures import check_key
+    from holdfast.portable.importing import Place, import_thread
+
+    if signer is not None:
+        try:
+            check_key(signer)
+        except ValueError as error:
+            raise typer.BadParameter(f"--signer: {error}") from None
+    if place == (file is not None):
+        raise typer.BadParameter("name a FILE; or give --place alone, which prints the id of this place")
+    threads = await session.connect()
+    if file is None:
+        from holdfast.portable.destination import place_of
+
+        here = await place_of(threads.runs.client)
+        session.output.result({"place": here}, Text(here))
+        return OK
+    stores = await session.parts.stores()
+    giver = session.person(by)
+    done = await import_thread(
+        threads,
+        file,
+        Place.of(stores.threads, stores.artifacts, await session.parts.pool()),
+        trusted=load_policy(keys) if keys else None,
+        signer=signer,
+        unproven=unproven,
+        workspace=str(workspace.expanduser().absolute()) if workspace else None,
+        fork=fork,
+        override_destination=override_destination,
+        id=id,
+        by=giver,
+        by_proven=session.is_own(giver),
+    )
+    state = await threads.wait_until_loaded(done.thread)
+    status = str(state["status"]) if state else "running"
+    words = "Imported" if done.new else "Imported before:"
+    below = f" and {count(done.subagents, 'sub-agent')}" if done.subagents else ""
+    found = f"  {count(done.events, 'event')}{below}, {status.replace('_', ' ')}"
+    screen = Text.assemble(f"{words} ", (brief(done.thread), "bold"), found)
+    screen.append(f"\n  {CLI.command('watch', done.thread)}")
+    session.output.result({**asdict(done), "status": status}, screen)
+    if not done.signer:
+        session.output.note("Nobody vouches for it: its content is trusted like the web.")
+    if status == "failed" and state and not state["imported"]:  # a closed run that had failed was imported all the same
+        session.output.note(f"The run failed: {visible(str(state['result']))}")
+        return FAILED
+    return OK
+
+
+async def _export_as(session: Session, thread: str, format: Format, output: Path | None) -> int:
+    """Write a thread in a format of others: as JSON, whatever the options."""
+    threads = await session.connect(thread)
+    from holdfast.cli.text import visible
+    from holdfast.client.reading.states import decode_lines
+    from holdfast.portable.format.conversation import conversation
+    from holdfast.portable.format.trajectory import trajectory
+    from holdfast.portable.writer import new_file
+    from holdfast.version import __version__
+
+    lines = threads.reader.lines(thread, 0, found=None, note=session.note_silence)
+    events = [event async for event in decode_lines(lines)]
+    made = trajectory(events, version=__version__) if format == "atif" else conversation(events)
+    text = json.dumps(made, ensure_ascii=output is None)
+    if output is None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+        return OK
+    with new_file(output) as file:
+        file.write(text.encode("utf-8", "replace") + b"\n")
+    session.output.note(f"{visible(thread)} as {format} in {visible(str(output))}")
+    return OK

@@ -1,0 +1,261 @@
+"""The verb that starts a run, and waits for it if it is asked to."""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from holdfast.cli.exits import FAILED, OK, WAITING
+from holdfast.cli.options import Blocks, Verbs, read_content
+from holdfast.cli.reports import print_state
+from holdfast.cli.session import Session, normalized_name
+from holdfast.cli.text import visible
+from holdfast.cli.verbs.budgets import read_budget
+from holdfast.config.programs import CLI, WORKER
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.client.threads import JSON, Started, Threads
+
+verbs = Verbs()
+
+
+Until = Literal["attention", "end"]
+
+
+@verbs.verb(
+    'start "Publish 1.2"',
+    'start "Fix the failing test" --workspace . --wait',
+    "start - --wait < task.md",
+    'start "Publish 1.2" --thread rel-1.2    # again: nothing starts, it shows the thread that there is',
+    'start "And now 1.3" --thread rel-1.2    # another task continues a closed thread, with all it contains',
+    'start "Publish 1.2" --agent releaser --idle-limit 600 --json',
+    'start "Publish 1.2" --budget usd=2,tokens=100k',
+    farewell="Nothing was started.",
+)
+async def start(
+    session: Session,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="What the agent is to do; - reads stdin.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="[default: the thread's, or the catalog's first]")
+    ] = None,
+    thread: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The id of a new thread, or of a closed one. [default: a fresh one]"),
+    ] = None,
+    workspace: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder on the worker's machine.")] = None,
+    idle_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Stay open for follow-up messages (`say`) for this long. [default: what the agent says]",
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AMOUNTS",
+            help="What the run may use: usd=2,tokens=100k,steps=50,seconds=1h. [default: what the agent says]",
+        ),
+    ] = None,
+    blocks: Blocks = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Who gives the task: the person it is for. [default: HOLDFAST_BY]"),
+    ] = None,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="Wait until the run ends or waits for somebody; exit 1 if it fails, 6 if it waits."
+        ),
+    ] = False,
+    until: Annotated[
+        Until,
+        typer.Option(help="With --wait: return where a person is needed, or wait on until the end."),
+    ] = "attention",
+) -> int:
+    """Start a run, or continue a closed thread with another task. The same start of a thread happens once."""
+    content = read_content(task, blocks, what="TASK")
+    from holdfast.client.start_options import StartOptions, check_own_id, check_task
+    from holdfast.core.budget.budget import Budget
+
+    check_task(content)
+    limits = Budget(**read_budget(budget)) if budget is not None else None
+    if thread is not None:
+        check_own_id(thread)
+    threads = await session.connect()
+    from holdfast.client.idempotent_starts import start_or_continue
+    from holdfast.client.threads import Started
+
+    giver = normalized_name(by or session.settings.by or "")
+    if not session.is_own(giver):
+        session.output.note(
+            f"You start this for {visible(giver)}, and you are somebody else: the run has no access to their memory."
+        )
+    options = StartOptions(
+        agent=agent,
+        # The worker, which may be on another machine, checks whether the folder is there.
+        workspace=str(workspace.expanduser().absolute()) if workspace else None,
+        idle_limit=idle_limit,
+        by=giver,
+        by_proven=session.is_own(giver),
+        budget=limits,
+    )
+    session.farewell = f"It may have been started: {CLI.command('show', thread) if thread else CLI.command('list')}"
+    if thread is None:
+        made: Started | None = await threads.start(content, options=options)
+    else:
+        made = await start_or_continue(threads, content, thread, options)
+    if made is None:
+        session.output.note(f"{visible(thread or '')} was started with this task before: nothing was started again.")
+    started = made or Started(thread or "", (await threads.runs.describe(thread or "")).run_id)
+    session.farewell = f"Not waiting any longer; the run continues: {CLI.command('watch', started.thread)}"
+    state = await threads.wait_until_loaded(started.thread)
+    if state is None:
+        session.output.note(
+            f"No worker has picked it up yet; start one with `{WORKER.command('--dev')}` "
+            f"(task queue {session.settings.task_queue!r})."
+        )
+    if wait:
+        return await _wait(session, threads, started, until, begun=made is None)
+    return await _report(session, threads, started, state)
+
+
+async def _report(session: Session, threads: "Threads", started: "Started", state: "JSON | None") -> int:
+    """Print what was started."""
+    from rich.text import Text
+
+    status = state["status"] if state else "running"
+    link = session.link(threads, started.thread, started.run_id)
+    screen = Text.assemble(
+        "Continued " if started.continued else "Started ",
+        (started.thread, "bold"),
+        f" ({status.replace('_', ' ')})\n",
+        f"  {CLI.command('watch', started.thread)}",
+        f"\n  {link}" if link else "",
+    )
+    result = {"thread": started.thread, "run_id": started.run_id, "status": status, "ui": link}
+    session.output.result(result, screen)
+    if status == "failed":
+        session.output.note(f"The run failed: {visible(state['result'] if state else '')}")
+        return FAILED
+    return OK
+
+
+async def _wait(session: Session, threads: "Threads", started: "Started", until: Until, *, begun: bool) -> int:
+    """Wait until the run ends, waits for a message or, for `attention`, for any other person; show its progress.
+
+    Args:
+        session: The invocation.
+        threads: The namespace's threads.
+        started: The run.
+        until: When to return.
+        begun: The run is not new: its earlier events count, too.
+    """
+    import asyncio  # here: `--help` does without it
+
+    from holdfast.client.follow import follow
+    from holdfast.client.showing import show_thread
+
+    thread = started.thread
+    shown: set[str] = set()
+    outages = asyncio.create_task(_show_outages(session, threads, thread))
+    try:
+        with session.output.err.status(f"{thread} is running"):
+            async for event in follow(threads, thread, patient=True, note=session.output.note):
+                # A closed thread has events of earlier runs; they are not progress.
+                begun = begun or (event["type"] == "run_started" and event["run_id"] == started.run_id)
+                if begun:
+                    await _show_progress(session, threads, thread, event, shown)
+                    if event["type"] in _PAUSING and await _is_over(threads, thread, until):
+                        break
+    finally:
+        outages.cancel()
+    found = await threads.runs.describe(thread)
+    ended = await show_thread(threads, thread, found=found, note=session.output.note)
+    state = ended.view
+    print_state(session, threads, state, found, last=ended.last, asking=False)  # stderr has the requests
+    if state["status"] in _ATTENTION:
+        await _show_requests(session, threads, thread, shown)
+        asleep = state["status"] == "dormant"
+        what = "sleeps, and the run continues by itself" if asleep else "waits for a person"
+        session.output.note(f"It {what}. To follow it after that: {CLI.command('watch', thread)}")
+        return WAITING
+    return OK if state["status"] in ("completed", "waiting_message") else FAILED
+
+
+async def _show_outages(session: Session, threads: "Threads", thread: str) -> None:
+    """Say which calls fail and are retried, each reason once: the log has them only when a call has ended."""
+    import asyncio
+
+    from holdfast.cli.screens.thread_words import retry_words
+    from holdfast.client.reading.runs import retrying
+
+    said: set[tuple[str, str]] = set()
+    while True:
+        await asyncio.sleep(_OUTAGE_SECONDS)
+        with suppress(HoldfastError):  # `follow` reports a server that is unavailable
+            for each in retrying(await threads.runs.describe(thread)):
+                if (each.activity_id, each.reason) not in said:
+                    said.add((each.activity_id, each.reason))
+                    session.output.note(
+                        f"{retry_words(each, now=datetime.now(UTC), thread=thread)} (retried until it answers)"
+                    )
+
+
+_OUTAGE_SECONDS = 3.0
+
+
+"""How often `start --wait` asks Temporal for calls that are being retried."""
+
+
+_PAUSING = frozenset(
+    {"message_awaited", "approval_requested", "reconcile_requested", "run_blocked", "run_paused", "tool_call_finished"}
+    | {"dormancy_began"}
+)
+
+
+"""The events after which a run may wait for somebody."""
+
+
+_ATTENTION = ("waiting_approval", "paused", "dormant", "blocked")
+
+
+async def _is_over(threads: "Threads", thread: str, until: Until) -> bool:
+    """Whether nothing follows unless somebody does something."""
+    from holdfast.client.reading.states import CLOSED
+
+    waits = ("waiting_message", *_ATTENTION) if until == "attention" else ("waiting_message",)
+    return (await threads.state(thread))["status"] in (*waits, *CLOSED)
+
+
+async def _show_progress(session: Session, threads: "Threads", thread: str, event: "JSON", shown: set[str]) -> None:
+    """Show an event, and what it asks of people."""
+    from holdfast.cli.screens.costs import more_words
+    from holdfast.cli.screens.event_lines import PROGRESS, event_line
+
+    if event["type"] in PROGRESS:
+        session.output.progress(event_line(event))
+    if event["type"] in ("approval_requested", "reconcile_requested"):
+        await _show_requests(session, threads, thread, shown)
+    if event["type"] == "run_blocked":
+        then, spent = CLI.command("retry", thread), event["cause"] == "BudgetSpent"
+        if spent:
+            more = more_words((await threads.state(thread)).get("budget"))
+            then = CLI.command("extend", thread, "--budget", more)
+        session.output.note(f"Its budget has ended: {then}" if spent else f"It is blocked. Fix the cause, then: {then}")
+    if event["type"] == "run_paused":
+        session.output.note(f"Somebody has paused it. To resume it: {CLI.command('resume', thread)}")
+
+
+async def _show_requests(session: Session, threads: "Threads", thread: str, shown: set[str]) -> None:
+    """Show the open requests that were not shown yet."""
+    from holdfast.cli.screens.request_screens import request_screen
+
+    for request in await threads.pending(thread):
+        if request["request"] not in shown:
+            shown.add(request["request"])
+            session.output.note(request_screen(request))

@@ -1,0 +1,87 @@
+"""Follow a thread live: yield its events as they are recorded, from one Temporal run to the next.
+
+It keeps polling while no worker or no server answers. A worker that refuses a query counts as not answering: the next
+worker may be able to replay the run, and a closed run is read from its history.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from temporalio.client import WorkflowExecutionDescription
+
+from holdfast.client.reading.runs import ENDED
+from holdfast.client.reading.states import CLOSED
+from holdfast.client.threads import JSON, Threads
+from holdfast.errors import EventsMissing, QueryRefused, ServerUnreachable
+
+POLL_SECONDS = 0.25
+DESCRIBE_EVERY = 8
+"""Polls without news between two descriptions of the run: a run terminated from outside records no last event."""
+
+
+async def follow(
+    threads: Threads,
+    thread: str,
+    *,
+    after: int = -1,
+    patient: bool = False,
+    note: Callable[[str], None] = lambda line: None,
+    pulse: Callable[[], None] = lambda: None,
+    loops: bool = False,
+) -> AsyncIterator[JSON]:
+    """Yield events after position `after` as they are recorded, until the latest run of the thread has ended.
+
+    Earlier events that can no longer be read are skipped, with a call of `note`.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread id.
+        after: The last position that the caller already has.
+        patient: Keep polling even if nothing answers the first poll, instead of raising.
+        note: Called with a message when nothing answers, once for each reason.
+        pulse: Called after each poll that was answered.
+        loops: Whether `thread` may be the id of a loop.
+
+    Raises:
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: Nothing answered the first poll.
+        QueryRefused: The worker refused the first query, or the run has ended and this release cannot read its
+            history either.
+    """
+    position, quiet, noted, last = after, 0, "", ""
+    found: WorkflowExecutionDescription | None = None
+    describe = True
+    while True:
+        try:
+            if describe:
+                found, describe = await threads.reader.find(thread, loops=loops), False
+            over, news = found is None or found.status in ENDED, False
+            # A closed run is read from its history, which needs no worker that can replay it.
+            async for event in threads.events(thread, after=position, found=found, loops=loops):
+                position, last, news, patient = event["position"], event["type"], True, True
+                yield event
+            if over or (last == "run_finished" and await _is_last(threads, thread, position)):
+                return
+            quiet = 0 if news else quiet + 1
+            describe = quiet % DESCRIBE_EVERY == 1
+            patient, noted = True, ""
+            pulse()
+        except EventsMissing as error:
+            if error.stop is None:
+                raise
+            note(str(error))
+            position = error.stop - 1
+        except (ServerUnreachable, QueryRefused) as error:
+            describe, refused = True, isinstance(error, QueryRefused)
+            if not patient or (refused and found and found.status in ENDED):
+                raise
+            if noted != str(error):
+                noted = str(error)
+                note(f"{noted}. Retrying." if refused else noted)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _is_last(threads: Threads, thread: str, position: int) -> bool:
+    """Whether the run that finished with the event at `position` is the latest one."""
+    state = await threads.runs.query(thread, "state")
+    return state["status"] in CLOSED and state["events"] == position + 1

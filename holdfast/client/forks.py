@@ -1,0 +1,326 @@
+"""Fork a thread at one of its events.
+
+A fork is a new thread whose log begins with the lines of another one, byte for byte. This process only names the event:
+the worker that begins the fork reads the lines, so nothing is written before the start is recorded.
+"""
+
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple
+
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from holdfast.client.connect import seals_of
+from holdfast.client.imported_subagents import may_be_imported
+from holdfast.client.reading.continuity import fork_of
+from holdfast.client.reading.runs import ENDED
+from holdfast.client.start_options import check_own_id, check_task, details, issued
+from holdfast.client.threads import Threads
+from holdfast.config.programs import CLI
+from holdfast.core.authority.policy import Policy
+from holdfast.core.base.text import one_line
+from holdfast.core.llm.blocks import Content
+from holdfast.core.log.events import RunForked, RunStarted, UserMessageReceived
+from holdfast.core.log.fork_point import ForkPoint
+from holdfast.core.log.upcasters import decode_event
+from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.state.features import FORKS
+from holdfast.errors import (
+    EventsMissing,
+    FleetKeyMissing,
+    HistoryUnreadable,
+    PositionInvalid,
+    TaskInvalid,
+    ThreadExists,
+    ThreadNotFound,
+)
+
+_WITH_REPLY = ("tool_call_requested", "verdict_given", "approval_requested", "tool_call_finished")
+"""The events that an LLM's reply leads to at once."""
+
+LONGEST_LLM = 200
+"""Characters of the name of an LLM."""
+
+_BEFORE_AGENT = 200
+"""Events, at most, between the start of a run and the loading of its agent: messages may arrive meanwhile."""
+
+JSON = dict[str, Any]
+
+
+class Forked(NamedTuple):
+    """A fork that was started."""
+
+    thread: str
+    """The fork's id."""
+    run_id: str
+    point: ForkPoint
+    """Where it leaves its original."""
+    new: bool
+    """False if the same fork had been started before under this id."""
+
+
+def new_fork_id(thread: str) -> str:
+    """Return an id for a fork, which begins with the original's."""
+    return f"{thread[:180]}-fork-{secrets.token_hex(3)}".strip()
+
+
+async def fork(
+    threads: Threads,
+    thread: str,
+    *,
+    at: int | None = None,
+    id: str | None = None,
+    say: Content | None = None,
+    edit: Content | None = None,
+    agent: str | None = None,
+    llm: str = "",
+    policies: tuple[Policy, ...] = (),
+    keeps_policy: bool = False,
+    workspace: str | None = None,
+    idle_limit: float | None = None,
+    by: str = "",
+    by_proven: bool = True,
+) -> Forked:
+    """Fork a thread. The same fork under the same id happens once: another attempt returns the one that there is.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread to fork; open or closed. It does not change.
+        at: The position of the last event that the fork has, from 1 on; None for the thread's last. Within an LLM's
+            reply and the calls in it, the last of those calls.
+        id: The fork's id; None for a new one that begins with the original's.
+        say: A message that the fork begins with.
+        edit: A message that takes the place of the last one of a person up to `at`; what came after that is left out.
+        agent: Another agent of the catalog, with its own LLM and policy; None for the thread's.
+        llm: The LLM of its agents, at the worker's endpoint; empty for their own.
+        policies: Policies that judge its calls beside its agent's: the strictest verdict counts.
+        keeps_policy: The policy of the thread's agent judges its calls, too, whichever agent it has.
+        workspace: A folder on the worker; None for one of the fork's own, with the files that the original had then.
+        idle_limit: Seconds that the fork stays open for messages; None for the agent's own limit.
+        by: Who forks it.
+        by_proven: The caller has authenticated that person.
+
+    Raises:
+        PositionInvalid: The thread has no such event, no message that could be edited, or no policy to keep.
+        ThreadNotFound: There is no such thread.
+        ThreadIdInvalid: The id cannot be used.
+        ThreadExists: There is another thread of that id.
+        TaskInvalid: The message cannot be sent, or there are two.
+        FleetKeyMissing: A fork needs the fleet key.
+        EventsMissing: Its events can no longer be read.
+        ServerUnreachable: The server does not answer. The start may have reached it: fork again under the same id.
+    """
+    check_own_id(thread)
+    if len(llm) > LONGEST_LLM or llm != one_line(llm, LONGEST_LLM):
+        raise TaskInvalid(f"the name of an LLM is one line of at most {LONGEST_LLM} characters")
+    name = check_own_id(new_fork_id(thread) if id is None else id)
+    if say is not None and edit is not None:
+        raise TaskInvalid("a fork begins with one message: give `say` or `edit`, not both")
+    message = say if edit is None else edit
+    message = "" if message is None else check_task(message)
+    if not seals_of(threads.runs.client):
+        raise FleetKeyMissing(
+            "a fork needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it, or fork through the gateway"
+        )
+    named = at
+    if edit is not None:
+        at = await _before_last_message(threads, thread, at)
+    point = await fork_point(threads, thread, at)
+    if named is None and await _was_moved(threads, point):
+        raise PositionInvalid(
+            f"thread {thread!r} was moved to another place, and continues there: name the event to fork it at with --at"
+        )
+    loaded, awaited = await _agent_at(threads, point)
+    if keeps_policy and agent is not None and not loaded:
+        raise PositionInvalid(
+            f"thread {thread!r} has no agent at event {point.position}, whose policy would judge the fork: "
+            "fork it at a later event, or without another agent"
+        )
+    given = RunInput(
+        task=message,
+        by=by,
+        by_proven=by_proven,
+        agent=agent or awaited,
+        workspace=workspace,
+        idle_limit=idle_limit,
+        fork=point,
+        llm=llm,
+        policies=policies,
+        keeps_policy=keeps_policy and agent is not None,
+        brought=workspace is None and await _was_brought(threads, point),
+        features=FORKS,
+    )
+    if found := await _existing(threads, name, given, agent):
+        return found
+    words = f"Fork of {thread} at event {point.position}"
+    shown = details(
+        f"{words}\n\n{message}" if isinstance(message, str) else words,
+        agent=agent,
+        thread=name,
+        workspace=workspace,
+        continued=False,
+    )
+    try:
+        run_id = await threads.begin(name, issued(given), title=message or words, details=shown)
+    except WorkflowAlreadyStartedError:
+        if found := await _existing(threads, name, given, agent):
+            return found
+        raise _exists(name) from None
+    return Forked(name, run_id, point, True)
+
+
+async def fork_point(threads: Threads, thread: str, at: int | None) -> ForkPoint:
+    """Return where a fork at this position leaves the thread: there, or at the end of an LLM's reply.
+
+    Raises:
+        PositionInvalid: There is no such event, or it is the first one.
+        ThreadNotFound: There is no such thread.
+    """
+    if at is not None and at < 1:
+        raise PositionInvalid(
+            f"thread {thread!r} cannot be forked at {at}: event 1 is its task; "
+            f"`{CLI.command('restart', thread)}` begins again"
+        )
+    last: JSON | None = None
+    async for event in _events(threads, thread, at or 0):
+        # All events of a reply are recorded together. A reply whose calls are missing is no place to continue from.
+        if last and at is not None and not (event["type"] in _WITH_REPLY and event["at"] == last["at"]):
+            break
+        if last is None or at is None or (event["type"] == "tool_call_requested" and not event.get("own")):
+            last = event
+    if last is None or last["position"] < 1:
+        raise PositionInvalid(f"thread {thread!r} has no event {at if at is not None else 1} to fork it at")
+    return ForkPoint(thread=thread, position=last["position"], head=last["digest"])
+
+
+async def _was_moved(threads: Threads, point: ForkPoint) -> bool:
+    """Whether the thread was moved with the last of its events."""
+    async for event in _events(threads, point.thread, point.position):
+        return bool(event.get("outcome") == "moved")
+    return False
+
+
+async def _was_brought(threads: Threads, point: ForkPoint) -> bool:
+    """Whether a file has brought the events up to there: the thread's own, or that of the tree it ran in."""
+    async for event in _events(threads, point.thread, point.position + 1):
+        if event["type"] == "run_imported":
+            return True
+    return await may_be_imported(threads.reader, point.thread)
+
+
+async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | None]:
+    """Whether a worker had loaded the agent by then; if none had, the agent that was asked for."""
+    loaded, asked = True, None
+    stop = point.position + 1
+    async for event in _events(threads, point.thread, max(0, stop - _BEFORE_AGENT), stop):
+        if event["position"] >= stop:
+            break
+        if event["type"] == "run_started":
+            loaded, asked = False, event.get("agent")
+        if event["type"] == "agent_loaded":
+            loaded, asked = True, None
+    return loaded, asked
+
+
+async def _events(threads: Threads, thread: str, start: int, stop: int | None = None) -> AsyncIterator[JSON]:
+    """The events that are durably recorded, at least up to `stop`: from the permanent record, if it has the first of
+    them.
+    """
+    record = threads.reader.record
+    if start and record and await record.length(thread) > start:
+        async for page in record.pages(thread, start, stop):
+            for line in page:
+                yield json.loads(line)
+        return
+    async for line in threads.reader.lines(thread, start, found=None, note=None, use_worker=False):
+        yield json.loads(line)
+
+
+async def _before_last_message(threads: Threads, thread: str, at: int | None) -> int:
+    """The position before the last message of a person up to `at`.
+
+    Raises:
+        PositionInvalid: There is none, or it is the task.
+    """
+    found = 0
+    async for event in _events(threads, thread, 0):
+        if at is not None and event["position"] > at:
+            break
+        if event["type"] == "user_message_received":
+            found = event["position"]
+    if found <= 1:
+        raise PositionInvalid(
+            f"thread {thread!r} has no message but its task up to there: "
+            f"`{CLI.command('restart', thread)}` with --task begins with another task"
+        )
+    return found - 1
+
+
+async def _existing(threads: Threads, name: str, start: RunInput, agent: str | None) -> Forked | None:
+    """Return the fork of that id, if it is the same: at the same event, with the same message, LLM and policies, and of
+    the agent that is asked for. None if there is none.
+
+    A start that ended before it recorded anything can be repeated.
+
+    Raises:
+        ThreadExists: There is another thread of that id.
+    """
+    try:
+        found = await threads.reader.find(name)
+    except ThreadNotFound:
+        return None
+    point, message = start.fork, start.task
+    assert point is not None
+    same, recorded = False, False
+    try:
+        lines = threads.reader.lines(name, point.position + 1, found=found, note=None, use_worker=False)
+        begun: RunStarted | None = None
+        async for line in lines:
+            if not recorded:
+                recorded, same = True, fork_of(line) == point
+                if not same:
+                    break
+            event = decode_event(line)
+            if isinstance(event, RunForked) and not _as_asked(event, start):
+                same = False
+                break
+            if isinstance(event, RunStarted):
+                begun, same = event, agent in (None, event.agent) and not message
+            elif begun:
+                if isinstance(event, UserMessageReceived) and event.task:
+                    same = agent in (None, begun.agent) and event.content == message
+                break
+        if not recorded and found:
+            given = (await threads.reader.history(found)).given
+            same = (given.fork, given.task) == (point, message) and agent in (None, given.agent)
+            same = same and (given.llm, given.policies) == (start.llm, start.policies)
+            if same and found.status in ENDED:
+                return None
+    except (EventsMissing, HistoryUnreadable):
+        raise _exists(name) from None
+    if not same:
+        raise _exists(name)
+    return Forked(name, (found.run_id or "") if found else "", point, False)
+
+
+def _as_asked(forked: RunForked, start: RunInput) -> bool:
+    """Whether a fork has the LLM and the policies that a start asks for; the policy that it keeps comes before them."""
+    kept = forked.policies[:1] if start.keeps_policy else ()
+    return forked.llm == start.llm and forked.policies in (start.policies, (*kept, *start.policies))
+
+
+def _exists(thread: str) -> ThreadExists:
+    return ThreadExists(f"thread {thread!r} exists, and is not this fork; choose another id with --id")
+
+
+def fork_view(forked: Forked) -> Mapping[str, Any]:
+    """Return a fork as JSON shows it."""
+    return {
+        "thread": forked.thread,
+        "run_id": forked.run_id,
+        "forked_from": forked.point.thread,
+        "position": forked.point.position,
+        "head": forked.point.head,
+        "new": forked.new,
+    }

@@ -1,0 +1,156 @@
+"""Intervene in a run from outside: one function sends every intervention of `holdfast.core.run.inputs.interventions`.
+
+Messages, which re-open a closed thread, are in `messages`.
+"""
+
+import getpass
+import socket
+from datetime import timedelta
+from uuid import uuid4
+
+from temporalio.service import RPCError
+
+from holdfast.client.sending import SENT, UpdateResult, ended_status, send_signal, send_update
+from holdfast.client.threads import JSON, Threads
+from holdfast.config.programs import CLI
+from holdfast.core.authority.statements import REASON_CHARS
+from holdfast.core.authority.steering import Steering
+from holdfast.core.run.inputs.interventions import INTERVENTIONS, SIGNALS
+from holdfast.encryption.signing_keys import signed, signed_once
+from holdfast.errors import NoWorker, QueryRefused, Refused, RunStuck
+
+UNSIGNED = "not signed, for no worker says what the run is like now: a policy that requires signatures refuses it"
+
+
+async def intervene(
+    threads: Threads, thread: str, name: str, payload: JSON, *, private: str | None = None
+) -> UpdateResult:
+    """Send an intervention to an open run, and return its outcome.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread id.
+        name: The name of its update, except `say`: one of `holdfast.core.run.inputs.interventions.UPDATES`.
+        payload: The fields of its payload: `by`, `reason`, and those of its own.
+        private: The private key to sign it with; None to send it unsigned.
+
+    Returns:
+        `accepted`, or what else the run answers; `sent` if no worker answers; `unknown_update` for a run of a feature
+        level without it.
+
+    Raises:
+        Refused: The payload is too large; or a retry of a run that is not blocked.
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: The server does not answer.
+    """
+    if name == "retry" and (early := await _retry_unanswered(threads, thread, payload)):
+        return early
+    payload, unsigned = _completed(name, payload), ""
+    if private:
+        payload, unsigned = await _sign(threads, thread, name, payload, private=private)
+    read = INTERVENTIONS[name].read
+    if _counts_once(name) and read and isinstance(wrong := read(payload), tuple):
+        return UpdateResult(*wrong)
+    sent = await send_update(threads, thread, name, payload, signal=_signal_of(name, payload))
+    if sent.outcome == "unknown_update" and name == "retry":  # a run of an earlier release has only the signal
+        sent = await send_signal(threads.runs, thread, name, payload)
+        sent = UpdateResult("accepted", "the run resumes") if sent.outcome == SENT else sent
+    if sent.outcome == "too_late" and name == "refine":
+        then = f"`{CLI.command('say', thread, 'MESSAGE')}` continues the thread"
+        return UpdateResult(sent.outcome, f"{sent.explanation}; {then}")
+    return UpdateResult(SENT, f"{sent.explanation}; {unsigned}") if unsigned and sent.outcome == SENT else sent
+
+
+async def _sign(threads: Threads, thread: str, name: str, payload: JSON, *, private: str) -> tuple[JSON, str]:
+    """Sign the payload. Return it, and why it is not signed although it could count; empty if it is."""
+    row = INTERVENTIONS[name]
+    if row.statement is None:
+        return payload, ""
+    if _counts_once(name) and row.read:
+        return signed_once(payload, row.read, thread=thread, private=private), ""
+    if issubclass(row.statement, Steering):
+        # A signature is bound to what the run is like now, so that the statement cannot be sent again later.
+        try:
+            seen = (await threads.state(thread)).get("steering")
+        except (NoWorker, RunStuck, QueryRefused):
+            return payload, UNSIGNED
+        if not seen:  # a run that an earlier release began takes no signature
+            return payload, ""
+        payload = {**payload, **seen}
+    return signed(payload, row.statement, thread=thread, private=private), ""
+
+
+def _counts_once(name: str) -> bool:
+    """Whether its id counts once, so that it can be sent again: as a signal, too, if no worker answers."""
+    statement = INTERVENTIONS[name].statement
+    return statement is not None and "id" in statement.model_fields
+
+
+def _completed(name: str, payload: JSON) -> JSON:
+    """Add what a sender may leave out: ids, and the login from which a decision is sent."""
+    if name == "decide":
+        return {"via": _login(), **payload}
+    if name == "wake":
+        payload = {field: value for field, value in payload.items() if value}
+        return {"id": uuid4().hex, **payload} if "event" in payload else payload
+    return {"id": uuid4().hex, **payload} if _counts_once(name) else payload
+
+
+def _signal_of(name: str, payload: JSON) -> str:
+    """The signal that says the same as an update."""
+    if name != "decide":
+        return name
+    return payload["decision"] if payload["decision"] in SIGNALS else "reconcile"
+
+
+async def _retry_unanswered(threads: Threads, thread: str, payload: JSON) -> UpdateResult | None:
+    """Check that the run is blocked; send the retry as a signal if no worker can say so. None if it is blocked.
+
+    Raises:
+        Refused: The run is not blocked.
+    """
+    try:
+        state = await threads.state(thread)
+    except (NoWorker, RunStuck):
+        return await send_signal(threads.runs, thread, "retry", payload)
+    except QueryRefused:
+        # The query only serves to refuse early; the run itself ignores a retry when it is not blocked.
+        sent = await send_signal(threads.runs, thread, "retry", payload)
+        waits = "delivered to Temporal; the worker cannot say yet what the run is waiting for"
+        return UpdateResult(SENT, waits) if sent.outcome == SENT else sent
+    if state["status"] != "blocked" and not (state.get("paused") and state["blocked"]):
+        raise Refused(f"thread {thread!r} is {state['status']}, not blocked: there is nothing to retry")
+    return None
+
+
+async def cancel(threads: Threads, thread: str, *, reason: str = "") -> UpdateResult:
+    """Ask a run to stop. It stops its running tools, waits for them, and ends as `cancelled`.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread id.
+        reason: Why; it is in Temporal's history.
+
+    Raises:
+        Refused: The run is closed, or the reason is too long.
+        ThreadNotFound: There is no such thread.
+    """
+    if len(reason) > REASON_CHARS:
+        raise Refused(f"cancel: the reason has {len(reason):,} characters, and may have {REASON_CHARS:,}.")
+    found = await threads.runs.describe(thread, loops=True)
+    if ended := ended_status(found):
+        raise Refused(f"thread {thread!r} is {ended}: there is nothing to cancel")
+    run = threads.runs.client.get_workflow_handle(thread, run_id=found.run_id)
+    try:
+        await run.cancel(reason=reason, rpc_timeout=timedelta(seconds=10))
+    except RPCError as error:
+        raise threads.runs.translate_error(error, thread) from error
+    return UpdateResult("accepted", "the run stops as soon as its running tools have stopped")
+
+
+def _login() -> str:
+    """The login of this process, as the log of a decision names it."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
+    except (OSError, KeyError, ImportError):  # a container whose user has no name
+        return ""

@@ -1,0 +1,185 @@
+"""Send a message to a thread: to its open run, or re-open a closed thread with the message as the task of a new run.
+
+1. If a worker answers, the message is an update, whose outcome is known at once. If none answers, the message is sent
+   as a signal, which Temporal keeps. Never both: a message that arrives twice is in the transcript twice.
+2. If the run ends before it accepts the message, the message re-opens the thread.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionDescription, WorkflowUpdateFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.client.interventions import intervene
+from holdfast.client.reading.runs import ENDED, TIMED_OUT, NeverRan, refused_answer, sealed_answer
+from holdfast.client.sending import REOPENED, UPDATE_UNAVAILABLE, UpdateResult, send_signal
+from holdfast.client.start_options import StartOptions
+from holdfast.client.threads import Threads
+from holdfast.core.authority.follow_ups import WhenBusy, read_message
+from holdfast.core.llm.blocks import Content
+from holdfast.core.run.contracts.runs import View
+from holdfast.encryption.signing_keys import signed_once
+from holdfast.errors import HoldfastError, NoWorker, QueryRefused, RunStuck, ServerUnreachable, ThreadExists
+
+_ATTEMPTS = 5
+"""How often to look for the latest run again, if the one that was found ends before it accepts the message."""
+
+
+@dataclass(frozen=True)
+class MessageResult(UpdateResult):
+    """The result of sending a message: an outcome of `holdfast.core.authority.follow_ups`, `sent`, or `reopened`."""
+
+    run_id: str | None = None
+    """Temporal's id of the new run, if the message re-opened the thread."""
+
+
+async def say(
+    threads: Threads,
+    thread: str,
+    message: Content,
+    *,
+    by: str = "",
+    when_busy: WhenBusy = "queue",
+    private: str | None = None,
+) -> MessageResult:
+    """Send a message to a thread's agent; if the thread is closed, re-open it in a new run.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread id.
+        message: Text, or content blocks (`holdfast.core.llm.blocks`).
+        by: Who sends it.
+        when_busy: What the run does with it during a step.
+        private: The private key to sign it with; None to leave it unsigned.
+
+    Raises:
+        ThreadNotFound: There is no such thread.
+        ThreadExists: The thread is closed, and somebody else's run has its id in Temporal.
+        ServerUnreachable: The server does not answer, or it is unknown whether the message arrived.
+    """
+    given = read_message({"message": message, "by": by, "when_busy": when_busy})
+    if isinstance(given, tuple):
+        return MessageResult(*given)
+    payload = given.model_dump(mode="json", include={"message", "by", "when_busy"})
+    if private:
+        payload = signed_once(payload, read_message, thread=thread, private=private)
+    for _ in range(_ATTEMPTS):
+        found = await threads.reader.find(thread)
+        if found is None or found.status in ENDED:
+            result = await _reopen_closed_thread(threads, thread, message, by=by)
+        else:
+            result = await _send_to_open_run(threads, found, payload)
+        if result:
+            return result
+    return MessageResult("too_late", "the run is ending, and has not closed yet; say it again in a moment")
+
+
+async def resume(
+    threads: Threads,
+    thread: str,
+    *,
+    by: str,
+    reason: str = "",
+    message: Content | None = None,
+    private: str | None = None,
+) -> UpdateResult:
+    """Resume a paused run, after a message to the agent if there is one. A run that is not paused does not get it.
+
+    Args:
+        threads: The namespace's threads.
+        thread: The thread id.
+        by: Who resumes it.
+        reason: Why; it is in the log.
+        message: The message; None for none.
+        private: The private key to sign both with; None to send them unsigned.
+
+    Returns:
+        The outcome of the resumption; that of the message if it was refused.
+
+    Raises:
+        NoWorker: With a message: no worker says whether the run is paused.
+        ThreadNotFound: There is no such thread.
+        ServerUnreachable: The server does not answer.
+    """
+    if message is not None:
+        state = await threads.state(thread)
+        if not state.get("paused"):
+            return UpdateResult("not_paused", f"the run is {state['status']}, not paused; the message was not sent")
+        said = await say(threads, thread, message, by=by, private=private)
+        if not said.counts:
+            return UpdateResult(said.outcome, f"{said.explanation}; the run stays paused")
+    return await intervene(threads, thread, "resume", {"by": by, "reason": reason}, private=private)
+
+
+async def _reopen_closed_thread(threads: Threads, thread: str, message: Content, *, by: str) -> MessageResult | None:
+    """Start a new run of a closed thread, with the message as its task; None if another caller has re-opened it."""
+    try:
+        started = await threads.start(message, thread, StartOptions(by=by))
+    except ThreadExists:
+        if threads.reader.ownership.foreign(thread):
+            raise
+        return None
+    return MessageResult(REOPENED, "the thread was closed; a new run continues it", started.run_id)
+
+
+async def _send_to_open_run(
+    threads: Threads, found: WorkflowExecutionDescription, payload: dict[str, Any]
+) -> MessageResult | None:
+    """Send the message to an open run; None if the run has ended."""
+    thread, runs = found.id, threads.runs
+    try:
+        await runs.query(thread, "pending_approvals")  # the cheapest query: does a worker answer?
+    except (NoWorker, RunStuck, QueryRefused):
+        return _none_if_late(await send_signal(runs, thread, "say", payload))
+    except NeverRan:
+        return None
+    try:
+        answer = await _send_update(threads, thread, payload)
+    except (RPCError, WorkflowUpdateFailedError) as error:
+        if isinstance(error, RPCError) and error.status in UPDATE_UNAVAILABLE - TIMED_OUT:
+            return _none_if_late(await send_signal(runs, thread, "say", payload))
+        now = await runs.describe(thread)
+        if now.run_id != found.run_id or now.status in ENDED:
+            return None
+        if isinstance(error, WorkflowUpdateFailedError):
+            raise HoldfastError(f"the run of thread {thread!r} failed to process the message: {error.cause}") from error
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise runs.translate_error(error, thread) from error
+        return None
+    if answer["outcome"] == "too_late":
+        await runs.until_closed(found)
+        return None
+    return MessageResult(answer["outcome"], answer["explanation"])
+
+
+async def _send_update(threads: Threads, thread: str, payload: dict[str, Any]) -> dict[str, str]:
+    limit = threads.runs.answer_within
+    run = threads.runs.client.get_workflow_handle(thread)
+    try:
+        async with asyncio.timeout(limit):
+            answer = await run.execute_update(
+                "say", payload, id=uuid4().hex, result_type=View, rpc_timeout=timedelta(seconds=limit)
+            )
+            outcome: dict[str, str] = sealed_answer(answer, thread, "say")
+            return outcome
+    except WorkflowUpdateFailedError as error:
+        refused: dict[str, str] | None = refused_answer(error, threads.runs.client, thread, "say")
+        if refused is None:
+            raise
+        return refused
+    except (TimeoutError, RPCTimeoutOrCancelledError):
+        # The client's error hides a cancellation of this task, as by Ctrl-C.
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise asyncio.CancelledError from None
+        raise ServerUnreachable(
+            f"no worker confirmed the message to thread {thread!r} within {limit:g} s, and it may still arrive. "
+            "Look for it with `log` before you send it again."
+        ) from None
+
+
+def _none_if_late(sent: UpdateResult) -> MessageResult | None:
+    return None if sent.outcome == "too_late" else MessageResult(sent.outcome, sent.explanation)

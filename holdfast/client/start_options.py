@@ -1,0 +1,120 @@
+"""The options of a start, the checks of its task and thread id, and its description for the Web UI."""
+
+import secrets
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from holdfast.config.programs import CLI
+from holdfast.core.base.text import code, quoted
+from holdfast.core.budget.budget import Budget
+from holdfast.core.llm.blocks import Content, text_of
+from holdfast.core.llm.content import read_content, too_long, unfit
+from holdfast.core.mac.scheduled import LAUNCHER
+from holdfast.core.mac.starts import Start
+from holdfast.core.stores import origin_of
+from holdfast.errors import TaskInvalid, ThreadIdInvalid
+
+DETAILS_CHARS = 4_000
+"""Characters of a task in the Web UI's details."""
+
+StartT = TypeVar("StartT", bound=Start)
+
+
+class StartOptions(BaseModel):
+    """How to start a run, besides its task and its thread. Every surface makes one, and `Threads.start` reads it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    agent: str | None = None
+    """The agent; None for that of the re-opened thread, or the catalog's first."""
+    workspace: str | None = None
+    """A folder on the worker; None for that of the re-opened thread, or for a folder of the run's own."""
+    idle_limit: float | None = None
+    """Seconds that the run stays open for messages after the LLM has answered; None for the agent's own limit."""
+    by: str = ""
+    """The person who gives the task."""
+    by_proven: bool = True
+    """Whether the caller has authenticated that person; otherwise the run cannot use their memories."""
+    budget: Budget | None = None
+    """The run's budget, within the agent's own; None for the agent's."""
+
+
+def check_task(given: Any) -> Content:
+    """Return a task, given as text, blocks or their JSON; reject one that no run could start with.
+
+    Raises:
+        TaskInvalid: The task is empty, too long, or neither text nor content blocks.
+    """
+    try:
+        task = read_content(given)
+    except ValueError as error:
+        example = '{"type": "text", "text": "…"}'
+        raise TaskInvalid(f"the task is neither text nor a list of content blocks such as {example}: {error}") from None
+    if isinstance(task, str) and not task.isascii() and task != task.encode("utf-8", "replace").decode():
+        raise TaskInvalid("the task is not valid UTF-8; check the terminal's encoding")
+    if why := unfit(task):
+        raise TaskInvalid(f"the task {why}")
+    if not text_of(task).strip():
+        raise TaskInvalid("the task is empty; say what the agent should do")
+    if excess := too_long(task):
+        raise TaskInvalid(f"the task {excess}; put it into a file in the workspace, and name the file in the task")
+    return task
+
+
+def check_thread_id(thread: str) -> str:
+    """Return the given id if it can name a thread, or a log that a reset has set aside.
+
+    Raises:
+        ThreadIdInvalid: The id is empty, over 200 characters, or has invisible characters.
+    """
+    if not thread or len(origin_of(thread) or thread) > 200 or not thread.isprintable() or thread != thread.strip():
+        shown = ascii(thread if len(thread) <= 60 else f"{thread[:60]}…")
+        raise ThreadIdInvalid(
+            f"{shown} cannot be a thread id; use 1 to 200 printable characters, with no space at either end"
+        )
+    return thread
+
+
+def check_own_id(thread: str) -> str:
+    """Return the given id if a run can have it.
+
+    Raises:
+        ThreadIdInvalid: The id cannot name a thread, names a log that a reset has set aside, or is a launcher's.
+    """
+    check_thread_id(thread)
+    if origin := origin_of(thread):
+        raise ThreadIdInvalid(
+            f"{thread!r} is the part of {origin!r} that a reset has set aside, and no run can continue it; "
+            f"continue {origin!r}, or choose another id"
+        )
+    if thread.startswith(LAUNCHER):
+        raise ThreadIdInvalid(f"{thread!r} begins with {LAUNCHER!r}, as what schedules start does; choose another id")
+    return thread
+
+
+def new_thread_id(agent: str | None) -> str:
+    """Return a new thread id that a person can type: `releaser-3f09ac`."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in agent or "run")[:64]
+    return f"{name.strip('-') or 'run'}-{secrets.token_hex(3)}"
+
+
+def details(task: Content, *, agent: str | None, thread: str, workspace: str | None, continued: bool) -> str:
+    """Return what the Web UI shows of a run, in Markdown."""
+    unchanged = "as before" if continued else None
+    return "\n".join(
+        [
+            f"Agent: {f'`{code(agent)}`' if agent else unchanged or 'the first of the catalog'}  ",
+            f"Workspace: {f'`{code(workspace)}`' if workspace else unchanged or 'its own folder'}  ",
+            f"Follow it: `{code(CLI.command('watch', thread))}`  ",
+            "What it waits for: *Current Details*, on this page",
+            "",
+            quoted(text_of(task), DETAILS_CHARS),
+        ]
+    )
+
+
+def issued(start: StartT) -> StartT:
+    """Return the start with a start id and the current time; it is valid if its sender has the fleet key."""
+    return start.model_copy(update={"start": secrets.token_hex(8), "issued_at": datetime.now(UTC)})

@@ -1,0 +1,383 @@
+"""Start a thread, re-open a closed thread, and read its state, events and messages.
+
+`holdfast.client.listing` lists threads; `decisions` and `messages` beside it change a run.
+
+    client = await connect(connect_config(os.environ, home=settings.home))
+    threads = Threads(client)
+    started = await threads.start("Publish 1.2")
+    print(await threads.state(started.thread))
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionDescription
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError
+
+from holdfast.client.connect import seals_of
+from holdfast.client.imported_subagents import refuse_imported_subagent
+from holdfast.client.reading.loops import loop_lines
+from holdfast.client.reading.reader import Note, Reader
+from holdfast.client.reading.runs import ENDED, MOVED, NeverRan, Runs, status_of
+from holdfast.client.reading.states import CLOSED, decode_lines, pending_of, state_at, state_of
+from holdfast.client.start_options import (
+    StartOptions,
+    check_own_id,
+    check_task,
+    details,
+    issued,
+    new_thread_id,
+)
+from holdfast.config.programs import CLI
+from holdfast.config.settings import ANSWER_SECONDS
+from holdfast.core.authority.summaries import memo, summary
+from holdfast.core.llm.blocks import Content
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND, WORKSPACE_NOT_FOUND
+from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, TASK_QUEUE, WORKFLOW, RunInput
+from holdfast.core.run.state.features import BUDGETS
+from holdfast.core.stores import ThreadStore
+from holdfast.core.transcript.transcript import Transcript
+from holdfast.errors import (
+    AgentNotFound,
+    FleetKeyMissing,
+    HoldfastError,
+    PositionInvalid,
+    Refused,
+    ServerUnreachable,
+    ThreadExists,
+    ThreadForgotten,
+    ThreadNotFound,
+    WorkspaceNotFound,
+)
+
+JSON = dict[str, Any]
+_REJECT = WorkflowIDReusePolicy.REJECT_DUPLICATE
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run that was started."""
+
+    thread: str
+    run_id: str
+    continued: bool = False
+    """Whether the run re-opened a closed thread."""
+
+
+class Threads:
+    """The threads of one namespace.
+
+    Args:
+        client: A client from `holdfast.client.connect.connect`.
+        task_queue: The task queue of new runs.
+        answer_within: Seconds that a worker may take to answer.
+        record: The permanent record, for events that Temporal no longer has; None without one.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        task_queue: str = TASK_QUEUE,
+        answer_within: float = ANSWER_SECONDS,
+        record: ThreadStore | None = None,
+    ) -> None:
+        self.runs = Runs(client, answer_within=answer_within)
+        self.reader = Reader(self.runs, record)
+        self.task_queue = task_queue
+        self._client = client
+
+    @property
+    def sealed(self) -> bool:
+        """Whether this process has the fleet key, which it takes to continue a closed thread."""
+        return bool(seals_of(self._client))
+
+    async def start(
+        self,
+        task: Content,
+        thread: str | None = None,
+        options: StartOptions | None = None,
+        *,
+        once: bool = False,
+    ) -> Started:
+        """Start a run: of a new thread, or re-open a closed thread. The next free worker runs it.
+
+        The run is recorded in Temporal when this returns.
+
+        Args:
+            task: The task: text, or content blocks (`holdfast.core.llm.blocks`).
+            thread: The id of a new thread, or of a closed thread to re-open. None for a new id, without a lookup of
+                earlier runs.
+            options: The other options; None for none.
+            once: The thread must be new: a closed one is not re-opened.
+
+        Raises:
+            TaskInvalid: The task is empty, too long or not text.
+            ThreadIdInvalid: The thread id cannot be used.
+            ThreadExists: A run of that thread is open; with `once`, there is such a thread.
+            FleetKeyMissing: Without a fleet key, a run must have a new thread and a folder of its own.
+            ServerUnreachable: The server does not answer.
+        """
+        task, options = check_task(task), options or StartOptions()
+        resume, previous = thread is not None and not once, None
+        if thread is None:
+            thread = new_thread_id(options.agent)
+        elif once:
+            await self._check_new(check_own_id(thread))
+        else:
+            previous = await self._latest_closed_run(check_own_id(thread))
+        given = RunInput(
+            task=task, by=options.by, agent=options.agent, idle_limit=options.idle_limit, budget=options.budget
+        )
+        if self.sealed:
+            claims: dict[str, Any] = {"workspace": options.workspace, "resume": resume, "previous_run": previous}
+            claims["by_proven"] = options.by_proven
+            claims |= {"features": BUDGETS} if options.budget else {}  # a worker without budgets must not begin it
+            given = issued(given.model_copy(update=claims))
+        elif options.workspace is not None or previous is not None:
+            what = "in a folder" if options.workspace is not None else f"of the closed thread {thread!r}"
+            raise FleetKeyMissing(
+                f"starting a run {what} needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it, or start "
+                "the run through the gateway"
+            )
+        continued = previous is not None
+        shown = details(task, agent=options.agent, thread=thread, workspace=options.workspace, continued=continued)
+        try:
+            run_id = await self.begin(thread, given, title=task, details=shown, once=once)
+        except WorkflowAlreadyStartedError:
+            if foreign := self.reader.ownership.foreign(thread):
+                raise ThreadExists(
+                    f"thread {thread!r} cannot continue: {foreign}. Find out who has started it, and end it with "
+                    f"`temporal workflow terminate -w {thread}`"
+                ) from None
+            raise _exists(thread, "running") from None
+        return Started(thread=thread, run_id=run_id, continued=continued)
+
+    async def begin(
+        self,
+        thread: str,
+        given: RunInput,
+        *,
+        title: Content,
+        details: str,
+        once: bool = False,
+    ) -> str:
+        """Start the workflow of a run, and return the id that Temporal gives the run.
+
+        Args:
+            thread: The thread id.
+            given: The run's input.
+            title: The text whose first line stands in lists of runs.
+            details: The description in the Web UI, in Markdown.
+            once: Temporal must never have had a run of this id.
+
+        Raises:
+            WorkflowAlreadyStartedError: A run of this id is open; with `once`, there was one.
+            ServerUnreachable: The server does not answer.
+        """
+        try:
+            run = await self._client.start_workflow(
+                WORKFLOW,
+                given,
+                id=thread,
+                task_queue=self.task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                id_reuse_policy=_REJECT if once else WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                memo=memo(title),
+                static_summary=summary(title),
+                static_details=details,
+                rpc_timeout=timedelta(seconds=10),
+            )
+        except RPCError as error:
+            raise self.runs.translate_error(error, thread) from error
+        return run.first_execution_run_id or ""
+
+    async def _check_new(self, thread: str) -> None:
+        """Check that neither Temporal nor the permanent record has a thread.
+
+        Raises:
+            ThreadExists: One of them has it.
+        """
+        with contextlib.suppress(ThreadNotFound):
+            found = await self.reader.find(thread)
+            raise _exists(thread, status_of(found) if found else "closed")
+
+    async def _latest_closed_run(self, thread: str) -> str | None:
+        """Return Temporal's id of the latest run of a closed thread; None if Temporal has no such thread.
+
+        Raises:
+            ThreadExists: A run of the thread is open.
+            Refused: It was moved to another place; or it is a sub-agent's, and a file may have brought its log here.
+            ThreadForgotten: Its content was removed.
+            RecordUnavailable: By its id it may be a sub-agent's, and the record does not answer.
+        """
+        found = None
+        with contextlib.suppress(ThreadNotFound):
+            found = await self.reader.find(thread)
+        if found is None:
+            await self._refuse_forgotten(thread)
+            await refuse_imported_subagent(self.reader, thread)
+            return None
+        if status_of(found) in CLOSED:
+            found = await self.runs.until_closed(found)
+        if found.status not in ENDED:
+            raise _exists(thread, status_of(found))
+        if status_of(found) == MOVED:
+            raise Refused(
+                f"thread {thread!r} was moved to another place, and continues there; to take it back, import its file"
+            )
+        return found.run_id
+
+    async def _refuse_forgotten(self, thread: str) -> None:
+        """Raise `ThreadForgotten` if the record says so. If it does not answer, the worker finds out."""
+        try:
+            if self.reader.record:
+                await self.reader.record.length(thread)
+        except ThreadForgotten:
+            raise
+        except HoldfastError:
+            pass
+
+    async def wait_until_loaded(self, thread: str, *, within: float = 5.0) -> JSON | None:
+        """Wait until a worker has loaded the agent or the run has ended, and return the state.
+
+        After `within` seconds, return the last state that a worker has reported; None if none answered.
+
+        Raises:
+            AgentNotFound: The worker's catalog has no such agent.
+            WorkspaceNotFound: The workspace is not a folder on the worker.
+        """
+        clock = asyncio.get_running_loop()
+        deadline = clock.time() + within
+        state: JSON | None = None
+        while (left := deadline - clock.time()) > 0:
+            try:
+                state = await self.runs.query(thread, "state", within=left)
+                if not state["events"] and (found := await self.runs.describe(thread)).status in ENDED:
+                    return await self.state(thread, found=found)  # it closed before it could read the thread's past
+            except (ServerUnreachable, NeverRan):
+                return state
+            if state["status"] == "failed":
+                await self._raise_not_found(thread, state)
+            if state["agent"] or state["status"] in CLOSED:
+                break
+            await asyncio.sleep(0.03)
+        return state
+
+    async def state(
+        self,
+        thread: str,
+        *,
+        found: WorkflowExecutionDescription | None = None,
+        note: Note | None = None,
+        use_worker: bool = True,
+    ) -> JSON:
+        """Return the thread's state. If Temporal closed the run from outside, its status and result say so.
+
+        Args:
+            thread: The thread id.
+            found: The latest run's description, if the caller already has it.
+            note: Called with a message when no worker answers; None to raise instead.
+            use_worker: Query the worker; otherwise read only the recorded history.
+        """
+        return await state_of(self.reader, thread, found=found, note=note, use_worker=use_worker)
+
+    async def state_at(self, thread: str, position: int, *, note: Note | None = None) -> JSON:
+        """Return the thread's state right after the event at `position`.
+
+        Raises:
+            PositionInvalid: There is no such event.
+        """
+        return await state_at(self.reader, thread, position, note=note)
+
+    async def events(
+        self,
+        thread: str,
+        *,
+        after: int = -1,
+        found: WorkflowExecutionDescription | None = None,
+        note: Note | None = None,
+        loops: bool = False,
+    ) -> AsyncIterator[JSON]:
+        """Yield the events recorded so far after position `after`, oldest first. Other arguments are as in `state`.
+
+        With `loops`, `thread` may be the id of a loop.
+
+        Raises:
+            EventsMissing: Some of them can no longer be read.
+        """
+        if loops:
+            found = found or await self.reader.find(thread, loops=True)
+            if found and found.workflow_type == LOOP_WORKFLOW:
+                async for line in loop_lines(self.reader, thread, after + 1, found=found, note=note):
+                    yield json.loads(line)
+                return
+        async for line in self.reader.lines(thread, after + 1, found=found, note=note):
+            yield json.loads(line)
+
+    async def messages(
+        self, thread: str, *, active: bool = False, at: int | None = None, note: Note | None = None
+    ) -> AsyncIterator[JSON]:
+        """The messages of a thread, without the system message: all of them, or what the LLM sees now (`active`).
+
+        With `at`, as they were right after the event at that position.
+
+        Raises:
+            PositionInvalid: There is no such event.
+        """
+        transcript, last = Transcript(keep_all=not active), -1
+        async for event in decode_lines(self.reader.lines(thread, 0, found=None, note=note)):
+            transcript.add(event)
+            last = event.position
+            if last == at:
+                break
+        if at is not None and last != at:
+            raise PositionInvalid(f"thread {thread!r} has no event {at}: its events are at positions 0 to {last}")
+        for message in transcript.messages:
+            yield json.loads(message)
+
+    async def recorded_events(self, thread: str) -> list[AgentEvent]:
+        """Return the events that are durably recorded, read without a worker.
+
+        Raises:
+            HistoryUnreadable: This release cannot read them.
+        """
+        lines = self.reader.lines(thread, 0, found=None, note=None, use_worker=False)
+        return [event async for event in decode_lines(lines)]
+
+    async def pending(self, thread: str, *, note: Note | None = None, use_worker: bool = True) -> list[JSON]:
+        """Return the open requests of a thread, each with the thread id.
+
+        Args:
+            thread: The thread id.
+            note: Called with a message when no worker answers, and the requests are those in Temporal's history; None
+                to raise instead.
+            use_worker: Query the worker; otherwise read only the recorded history.
+        """
+        requests = await pending_of(self.reader, thread, note=note, use_worker=use_worker)
+        return [{"thread": thread, **request} for request in requests]
+
+    async def _raise_not_found(self, thread: str, state: JSON) -> None:
+        kinds: dict[str, type[HoldfastError]] = {
+            AGENT_NOT_FOUND: AgentNotFound,
+            WORKSPACE_NOT_FOUND: WorkspaceNotFound,
+        }
+        async for event in self.events(thread, after=state["events"] - 2):
+            if event["type"] == "run_finished" and (kind := kinds.get(event.get("cause", ""))):
+                raise kind(f"thread {thread!r} could not start: {event['result']}")
+
+
+def _exists(thread: str, status: str) -> ThreadExists:
+    return ThreadExists(
+        f"thread {thread!r} already exists ({status.replace('_', ' ')}). "
+        f"Send it a message with `{CLI.command('say', thread, 'MESSAGE')}`, follow it with "
+        f"`{CLI.command('watch', thread)}`, or choose another id with --thread."
+    )

@@ -1,0 +1,147 @@
+"""Trees of runs: a thread, the sub-agents that it has started, and theirs.
+
+1. Each run's own state names its children, so a tree is read from the top down, without the visibility store.
+2. All of it is read within one time limit, some runs at the same time. A run that was not read by then has an error in
+   the tree, and what is below it is unknown.
+3. Each silence of a worker costs seconds: where the caller takes histories instead, they are read at once after the
+   first one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.client.reading.reader import Note
+from holdfast.client.threads import JSON, Threads
+from holdfast.config.programs import CLI
+from holdfast.core.tools.subagents import child_thread
+from holdfast.errors import HoldfastError, TreeNotRead
+
+LARGEST = 1_000
+"""Runs of a tree that are read."""
+
+AT_ONCE = 10
+"""Runs that are read at the same time."""
+
+SECONDS = 20.0
+"""How long a whole tree may take: two silent workers, one after the other, and some room."""
+
+
+@dataclass
+class Node:
+    """A run in a tree."""
+
+    thread: str
+    agent: str | None
+    status: str
+    """Its own; where it cannot be read, what its parent has of it."""
+    step: int = 0
+    usage: JSON | None = None
+    """The tokens that it has used itself, without those of the runs below it; None where they are unknown."""
+    llm: str | None = None
+    """The LLM that they were for."""
+    pending: Sequence[JSON] = ()
+    """Its open requests."""
+    error: HoldfastError | None = None
+    """Why it cannot be read."""
+    children: list["Node"] = field(default_factory=list)
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, "Node"]]:
+        """Yield the runs of the tree, each before its children, with its depth below the top."""
+        yield depth, self
+        for child in self.children:
+            yield from child.walk(depth + 1)
+
+    def view(self) -> JSON:
+        """Return the tree as `show --tree --json` presents it."""
+        own: JSON = {"thread": self.thread, "agent": self.agent, "status": self.status, "step": self.step}
+        own |= {"usage": self.usage, "llm": self.llm}
+        own |= {"pending": list(self.pending), "children": [child.view() for child in self.children]}
+        return own | ({"error": str(self.error)} if self.error else {})
+
+
+async def read_tree(
+    threads: Threads,
+    thread: str,
+    *,
+    note: Note | None = None,
+    state: JSON | None = None,
+    only: Callable[[JSON], bool] = lambda child: True,
+    within: float = SECONDS,
+) -> Node:
+    """Read a tree from this thread down. A run below it that cannot be read, or not in time, says so in its node.
+
+    Args:
+        threads: Reads the runs.
+        thread: The thread at the top.
+        note: Called with a message when no worker answers; None to raise instead.
+        state: The state of that thread, if the caller already has it.
+        only: Selects the sub-agents to read, by what their parents have of them.
+        within: Seconds for all of it.
+
+    Raises:
+        HoldfastError: The thread at the top cannot be read.
+    """
+    slots, left, silent = asyncio.Semaphore(AT_ONCE), LARGEST, False
+    deadline = asyncio.get_running_loop().time() + within
+
+    def on_silence(message: str) -> None:
+        nonlocal silent
+        silent = True
+        if note:
+            note(message)
+
+    async def state_of(thread: str) -> JSON:
+        try:
+            async with asyncio.timeout_at(deadline), slots:
+                return await threads.state(thread, note=on_silence if note else None, use_worker=not silent)
+        except TimeoutError:
+            hint = CLI.command("show", thread, "--tree")
+            why = f"thread {thread!r} was not read within the {within:g} s for its whole tree: `{hint}` reads it alone"
+            raise TreeNotRead(why) from None
+
+    async def below(top: Node, state: JSON) -> None:
+        nonlocal left
+        # A caller who may read the top may read all below it, so no state can name a thread from elsewhere.
+        own = [each for each in state.get("subagents", ()) if each["thread"] == child_thread(top.thread, each["call"])]
+        found = [child for child in own if only(child)][: max(0, left)]
+        left -= len(found)
+        top.children = list(await asyncio.gather(*map(read, found)))
+
+    async def read(child: JSON) -> Node:
+        node = Node(child["thread"], child["agent"], child["status"])
+        try:
+            state = await state_of(node.thread)
+        except HoldfastError as error:
+            node.error = error
+            return node
+        _take(node, state)
+        await below(node, state)
+        return node
+
+    state = state or await state_of(thread)
+    top = Node(thread, state["agent"], state["status"])
+    _take(top, state)
+    await below(top, state)
+    return top
+
+
+async def pending_of_tree(
+    threads: Threads, thread: str, *, note: Note | None = None
+) -> tuple[list[JSON], dict[str, HoldfastError]]:
+    """Return the open requests of a thread and of all runs below it, and why some of these could not be read.
+
+    A run below that has ended may have left open ones below itself, so it is read, too.
+    """
+    tree = [node for _, node in (await read_tree(threads, thread, note=note)).walk()]
+    return [request for node in tree for request in node.pending], {n.thread: n.error for n in tree if n.error}
+
+
+def _take(node: Node, state: JSON) -> None:
+    """Take what a run's own state has."""
+    node.status, node.step, node.pending = state["status"], state["step"], _pending(node.thread, state)
+    node.usage, node.llm = state.get("usage"), state.get("llm")
+
+
+def _pending(thread: str, state: JSON) -> list[JSON]:
+    return [{**request, "thread": thread} for request in state["pending"]]

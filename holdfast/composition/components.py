@@ -1,0 +1,317 @@
+"""The parts of a process, built from its settings: each once, when it is first asked for.
+
+Imports are inside the methods: the command line refuses most mistakes before it needs any of the parts.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from holdfast.config.running_stacks import is_running
+from holdfast.config.settings import Settings
+from holdfast.config.stack_file import Stack, read_stack
+from holdfast.errors import SettingsError
+
+if TYPE_CHECKING:
+    import openai
+    from psycopg_pool import AsyncConnectionPool
+    from temporalio.client import Client
+    from temporalio.runtime import Runtime
+
+    from holdfast.client.reading.record import Evidence, OpenRecord
+    from holdfast.composition.stores import Stores
+    from holdfast.core.agents.catalog import Catalog
+    from holdfast.core.log.node_seals import SealRecord
+    from holdfast.core.mac.seals import Seals
+    from holdfast.core.stores import ArtifactStore, ThreadStore
+    from holdfast.encryption.codec import EncryptionCodec
+    from holdfast.endpoints.embeddings import Embeddings
+    from holdfast.storage.artifacts import FolderArtifacts
+
+
+def load_catalog(settings: Settings) -> "Catalog":
+    """The user's catalog, under the policy that the settings name.
+
+    Raises:
+        LoadError: It cannot be loaded.
+        PolicyError: The policy file is wrong.
+    """
+    from holdfast.config.loading import load
+    from holdfast.config.policy_file import load_policy
+    from holdfast.core.agents.catalog import Catalog
+
+    catalog = load(settings.catalog, Catalog)
+    return catalog.governed_by(load_policy(settings.policy)) if settings.policy else catalog
+
+
+class Components:
+    """What a process is made of.
+
+    Args:
+        settings: From the environment.
+        environ: The environment, for Temporal's own settings.
+        cleanup: Closes what was opened.
+        stack: The embedded stack that this process has started; None to look for one that runs.
+        connected: A client of Temporal that the program has already; None to connect one.
+        connections: The most connections to the database.
+        scripted: Whether the scripted LLM takes the place of an endpoint where none is configured.
+        say: Called with a line when it does.
+        quiet: Silence the log of Temporal's SDK.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        *,
+        cleanup: AsyncExitStack,
+        stack: Stack | None = None,
+        connected: "Client | None" = None,
+        connections: int = 2,
+        scripted: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+        quiet: bool = False,
+    ) -> None:
+        self._given = settings
+        self._environ = environ
+        self._stack = stack
+        self._connected = connected
+        self._connections = connections
+        self._scripted = scripted
+        self._say = say
+        self._quiet = quiet
+        self._client: Client | None = None
+        self._pool: AsyncConnectionPool | None = None
+        self._opening = asyncio.Lock()
+        self._llm: openai.AsyncOpenAI | None = None
+        self._seal: SealRecord | None = None
+        self.cleanup = cleanup
+
+    # What the settings say.
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Where Temporal is: keyword arguments of `Client.connect`."""
+        from holdfast.client.connect import address_of, connect_config, stack_config
+
+        if self._connected:
+            return address_of(self._connected)
+        return stack_config(self._stack) if self._stack else connect_config(self._environ, home=self._given.home)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings, with the embedded stack's fleet key where that stack is used."""
+        from holdfast.encryption.fleet_keys import with_stack_key
+
+        return with_stack_key(self._given, self.config)
+
+    @cached_property
+    def _stores_catalog(self) -> "Catalog | None":
+        """The catalog, for its stores alone, without a policy; None for the example, which has no stores."""
+        if self._given.offers_example:
+            return None
+        from holdfast.config.loading import load
+        from holdfast.core.agents.catalog import Catalog
+
+        return load(self._given.catalog, Catalog)
+
+    @cached_property
+    def database_url(self) -> str | None:
+        """The database; the embedded stack's is for that stack's threads alone."""
+        if self._given.database_url or self._stack:
+            return self._given.database_url or (self._stack.database_url if self._stack else None)
+        stack = read_stack(self._given.home)
+        if stack is None or not stack.postgres_pid or stack.temporal_address != self.config["target_host"]:
+            return None
+        return stack.database_url if is_running(self._given.home, stack) else None
+
+    @property
+    def artifacts_folder(self) -> "FolderArtifacts | None":
+        """The folder for artifacts that the settings name; None for the database."""
+        from holdfast.storage.artifacts import FolderArtifacts
+
+        return FolderArtifacts(self._given.artifacts) if self._given.artifacts else None
+
+    @property
+    def codec(self) -> "EncryptionCodec":
+        """Encrypts what goes to Temporal, if there are keys."""
+        from holdfast.encryption.codec import EncryptionCodec
+
+        return EncryptionCodec.of(self._given.encryption_keys)
+
+    @cached_property
+    def seals(self) -> "Seals":
+        """Seals and verifies with the fleet keys; none where there are no keys."""
+        from holdfast.encryption.fleet_keys import fleet_seals
+
+        return fleet_seals(self.settings, self.config)
+
+    @property
+    def ui(self) -> str | None:
+        """Temporal's Web UI; None where nothing says where it is."""
+        from holdfast.client.ui_links import ui_base
+
+        return ui_base(self.config, self._given)
+
+    @cached_property
+    def runtime(self) -> "Runtime | None":
+        """The SDK's runtime; None for the default one, which logs each retry on stderr."""
+        from temporalio.runtime import Runtime, TelemetryConfig
+
+        return Runtime(telemetry=TelemetryConfig(logging=None)) if self._quiet else None
+
+    @property
+    def connect_options(self) -> dict[str, Any]:
+        """Keyword arguments of `Client.connect`, with the runtime."""
+        return {**self.config, "runtime": self.runtime}
+
+    # What has to be opened.
+
+    async def client(self) -> "Client":
+        """A client of Temporal, connected.
+
+        Raises:
+            ServerUnreachable: Nothing answers.
+        """
+        if self._client is None and self._connected:
+            from holdfast.client.connect import adapt
+
+            self._client = adapt(self._connected, codec=self.codec, seals=self.seals)
+        if self._client is None:
+            from holdfast.client.unreachable import check_port
+
+            check_port(self._environ.get("TEMPORAL_ADDRESS", "") if self._stack is None else "")
+            from holdfast.client.connect import connect
+
+            self._client = await connect(self.connect_options, codec=self.codec, seals=self.seals)
+        return self._client
+
+    def require_database(self) -> str:
+        """The URL of the database that workers need.
+
+        Raises:
+            SettingsError: It is not set, and this process has started no stack.
+        """
+        if self._stack is None and self._given.database_url is None:
+            raise SettingsError(
+                "DATABASE_URL is not set, and effects are recorded in PostgreSQL. "
+                "Set it (postgresql://user@host/name), or use --dev for an embedded one."
+            )
+        url = self.database_url
+        assert url is not None  # one of both has one
+        return url
+
+    async def migrated_pool(self) -> "AsyncConnectionPool":
+        """Connections to the required database. The embedded one is migrated; for another one, this waits until it is.
+
+        Raises:
+            StackError: The database cannot be used.
+        """
+        from holdfast.storage.pool import open_database
+
+        if self._pool is None:
+            opening = open_database(self.require_database(), size=self._connections, migrating=self._stack is not None)
+            self._pool = await self.cleanup.enter_async_context(opening)
+        return self._pool
+
+    async def pool(self) -> "AsyncConnectionPool | None":
+        """Connections to the database; None where none is known. This does not wait until it answers."""
+        async with self._opening:  # a program exports several threads at once
+            if self._pool is None and (url := self.database_url):
+                import logging
+
+                from holdfast.storage.pool import open_pool
+
+                # The pool would log each attempt on stderr. The caller reports what came of it.
+                logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+                self._pool = await self.cleanup.enter_async_context(open_pool(url, size=self._connections))
+        return self._pool
+
+    async def stores(self, *, embeddings: "Embeddings | None" = None) -> "Stores":
+        """The stores of threads, artifacts and memories: the catalog's own, or else PostgreSQL's.
+
+        Raises:
+            LoadError: The catalog cannot be loaded.
+        """
+        from holdfast.composition.stores import choose_stores
+
+        folder = self.artifacts_folder
+        return choose_stores(self._stores_catalog, await self.pool(), artifacts=folder, embeddings=embeddings)
+
+    async def artifacts(self) -> "ArtifactStore | None":
+        """The store of artifacts: the catalog's own, the settings' folder, or the database; None for none."""
+        return (await self.stores()).artifacts
+
+    def threads(self) -> "ThreadStore | None":
+        """The permanent record, opened when it is first read; None where there is none."""
+        from holdfast.composition.stores import LazyThreads
+
+        if self.database_url is None and (self._stores_catalog is None or self._stores_catalog.threads is None):
+            return None
+        return LazyThreads(self._open_threads)
+
+    async def _open_threads(self) -> "ThreadStore":
+        if (own := self._stores_catalog) and own.threads is not None:
+            return own.threads
+        from holdfast.storage.threads import PostgresThreads
+
+        pool = await self.pool()
+        assert pool is not None  # `threads` has looked
+        return PostgresThreads(pool)
+
+    async def record(self) -> "OpenRecord":
+        """The permanent record, with what only PostgreSQL can do.
+
+        Raises:
+            SettingsError: There is none.
+        """
+        from holdfast.composition.stores import open_record
+
+        stores = await self.stores()
+        if stores.threads is None:
+            raise SettingsError("there is no permanent record to prune: set DATABASE_URL to the one that workers have")
+        return open_record(stores.threads, await self.pool(), stores.artifacts, catalog=self._given.catalog)
+
+    async def evidence(self) -> "Evidence":
+        """The effect ledger and the artifacts, as far as they are known here."""
+        from holdfast.composition.stores import collect_evidence
+
+        stores = await self.stores()
+        return collect_evidence(stores.threads, await self.pool(), stores.artifacts)
+
+    async def seal(self) -> "SealRecord":
+        """Seals where the record of a thread stands, at the anchors that the settings name.
+
+        Raises:
+            SettingsError: An anchor or the node's key cannot be used.
+        """
+        from holdfast.composition.sealing import open_sealer
+
+        if self._seal is None:
+            sealing = open_sealer(self._given, namespace=(await self.client()).namespace, say=self._say)
+            self._seal = await self.cleanup.enter_async_context(sealing)
+        return self._seal
+
+    async def llm(self) -> "openai.AsyncOpenAI":
+        """A client of the LLM endpoint.
+
+        Raises:
+            SettingsError: None is configured.
+        """
+        from holdfast.endpoints.client import llm_client
+
+        if self._llm is None:
+            client = self.cleanup.enter_context(llm_client(self._given, dev=self._scripted, say=self._say))
+            self._llm = await self.cleanup.enter_async_context(client)
+        return self._llm
+
+    async def embeddings(self) -> "Embeddings | None":
+        """The embedding model; None to find memories by words alone."""
+        from holdfast.endpoints.embeddings import Embeddings
+
+        model = self._given.embedding_model
+        if model is None or (self._given.scripted and not self._scripted):
+            return None
+        return Embeddings(await self.llm(), model, self._given.embedding_dimensions)

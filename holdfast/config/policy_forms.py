@@ -1,0 +1,143 @@
+"""The policy's models as a file spells them: unknown fields are errors, and there are shorter notations."""
+
+import re
+from difflib import get_close_matches
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from holdfast.core.authority.conditions import check_condition
+from holdfast.core.authority.policy import (
+    Approver,
+    Escalation,
+    Extensions,
+    Gateway,
+    Policy,
+    Rule,
+    Seconds,
+    Signer,
+    Terms,
+)
+from holdfast.core.base.durations import read_seconds
+from holdfast.core.budget.budget import Amounts
+
+CONDITION_CHARS = 4_000
+"""The longest condition. A much longer one can exhaust the compiler's stack."""
+
+VERDICTS = ("allow", "ask", "deny")
+
+
+_COMPOUND = re.compile(r"(\d{1,6})h\s*(\d{1,6})m?", re.ASCII)
+
+
+def _seconds(value: Any) -> Any:
+    if isinstance(value, str) and (parts := _COMPOUND.fullmatch(value.strip())):
+        raise ValueError(f"{value!r} has two units; write one: {60 * int(parts[1]) + int(parts[2])}m")
+    return read_seconds(value) if isinstance(value, str) else _number(value)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("it has to be a number; YAML reads yes, no, on and off as true and false")
+    return value
+
+
+def _condition(text: str) -> str:
+    if len(text) > CONDITION_CHARS:
+        raise ValueError(f"the condition is longer than {CONDITION_CHARS:,} characters")
+    if text:
+        check_condition(text)
+    return text
+
+
+_Whole = BeforeValidator(_number)
+_Span = Annotated[Seconds, BeforeValidator(_seconds)]
+_When = Annotated[str, AfterValidator(_condition)]
+
+
+class EscalationForm(Escalation, extra="forbid"):
+    """Who is asked if nobody has decided in time."""
+
+    after: _Span
+
+
+class TermsForm(Terms, extra="forbid"):
+    """How a request is decided."""
+
+    quorum: Annotated[int, _Whole] = Field(default=1, ge=1, le=20)
+    expires_after: _Span | None = None
+    remind_every: _Span | None = None
+    escalate: tuple[EscalationForm, ...] = ()
+
+
+class ApproverForm(Approver, extra="forbid"):
+    """A person who may decide."""
+
+
+class GatewayForm(Gateway, extra="forbid"):
+    """A service that vouches for approvers."""
+
+
+class SignerForm(Signer, extra="forbid"):
+    """Somebody who vouches for portable files."""
+
+
+class RuleForm(Rule, extra="forbid"):
+    """A rule; it may begin with its verdict."""
+
+    depth: Annotated[int, _Whole] = Field(default=0, ge=0)
+    when: _When = ""
+    terms: TermsForm | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_verdict(cls, given: Any) -> Any:
+        """Expand `{"ask": "pay"}` to `{"verdict": "ask", "tool": "pay"}`."""
+        if not isinstance(given, dict):
+            return given
+        found = [verdict for verdict in VERDICTS if verdict in given]
+        if not found and "verdict" in given:
+            return given
+        if not found:
+            raise ValueError(f"a rule needs allow, ask or deny, as in `- ask: pay`{meant(list(given), VERDICTS)}")
+        if len(found) > 1 or "verdict" in given or "tool" in given:
+            both = [*found, *(name for name in ("verdict", "tool") if name in given)]
+            raise ValueError(f"the rule has {' and '.join(both)}; give it one verdict with one tool pattern")
+        verdict = found[0]
+        if given[verdict] is None:
+            raise ValueError(f'{verdict}: no tool is named; use "*" for all tools')
+        rest = {name: value for name, value in given.items() if name != verdict}
+        return {**rest, "verdict": verdict, "tool": given[verdict]}
+
+
+class AmountsForm(Amounts, extra="forbid"):
+    """The most that one extension may give."""
+
+
+class ExtensionsForm(Extensions, extra="forbid"):
+    """Who may extend budgets."""
+
+    most: AmountsForm | None = None
+
+
+class PolicyForm(Policy, extra="forbid"):
+    """The whole file."""
+
+    rules: tuple[RuleForm, ...] = ()
+    approvers: tuple[ApproverForm, ...] = ()
+    gateways: tuple[GatewayForm, ...] = ()
+    signers: tuple[SignerForm, ...] = ()
+    terms: TermsForm = TermsForm()
+    extensions: ExtensionsForm = ExtensionsForm()
+
+    @model_validator(mode="after")
+    def _of_people_who_exist(self) -> Self:
+        return self  # `policy_file` reports all such problems at once, with their positions
+
+
+def meant(given: list[str], known: list[str] | tuple[str, ...]) -> str:
+    """Suggest known names in place of unknown ones: `; did you mean …?`, or a list of all if it is short."""
+    close = [each for name in given for each in get_close_matches(name, known, n=1)]
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; known are {', '.join(dict.fromkeys(known))}" if known and len(given) == 1 and len(known) < 15 else ""

@@ -1,0 +1,92 @@
+"""The state folder: where it is, and its permissions. Closed to other users under any umask: 0700, its files 0600."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.config.programs import base_folder
+from holdfast.errors import StackError
+
+_MARKS = frozenset({"stack.json", "stack.lock", "temporal.db", "workspaces", "artifacts"})
+"""An existing folder with one of these names in it is a state folder."""
+_OURS = _MARKS | {
+    ".gitignore",
+    "fleet.keys",
+    "node.key",
+    "owner.lock",
+    "logs",
+    "workers",
+    "temporal.db-wal",
+    "temporal.db-shm",
+    "temporal.db-journal",
+}
+_ENTER = 0o010
+
+
+def make_private(home: Path, *, report: Callable[[str], None], group: int | None = None) -> None:
+    """Create the state folder, or close an existing one and our files in it to other users.
+
+    Args:
+        home: The state folder.
+        report: Receives a line if the folder was open.
+        group: The group that may traverse the folder: that of the account that runs PostgreSQL for root.
+
+    Raises:
+        StackError: The folder belongs to another user, or is open and contains files that are not ours.
+        OSError: The folder cannot be created or changed.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = home.stat()
+    if state.st_uid != os.geteuid() and os.geteuid() != 0:
+        raise StackError(
+            f"The state folder {home} belongs to user id {state.st_uid}. Set HOLDFAST_HOME to a folder that you own."
+        )
+    allowed = 0o700 | (_ENTER if group is not None and state.st_gid == group else 0)
+    if state.st_mode & 0o777 & ~allowed:
+        names = {entry.name for entry in home.iterdir()}
+        if names and not names & _MARKS:
+            raise StackError(
+                f"The state folder {home} is open to other users and contains files that are not Holdfast's. "
+                f"Set HOLDFAST_HOME to an empty folder, or close this one: chmod 700 {home}"
+            )
+        report(f"closing the state folder {home} to other users (chmod {allowed:o})")
+    home.chmod(state.st_mode & allowed | 0o700)
+    with suppress(FileExistsError), (home / ".gitignore").open("x") as ignored:
+        ignored.write("*\n")  # keeps keys and databases out of commits when the folder is inside a repository
+    for path in _ours(home):
+        with suppress(FileNotFoundError):  # SQLite creates and removes its own files
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                path.chmod(0o700)
+            elif stat.S_ISREG(mode):
+                path.chmod(0o600)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write or atomically replace a file that other users cannot read.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    draft = path.with_name(f"{path.name}.tmp")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(content)
+    draft.replace(path)
+
+
+def _ours(home: Path) -> Iterator[Path]:
+    yield from (home / name for name in sorted(_OURS))
+    with suppress(OSError):
+        yield from (home / "logs").iterdir()
+
+
+def state_folder() -> Path:
+    """Return the state folder of this process: `HOLDFAST_HOME`, which the worker sets from its settings, or the default
+    of `Settings.home`.
+    """
+    named = os.environ.get("HOLDFAST_HOME")
+    return Path(named).expanduser().absolute() if named else base_folder() / ".holdfast"

@@ -1,0 +1,3 @@
+"""The pure core: what a run decides, and on what. No I/O, clock or randomness; the only package of ours that workflows
+import.
+"""

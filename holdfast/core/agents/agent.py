@@ -1,0 +1,230 @@
+"""Agents as data: the definition in a catalog (`Agent`), and the resolved form that a run records (`AgentSpec`)."""
+
+import json
+from functools import cached_property
+from typing import Any
+from weakref import WeakValueDictionary
+
+from pydantic import Field
+
+from holdfast.core.authority.policy import Policy
+from holdfast.core.authority.refinements import REFINE_TOOL
+from holdfast.core.base.canonical import canonical
+from holdfast.core.base.digests import digest
+from holdfast.core.base.models import Definition, Frozen
+from holdfast.core.budget.budget import Budget
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.tools.spec import FINAL_RESULT, ToolSpec
+from holdfast.core.tools.subagents import SUBAGENT_TOOLS
+from holdfast.core.tools.triggers import polled_call
+
+
+class Limits(Definition):
+    """Limits of one agent run. A run that reaches one is blocked, not lost; `retry` grants the same amount again."""
+
+    max_steps: int = Field(default=100, ge=1)
+    """Maximum number of LLM calls."""
+    max_rejected_replies: int = Field(default=3, ge=1)
+    """Maximum number of consecutive unusable replies (empty, truncated, or without a valid tool call)."""
+    repeats_slowed: int = Field(default=3, ge=0)
+    """Number of times that a call has the same result, with nothing new in between, before it starts later each time:
+    by 2, 4, … 300 seconds; 0 for never."""
+    repeats_told: int = Field(default=5, ge=0)
+    """Number of times after which the LLM reads with each such result how often it came; 0 for never."""
+    repeats_asked: int = Field(default=10, ge=0)
+    """Number of times after which people are asked before the call runs again. A call that is refused as often, in the
+    same way, blocks the run. 0 for neither."""
+    max_calls: int = Field(default=100, ge=1, le=500)
+    """Maximum number of tool calls that one reply may make. Further ones do not run: the LLM reads that it has to make
+    them in its next reply."""
+    tool_result_chars: int = Field(default=8_000, ge=200, le=400_000)
+    """Maximum length of a tool result in the transcript, in characters (8,000 are about 2,000 tokens)."""
+    max_worker_deaths: int = Field(default=3, ge=1)
+    """Number of workers that may die during one tool call (out of memory, a crash) before it is not attempted again: a
+    read has failed then, and a person is asked what became of an effect."""
+    llm_timeout: float = Field(default=600, gt=0)
+    """Seconds that one attempt at an LLM call may take."""
+    compaction_tokens: int = Field(default=100_000, ge=1)
+    """Size of a request and its reply, in tokens as the provider counts them, that triggers context compaction. Four
+    fifths of the LLM's context window is a good choice."""
+    idle_limit: float = Field(default=0, ge=0)
+    """Seconds that a run stays open for follow-up messages after the LLM's answer; 0 to finish at once."""
+    local_seconds: float = Field(default=1, ge=0, le=5)
+    """Seconds that a call of a read-only tool may take as a local activity, which costs half as much as a regular one
+    but delays signals. A call that takes longer is repeated as a regular activity, and so are all later calls of that
+    tool; 0 to use no local activities."""
+    poll_seconds: float = Field(default=2, ge=0.1, le=86_400)
+    """Seconds between two polls of `check_back` at first, and after news; then the delays grow."""
+    poll_ceiling: float = Field(default=300, ge=0.1, le=604_800)
+    """Maximum number of seconds between two polls of `check_back`."""
+    stale_after: float = Field(default=86_400, gt=0)
+    """Seconds of inactivity after which the agent's `verify` tools run before anything else."""
+    max_subagents: int = Field(default=100, ge=0, le=1_000)
+    """Number of sub-agents that one run may start."""
+    subagents_at_once: int = Field(default=10, ge=1, le=1_000)
+    """Number of sub-agents that one run has at the same time; further ones start when one has ended."""
+    max_depth: int = Field(default=3, ge=0, le=20)
+    """How many agents may stand between a run and a person; the least limit of the runs above counts, too."""
+    history_events: int = Field(default=4_000, ge=20)
+    """Number of events in Temporal's history at which the run continues as new; it does so earlier if Temporal
+    suggests it. Bounds what a worker must replay after a crash."""
+
+
+PROGRESS_TOKENS = 2_000
+"""The budget for the workspace's files where `Memory(progress=True)` sets none."""
+
+
+class Memory(Definition):
+    """Budgets for the memory in an agent's prompt beyond the thread, in estimated tokens for each tier; 0 for none."""
+
+    skills: int = Field(default=2_000, ge=0)
+    """Names and descriptions of skills; the LLM loads their content when it needs it."""
+    strategies: int = Field(default=0, ge=0)
+    """Strategies that the agent has learned, in the workspace's `.agents/STRATEGIES.md`."""
+    standing: int = Field(default=0, ge=0)
+    """Standing memory of the agent and of the person who gives the task, and global standing memory."""
+    files: int = Field(default=0, ge=0)
+    """The workspace's TASKS.md, progress.txt, ERRORS.md, LEARNINGS.md and features.json."""
+    workspace_skills: bool = False
+    """Whether to add the skills in the workspace's `.agents/skills`; whatever is written there instructs the agent."""
+    semantic: bool = False
+    """Whether the agent has the tools `remember`, `remember_always`, `recall` and `forget`."""
+    progress: bool = False
+    """Whether each run keeps the workspace's progress.txt: the agent has the tool `update_progress`, and the run itself
+    notes its task when it begins and where it stopped when it ends or is blocked."""
+    learn: bool = False
+    """Whether each run, before it ends, asks the LLM what is worth remembering. The agent has the tool `note_learning`,
+    and with `semantic` also `remember`."""
+
+    @property
+    def file_tokens(self) -> int:
+        """The budget for the workspace's files: a run that keeps its progress is shown it in any case."""
+        return self.files or (PROGRESS_TOKENS if self.progress else 0)
+
+
+class SkillSpec(Frozen):
+    """A skill as a run records it: its entry in the prompt, and the addresses of its files."""
+
+    name: str
+    description: str
+    files: dict[str, str]
+    """Path → address of the artifact; includes `SKILL.md`."""
+
+
+class Agent(Definition):
+    """An agent as a user defines it: instructions, names of tools and skills, policy and limits."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    instructions: str
+    """The system message."""
+    tools: tuple[str, ...] | None = None
+    """Names of tools in the same catalog; None for all of them."""
+    skills: tuple[str, ...] | None = None
+    """Names of skills in the same catalog; None for all of them."""
+    memory: Memory = Memory()
+    verify: tuple[str, ...] = ()
+    """Read-only tools without arguments that run when the agent resumes after any long pause (`Limits.stale_after`),
+    so that the LLM sees what has changed."""
+    policy: Policy = Policy()
+    llm: str | None = None
+    """The provider's name of the LLM; None for the worker's default (`HOLDFAST_LLM`)."""
+    llm_options: dict[str, Any] = {}
+    """Additional fields of the request: `{"temperature": 0}`, `{"reasoning_effort": "low"}`."""
+    limits: Limits = Limits()
+    dormancy: bool = False
+    """Whether the agent has the tools `sleep_until`, `wait_for_event`, `check_back` and `wait_for_run`, with which it
+    puts itself to sleep, and `run_status`."""
+    refines: bool = False
+    """Whether the agent has the tool `refine_task`, with which it asks people to change its own task."""
+    subagents: tuple[str, ...] = ()
+    """Names of agents in the same catalog that it may run, with the tools `run_agent` and `agent_result`."""
+    description: str = ""
+    """What it is good for, in a line: agents that may run it read this."""
+    budget: Budget | None = None
+    """What each run may use of steps, tokens, money and time; None for no limit. A start may only narrow it."""
+    result: Any = Field(default=None, exclude=True)
+    """The type of each run's result: a pydantic model, or another type that has a JSON schema; None for text."""
+
+
+class AgentSpec(Frozen):
+    """An agent as one run uses it. The run records it first, so that a redeployed worker cannot change it."""
+
+    name: str
+    instructions: str
+    tools: tuple[ToolSpec, ...]
+    skills: tuple[SkillSpec, ...] = ()
+    strategies: str = ""
+    """The strategies that it has learned, verbatim."""
+    memory: Memory = Memory()
+    verify: tuple[str, ...] = ()
+    policy: Policy
+    llm: str
+    llm_options: dict[str, Any] = {}
+    limits: Limits
+    subagents: tuple[str, ...] = ()
+    budget: Budget | None = None
+
+    @cached_property
+    def hash(self) -> str:
+        """Digest of all fields, format `agent/1`: runs with the same hash have the same instructions, tools and policy.
+
+        It omits defaults, so that a field added in a later release does not change older hashes.
+        """
+        return digest(["agent/1", self.recorded])
+
+    @cached_property
+    def recorded(self) -> dict[str, Any]:
+        """The JSON of all fields but defaults, as a reader of the log has it: canonical JSON writes 5.0 as 5."""
+        fields: dict[str, Any] = json.loads(canonical(self.model_dump(mode="json", exclude_defaults=True)))
+        return fields
+
+    @cached_property
+    def depends_on_trust(self) -> bool:
+        """Whether any of its tools or rules depends on the trust level of what the LLM has read."""
+        tools = any(tool.trusted_only or tool.wants_origin for tool in self.tools)
+        return tools or bool(self.subagents) or any("trust" in rule.when for rule in self.policy.rules)
+
+    @cached_property
+    def can_sleep(self) -> bool:
+        """Whether it has a tool with which it puts itself to sleep."""
+        return any(
+            tool.kind == "runtime" and tool.name not in (REFINE_TOOL, FINAL_RESULT, *SUBAGENT_TOOLS)
+            for tool in self.tools
+        )
+
+    @cached_property
+    def gives_result(self) -> bool:
+        """Whether its result has a type, so that a call of `final_result` gives it."""
+        tool = self.tool(FINAL_RESULT)
+        return tool is not None and tool.kind == "runtime"
+
+    def tool(self, name: str) -> ToolSpec | None:
+        """Return the tool with this name, if the agent has it."""
+        for tool in self.tools:
+            if tool.name == name:
+                return tool
+        return None
+
+    def polled_call(self, call: ToolCall) -> ToolCall | None:
+        """Return the call that this call makes again and again; None if it makes none, or cannot be read."""
+        tool = self.tool(call.name)
+        return polled_call(call) if tool and tool.kind == "runtime" else None
+
+    def calls_of(self, call: ToolCall) -> tuple[ToolCall, ...]:
+        """Return all that a call lets run: itself, and the call that it makes again and again, if any."""
+        polled = self.polled_call(call)
+        return (call, polled) if polled else (call,)
+
+
+_SHARED: WeakValueDictionary[str, AgentSpec] = WeakValueDictionary()
+
+
+def shared(spec: AgentSpec) -> AgentSpec:
+    """Return one object for all specs that equal `spec`, as the log has it (`recorded`).
+
+    So a thousand runs hold its tools' schemas, its hash and its JSON once. Equal specs are interchangeable, so sharing
+    them does not affect replay.
+    """
+    fields = spec.model_dump_json(exclude_defaults=True)  # a tenth of the time of its hash
+    known = _SHARED.get(fields)
+    return _SHARED.setdefault(fields, AgentSpec.model_validate(spec.recorded)) if known is None else known

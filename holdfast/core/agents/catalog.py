@@ -1,0 +1,283 @@
+"""The catalog: the agents, tools and skills that a worker offers. One object, no registry."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from holdfast.core.agents.agent import Agent, AgentSpec
+from holdfast.core.agents.middleware import Middleware
+from holdfast.core.agents.providers import Provider, by_type, check_provided, name_of, read_provider
+from holdfast.core.agents.results import result_tool
+from holdfast.core.agents.skills import Skill, limit_excess
+from holdfast.core.authority.policy import Policy
+from holdfast.core.authority.refinements import REFINE_TOOL
+from holdfast.core.base.canonical import unportable
+from holdfast.core.base.models import Frozen
+from holdfast.core.memory.semantic import MemoryStore
+from holdfast.core.stores import ArtifactStore, ThreadStore
+from holdfast.core.tools.decorator import Tool
+from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.signatures import place, placed
+from holdfast.core.tools.spec import FINAL_RESULT
+from holdfast.core.tools.subagents import SUBAGENT_TOOLS, offered
+from holdfast.core.tools.triggers import RUNTIME_TOOLS
+from holdfast.errors import CatalogError
+
+_T = TypeVar("_T")
+
+
+class Catalog:
+    """The agents, tools and skills that a worker offers, checked for consistency.
+
+    Args:
+        agents: The agents; the first is the default of `holdfast start`.
+        tools: The tools, made by `@tool`.
+        skills: The skills, read by `holdfast.load_skills`.
+        resources: Providers of what tools ask for with `Resource[…]`: functions under `@asynccontextmanager`, or that
+            return the resource.
+        middleware: Surrounds every LLM call and tool call, the first outermost. A class stands for the resource of that
+            type.
+        threads: Permanent store of threads; None for PostgreSQL.
+        artifacts: Store of long results; None for PostgreSQL.
+        memories: Store of semantic memory; None for PostgreSQL.
+
+    Raises:
+        CatalogError: There is no agent, a name occurs twice, an agent names a tool or a skill that is missing, a
+            resource is missing, a definition has no canonical JSON, the type of a result has no JSON schema, or an
+            agent with dormancy meets another tool of that name.
+    """
+
+    def __init__(
+        self,
+        *,
+        agents: Iterable[Agent],
+        tools: Iterable[Tool] = (),
+        skills: Iterable[Skill] = (),
+        resources: Iterable[Callable[..., Any] | Provider] = (),
+        middleware: Iterable[Middleware | type[Middleware]] = (),
+        threads: ThreadStore | None = None,
+        artifacts: ArtifactStore | None = None,
+        memories: MemoryStore | None = None,
+    ) -> None:
+        agent_list, tool_list, skill_list = list(agents), list(tools), list(skills)
+        for candidate in tool_list:
+            if not isinstance(candidate, Tool):
+                raise CatalogError(placed(candidate, f"{candidate!r} is not a tool; decorate the function with @tool"))
+        for each in skill_list:
+            if not isinstance(each, Skill):
+                raise CatalogError(f"{each!r} is not a skill; read skills with load_skills(FOLDER)")
+        self.threads, self.artifacts, self.memories = threads, artifacts, memories
+        self.agents = _by_name("agent", [(agent.name, agent) for agent in agent_list])
+        self.tools = _by_name("tool", [(tool.spec.name, tool) for tool in tool_list])
+        self.resources = by_type(resources)
+        """The providers by type, in the order in which they are opened."""
+        self.middleware = _checked_middleware(middleware, self.resources)
+        self.skills = _by_name("skill", [(skill.name, skill) for skill in skill_list])
+        for each_tool in tool_list:
+            check_provided(each_tool, self.resources)
+        if not self.agents:
+            raise CatalogError("a catalog needs at least one agent")
+        for agent in agent_list:
+            _check_named(agent, "tools", agent.tools, self.tools)
+            _check_named(agent, "skills", agent.skills, self.skills)
+            _check_named(agent, "subagents", agent.subagents, self.agents)
+            if why := limit_excess(self.skills_of(agent.name)):
+                raise CatalogError(
+                    f"agent {agent.name!r}: {why}; select the skills that it needs with Agent(skills=(…))"
+                )
+            for name in agent.verify:
+                self._check_verifier(agent, name)
+            self._check_runtime_names(agent)
+        self._results = {
+            each.name: result_tool(each.name, each.result) for each in agent_list if each.result is not None
+        }
+        self._check_portable()
+
+    def _check_portable(self) -> None:
+        """Reject what no run could record: every run records its agent, and the digest of it."""
+        specs: dict[str, Frozen] = {
+            placed(each.function, f"tool {name!r}"): each.spec for name, each in self.tools.items()
+        }
+        specs |= {f"the type of the result of agent {name!r}": each.spec for name, each in self._results.items()}
+        specs |= {f"agent {name!r}": agent for name, agent in self.agents.items()}
+        for what, spec in specs.items():
+            if why := unportable(spec.model_dump(mode="json")):
+                raise CatalogError(f"{what} cannot be recorded: its definition holds {why}")
+
+    def _check_verifier(self, agent: Agent, name: str) -> None:
+        tool = self.tools.get(name)
+        if tool is None or (agent.tools is not None and name not in agent.tools):
+            raise CatalogError(f"agent {agent.name!r} verifies with {name!r}, which is not among its tools")
+        properties = tool.spec.parameters.get("properties", {})
+        if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
+            raise CatalogError(
+                f"agent {agent.name!r} verifies with {name!r}: it must be a read-only tool without arguments"
+                f"{_places(tool)}"
+            )
+
+    def _check_runtime_names(self, agent: Agent) -> None:
+        options = {name: "dormancy" for name in RUNTIME_TOOLS if agent.dormancy}
+        options |= {REFINE_TOOL: "refines"} if agent.refines else {}
+        options |= dict.fromkeys(SUBAGENT_TOOLS if agent.subagents else (), "subagents")
+        options |= {FINAL_RESULT: "result"} if agent.result is not None else {}
+        for name, option in options.items():
+            tool = self.tools.get(name)
+            if tool and tool.spec.kind != "runtime":
+                raise CatalogError(
+                    f"agent {agent.name!r} has {option}, whose tool {name!r} has the name of another one: rename that, "
+                    f"or leave out {option}{_places(tool)}"
+                )
+
+    def offering(self, tool: Tool, *, to: Callable[[Agent], bool] | None = None) -> "Catalog":
+        """Return the catalog with one more tool; an existing tool of the same name takes precedence.
+
+        Args:
+            tool: The tool.
+            to: Selects the agents that have it; None for all agents that have tools.
+        """
+        name = tool.spec.name
+        if name in self.tools:
+            return self
+        has = {agent.name: self._tool_names(agent) for agent in self.agents.values()}
+        given = {agent.name for agent in self.agents.values() if (to(agent) if to else has[agent.name])}
+        if not given:
+            return self
+        agents = [
+            agent.model_copy(update={"tools": (*has[agent.name], *([name] if agent.name in given else ()))})
+            for agent in self.agents.values()
+        ]
+        return self._with(agents=agents, tools=[*self.tools.values(), tool])
+
+    def governed_by(self, policy: Policy) -> "Catalog":
+        """Return the catalog with this policy in place of every agent's own."""
+        agents = [agent.model_copy(update={"policy": policy}) for agent in self.agents.values()]
+        return self._with(agents=agents)
+
+    @property
+    def secret_users(self) -> list[Tool | Provider]:
+        """What may declare secrets: the tools, and the providers of resources."""
+        return [*self.tools.values(), *self.resources.values()]
+
+    def skills_of(self, name: str | None) -> list[Skill]:
+        """Return the skills of an agent (None: of the first one).
+
+        Raises:
+            CatalogError: There is no such agent; the message lists the existing ones.
+        """
+        agent = self._agent(name)
+        return [self.skills[skill] for skill in (self.skills if agent.skills is None else agent.skills)]
+
+    def spec(self, name: str | None, *, default_llm: str) -> AgentSpec:
+        """Return an agent (None: the first one) as a run records it.
+
+        Args:
+            name: The agent's name.
+            default_llm: The LLM of an agent that names none.
+
+        Raises:
+            CatalogError: There is no such agent; the message lists the existing ones.
+        """
+        agent = self._agent(name)
+        subagents = {other: self.agents[other].description for other in agent.subagents}
+        own = [self._results[agent.name].spec] if agent.name in self._results else []
+        return AgentSpec(
+            name=agent.name,
+            instructions=agent.instructions,
+            tools=(*(offered(self.tools[tool].spec, subagents) for tool in self._tool_names(agent)), *own),
+            skills=tuple(skill.spec for skill in self.skills_of(name)),
+            memory=agent.memory,
+            verify=agent.verify,
+            policy=agent.policy,
+            llm=agent.llm or default_llm,
+            llm_options=agent.llm_options,
+            limits=agent.limits,
+            subagents=agent.subagents,
+            budget=agent.budget,
+        )
+
+    def readers(self, agent: str) -> Mapping[str, Tool]:
+        """Return the tools that read the arguments of an agent's calls, by name."""
+        own = self._results.get(agent)
+        return {**self.tools, FINAL_RESULT: own} if own else self.tools
+
+    def _agent(self, name: str | None) -> Agent:
+        if name is None:
+            return next(iter(self.agents.values()))
+        if name not in self.agents:
+            raise CatalogError(f"no agent named {name!r}; this worker's catalog has: {', '.join(self.agents)}")
+        return self.agents[name]
+
+    def _tool_names(self, agent: Agent) -> tuple[str, ...]:
+        return tuple(self.tools) if agent.tools is None else agent.tools
+
+    def with_resources(self, *providers: Callable[..., Any] | Provider) -> "Catalog":
+        """Return the catalog with these providers in place of its own that provide the same types, as for a test.
+
+        Raises:
+            CatalogError: One cannot be a provider, or the catalog has none of that type.
+        """
+        own = dict(self.resources)
+        for each in map(read_provider, providers):
+            if each.provides not in own:
+                raise CatalogError(f"{each.where} provides {name_of(each.provides)}, which this catalog does not have")
+            own[each.provides] = each
+        return self._with(resources=own.values())
+
+    def with_stores(self, *, threads: ThreadStore, artifacts: ArtifactStore, memories: MemoryStore) -> "Catalog":
+        """Return the catalog with these stores in place of its own."""
+        return self._with(threads=threads, artifacts=artifacts, memories=memories)
+
+    def _with(self, **changes: Any) -> "Catalog":
+        """Return the catalog with other arguments of `Catalog`; the rest stay as they are."""
+        given = {
+            "agents": self.agents.values(),
+            "tools": self.tools.values(),
+            "skills": self.skills.values(),
+            "resources": self.resources.values(),
+            "middleware": self.middleware,
+            "threads": self.threads,
+            "artifacts": self.artifacts,
+            "memories": self.memories,
+        }
+        return Catalog(**{**given, **changes})
+
+
+def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, there: Iterable[str]) -> None:
+    """Reject an agent that names tools or skills that are not in the catalog."""
+    known = list(there)
+    if missing := [name for name in named or () if name not in known]:
+        listed = ", ".join(known) or "none"
+        raise CatalogError(
+            f"agent {agent.name!r} names {kind} that are not in the catalog: {missing}; the catalog has: {listed}"
+        )
+
+
+def _checked_middleware(
+    given: Iterable[Middleware | type[Middleware]], resources: Mapping[Any, Provider]
+) -> tuple[Middleware | type[Middleware], ...]:
+    """Reject what is no middleware, and a class of which there is no resource."""
+    layers = tuple(given)
+    for each in layers:
+        if isinstance(each, type) and issubclass(each, Middleware):
+            if each not in resources:
+                raise CatalogError(
+                    f"middleware {each.__name__}: no resource of that type; add a provider of it to "
+                    f"Catalog(resources=[…]), or pass an object: {each.__name__}()"
+                )
+        elif not isinstance(each, Middleware):
+            raise CatalogError(f"{each!r} is not middleware; derive its class from holdfast.Middleware")
+    return layers
+
+
+def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:
+    found: dict[str, _T] = {}
+    for name, thing in named:
+        if name in found:
+            raise CatalogError(f"two {kind}s are named {name!r}{_places(found[name], thing)}")
+        found[name] = thing
+    return found
+
+
+def _places(*things: object) -> str:
+    """Where these are defined, as far as they are tools, to be appended to a message."""
+    found = [place(thing.function) for thing in things if isinstance(thing, Tool)]
+    return f" ({', '.join(found)})" if any(found) else ""

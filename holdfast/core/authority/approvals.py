@@ -1,0 +1,252 @@
+"""Approval requests: questions to people about tool calls, as data.
+
+`holdfast.core.authority.statements` defines the decisions, `holdfast.core.run.inputs.decisions` applies them.
+
+1. A request concerns one tool call: may it run (`approval`), or did it happen (`reconcile`)?
+2. Several requests may be open at once; each is decided once, in any order.
+3. A decision is bound to the request's digest, which covers the call, the agent and the one effect of the call.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from holdfast.core.authority.policy import Escalation, Requirement, Terms
+from holdfast.core.authority.requirements import escalations, expires_after, on_expiry, remind_every, who_decides
+from holdfast.core.authority.statements import DecisionKind, parsed
+from holdfast.core.authority.votes import Seen, Vote, votes_for
+from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.models import Frozen
+from holdfast.core.llm.blocks import ToolCall
+
+RequestKind = Literal["approval", "reconcile"]
+DecisionOutcome = Literal[
+    "accepted",
+    "waiting_for_quorum",
+    "judged_anew",
+    "duplicate",
+    "unknown_request",
+    "wrong_kind",
+    "digest_mismatch",
+    "malformed",
+    "too_late",
+    "too_many",
+    "not_entitled",
+    "unsigned",
+    "bad_signature",
+    "against_policy",
+]
+"""The outcome of a submitted decision. Only the first three change anything; the third opens another request."""
+
+COUNTING: tuple[DecisionOutcome, ...] = ("accepted", "waiting_for_quorum")
+"""The outcomes of decisions that count as votes."""
+
+SHORT_DIGEST = 16
+"""Characters of a digest in a printed command, which looks the request up and sends all of it: 64 bits."""
+
+ANSWERS: dict[RequestKind, tuple[DecisionKind, ...]] = {
+    "approval": ("approve", "deny", "respond"),
+    "reconcile": ("happened", "absent", "undo", "abandon"),
+}
+"""The decisions that fit each kind of request."""
+
+
+class ApprovalRequest(Frozen):
+    """A question to people about one tool call."""
+
+    id: str
+    """Short id within the thread, easy to type: `1`, `2`, …"""
+    kind: RequestKind
+    number: int
+    """The call's number in the thread."""
+    tool: str
+    arguments: str
+    """The arguments to run with: what the tool parsed from the LLM's text, or what a person replaced it with."""
+    digest: str
+    """Digest of what is decided on (`seen`)."""
+    spec_hash: str = ""
+    """Digest of the agent, its policy included."""
+    effect_key: str = ""
+    """Key of the call's one effect."""
+    epoch: int = 0
+    """Row of the effect ledger."""
+    why: str
+    """Why the rule requires approval, or why the outcome is unknown."""
+    rule: str = ""
+    """Label of the rule that requires approval."""
+    asked_at: datetime
+    terms: Terms = Terms()
+    """Who may decide, how many must agree, and by when; of several policies that ask, the first one's."""
+    requirements: tuple[Requirement, ...] = ()
+    """What each policy requires where another one than the agent's own asks, too; empty where `terms` say all."""
+    undoable: bool = False
+    """Whether the tool can undo its effect, so that `undo` is an answer to a `reconcile` request."""
+    votes: tuple[Vote, ...] = ()
+    """The answers so far, one per person, until the quorum is reached."""
+    edited_by: str = ""
+    """The person who edited the LLM's arguments."""
+    reminded: int = 0
+    """How often the approvers were reminded."""
+    level: int = 0
+    """How often the request was escalated."""
+    settles_at: datetime | None = None
+    """Until when a request of a call whose outcome is unknown may still arrive; None for no longer. What people answer
+    before that, `absent` or `undo`, is done after it."""
+
+    @property
+    def seen(self) -> Seen:
+        """What a decision on this request is bound to."""
+        return Seen(
+            tool=self.tool,
+            call_digest=self.call().digest,
+            spec_hash=self.spec_hash,
+            effect_key=self.effect_key,
+            epoch=self.epoch,
+        )
+
+    @property
+    def required(self) -> tuple[Requirement, ...]:
+        """What each policy that asks requires: at least one requirement."""
+        return self.requirements or (Requirement(rule=self.rule, terms=self.terms),)
+
+    @property
+    def who(self) -> tuple[str, ...]:
+        """The people and roles who may decide now, for any of the requirements; empty for all approvers."""
+        asked = [self.who_for(number) for number in range(len(self.required))]
+        return tuple(dict.fromkeys(name for names in asked for name in names)) if all(asked) else ()
+
+    @property
+    def quorum(self) -> int:
+        """How many must give the same answer, for the requirement that asks most."""
+        return max(each.terms.quorum for each in self.required)
+
+    @property
+    def on_expiry(self) -> Literal["deny", "approve"]:
+        """What the expiry of the request decides."""
+        return on_expiry(self.required)
+
+    @property
+    def veto(self) -> tuple[str, ...]:
+        """The people and roles who may only deny."""
+        return tuple(dict.fromkeys(name for each in self.required for name in each.terms.veto))
+
+    def who_for(self, requirement: int) -> tuple[str, ...]:
+        """Return the people and roles who may decide now for one of the requirements; empty for all its approvers."""
+        return who_decides(self.required, requirement, self.level)
+
+    def satisfied_by(self, votes: Iterable[Vote]) -> bool:
+        """Return whether votes that give the same answer satisfy every policy that asks."""
+        given = tuple(votes)
+        return all(len(votes_for(given, number)) >= each.terms.quorum for number, each in enumerate(self.required))
+
+    @property
+    def answers(self) -> tuple[DecisionKind, ...]:
+        """The decisions that fit this request."""
+        return tuple(answer for answer in ANSWERS[self.kind] if answer != "undo" or self.undoable)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When `on_expiry` decides; None for never. Only people can resolve an unknown outcome."""
+        return self._after(expires_after(self.required)) if self.kind == "approval" else None
+
+    @property
+    def remind_at(self) -> datetime | None:
+        """When to remind the approvers next."""
+        every = remind_every(self.required)
+        return self._after(every * (self.reminded + 1)) if every else None
+
+    @property
+    def escalate_at(self) -> datetime | None:
+        """When to ask more people next."""
+        step = self.next_escalation
+        return self._after(step.after) if step else None
+
+    @property
+    def next_escalation(self) -> Escalation | None:
+        """Whom to ask next; None for nobody."""
+        steps = escalations(self.required)[self.level :]
+        return steps[0].escalation if steps else None
+
+    @property
+    def due_at(self) -> datetime | None:
+        """The next time at which the request needs action even without a decision."""
+        return min((time for time in (self.expires_at, self.remind_at, self.escalate_at) if time), default=None)
+
+    def edit(self, arguments: dict[str, Any] | None) -> str:
+        """Encode a person's edited arguments as JSON; empty if there are none, or if they equal the current ones."""
+        if arguments is None:
+            return ""
+        text = exact_json(arguments)
+        return "" if self.call(text).digest == self.call().digest else text
+
+    def edited(self, arguments: str, *, by: str, effect_key: str) -> "ApprovalRequest":
+        """Return the same request with other arguments and without votes."""
+        asked = {"arguments": arguments, "effect_key": effect_key, "edited_by": by, "votes": ()}
+        changed = self.model_copy(update=asked)
+        return changed.model_copy(update={"digest": changed.seen.digest})
+
+    def call(self, arguments: str = "") -> ToolCall:
+        """Return the call in question, or the same call with other arguments."""
+        return ToolCall(id="", name=self.tool, arguments=arguments or self.arguments)
+
+    def _after(self, seconds: float | None) -> datetime | None:
+        return None if seconds is None else self.asked_at + timedelta(seconds=seconds)
+
+    def view(self) -> dict[str, Any]:
+        """Return the request as `show`, `pending` and the Web UI present it; `shown_digest` recomputes its digest."""
+        return {
+            "request": self.id,
+            "kind": self.kind,
+            "tool": self.tool,
+            "arguments": shown_arguments(self.arguments),
+            "digest": self.digest,
+            "spec_hash": self.spec_hash,
+            "effect_key": self.effect_key,
+            "epoch": self.epoch,
+            "why": self.why,
+            "rule": self.rule,
+            "edited_by": self.edited_by,
+            "asked_at": self.asked_at.isoformat(),
+            "expires_at": self.expires_at.isoformat() if self.expires_at else None,
+            "settles_at": self.settles_at.isoformat() if self.settles_at else None,
+            "answers": list(self.answers),
+            "who": list(self.who),
+            "on_expiry": self.on_expiry,
+            "veto": list(self.veto),
+            "quorum": self.quorum,
+            "requirements": [self._requirement_view(number) for number in range(len(self.requirements))],
+            "votes": [vote.view() for vote in self.votes],
+            "reminded": self.reminded,
+            "remind_at": self.remind_at.isoformat() if self.remind_at else None,
+            "escalate_at": self.escalate_at.isoformat() if self.escalate_at else None,
+        }
+
+    def _requirement_view(self, number: int) -> dict[str, Any]:
+        """Return what one policy requires, and whose votes count for it."""
+        required = self.requirements[number]
+        return {
+            "policy": required.policy,
+            "rule": required.rule,
+            "who": list(self.who_for(number)),
+            "quorum": required.terms.quorum,
+            "votes": [vote.by for vote in votes_for(self.votes, number)],
+        }
+
+
+def shown_arguments(arguments: str) -> Any:
+    """Return a call's arguments as a view shows them: an object, or the text itself where it is none."""
+    given = parsed(arguments)
+    return given if isinstance(given, dict) else arguments
+
+
+def shown_digest(view: dict[str, Any]) -> str:
+    """Compute the digest of what a request's view shows, so that a signer signs exactly what they see.
+
+    Raises:
+        KeyError: The view lacks a field.
+        ValueError: The view holds what is no JSON.
+    """
+    shown = view["arguments"]
+    call = ToolCall(id="", name=view["tool"], arguments=shown if isinstance(shown, str) else exact_json(shown))
+    bound = {name: view[name] for name in ("tool", "spec_hash", "effect_key", "epoch")}
+    return Seen(call_digest=call.digest, **bound).digest

@@ -1,0 +1,134 @@
+"""What a condition of a policy may cost: an estimate before it is evaluated, and an account of its regular expressions.
+
+A policy may come from a stranger, with a fork, and the LLM selects the arguments. A workflow task has two seconds, for
+all that arrives in it. All rules that are tried on one call share one budget; a condition beyond it cannot be
+evaluated. One unit is about a quarter of a nanosecond.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from holdfast.core.base.patterns import PatternInvalid, check_pattern, found, states
+
+BUDGET = 4_000_000_000
+"""Units of all conditions on one call: about a second."""
+
+_VALUE, _OPERATION, _STATE = 400, 100, 80_000
+"""Units to pass a value to the language, to evaluate one part of an expression, and to compile a state of a regular
+expression."""
+
+_NAME = re.compile(r"(?<![\w.])(?:args|paths)\b")
+_BUILDS = re.compile(r"\.\s*(?:map|filter)\s*\(")
+_PART = re.compile(r"\w+|[^\w\s]")
+
+
+class Shape(NamedTuple):
+    """What an expression is made of, for the estimate."""
+
+    parts: int
+    mentions: int
+    """How often it names the arguments."""
+    additions: int
+    items: int
+    """How many items its own lists have."""
+    builds: bool
+    """It builds lists."""
+
+
+@lru_cache(maxsize=1_024)
+def shape_of(bare: str) -> Shape:
+    """Return what an expression is made of, given without its texts and comments."""
+    builds = _BUILDS.search(bare) is not None
+    return Shape(len(_PART.findall(bare)), len(_NAME.findall(bare)), bare.count("+"), bare.count(",") + 1, builds)
+
+
+def cost(bare: str, loops: int, variables: Mapping[str, Any]) -> int:
+    """Estimate what it costs to evaluate an expression, at the most.
+
+    Args:
+        bare: The expression, without its texts and comments.
+        loops: How many loops over lists it has: they may be nested.
+        variables: The values of its variables.
+    """
+    shape, (values, chars) = shape_of(bare), _size([variables.get("args"), variables.get("paths")])
+    size, items = chars + _VALUE * values // 10, (values + shape.items) * (shape.additions + 1)
+    outer: int = items ** max(0, loops - 1)
+    rounds = outer * items if loops else 1
+    total = chars + _VALUE * values + _OPERATION * shape.parts * rounds
+    total += max(0, shape.mentions - loops) * rounds * size
+    total += shape.mentions * size * outer
+    total += shape.additions**2 * rounds * size // 2
+    if shape.builds:  # the language copies a list for each item that it appends
+        total += rounds * items * (size + 600)
+    return total
+
+
+class Budget:
+    """What the conditions on one call may still cost."""
+
+    def __init__(self, units: int = BUDGET) -> None:
+        self._left = units
+        self.why = ""
+        """Why a regular expression was not evaluated; empty where all were."""
+
+    def spend(self, units: int) -> bool:
+        """Spend some of it; return whether there was so much. What is refused is not spent."""
+        if units > self._left:
+            return False
+        self._left -= units
+        return True
+
+    def matcher(self) -> "Matcher":
+        """Return the function `matches` of one evaluation."""
+        self.why = ""
+        return Matcher(self)
+
+
+class Matcher:
+    """CEL's `matches`, which would compile a regular expression each time that a loop comes to it.
+
+    It raises nothing, because the language would log that: it notes in the budget why it gave no answer.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._compiled: dict[str, int] = {}
+
+    def __call__(self, text: Any, pattern: Any) -> bool:
+        """Whether the pattern is found in the text."""
+        if self._budget.why:
+            return False
+        if not isinstance(text, str) or not isinstance(pattern, str):
+            self._budget.why = "matches: both have to be texts"
+            return False
+        try:
+            if pattern not in self._compiled:
+                self._compiled[pattern] = states(pattern)
+                if not self._budget.spend(_STATE * self._compiled[pattern]):
+                    self._budget.why = "its regular expressions are too large"
+                    return False
+                check_pattern(pattern)
+            if self._budget.spend((len(text) + 4_000) * (4 + self._compiled[pattern])):
+                return found(pattern, text)
+            self._budget.why = "its regular expressions would take too long"
+        except PatternInvalid as error:
+            self._budget.why = str(error)
+        return False
+
+
+def _size(value: Any) -> tuple[int, int]:
+    """Count the values in JSON, and its characters."""
+    values, chars, rest = 0, 0, [value]
+    while rest:
+        each = rest.pop()
+        values += 1
+        if isinstance(each, dict):
+            chars += sum(map(len, each))
+            rest += each.values()
+        elif isinstance(each, list | tuple):
+            rest += each
+        elif isinstance(each, str):
+            chars += len(each)
+    return values, chars

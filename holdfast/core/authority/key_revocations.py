@@ -1,0 +1,17 @@
+"""Signed statements that a key no longer counts in a run."""
+
+from typing import ClassVar
+
+from holdfast.core.authority.policy import Key
+from holdfast.core.authority.statements import Reasoned
+
+
+class KeyRevocation(Reasoned):
+    """An approver's revocation of a key; the JSON of the signal and update `revoke_key`. It counts once: a key that was
+    revoked stays revoked.
+    """
+
+    FORMAT: ClassVar[str] = "key-revocation/1"
+
+    revoked: Key
+    """The public key of an approver or a gateway, as the policy lists it."""

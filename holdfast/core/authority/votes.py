@@ -1,0 +1,135 @@
+"""Votes: people's answers to a request, each bound to what the person saw.
+
+1. A person has one vote on a request, by their own or by delegated authority, and each authority is used once.
+2. A request is decided once its quorum of people has given the same answer; where several policies ask, once that of
+   each has (`holdfast.core.authority.requirements`).
+3. Until then a person may change their mind: a new vote replaces the older one.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.core.authority.statements import Decision, Proof
+from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.digests import digest
+from holdfast.core.base.models import Frozen
+from holdfast.core.llm.blocks import ToolCall
+
+
+class Seen(Frozen):
+    """What a decision is bound to: one call of one agent, with one effect."""
+
+    tool: str
+    call_digest: str
+    """Digest of tool and arguments (`ToolCall.digest`)."""
+    spec_hash: str
+    """Digest of the agent, its policy included."""
+    effect_key: str
+    """Key of the effect (`holdfast.core.tools.effects.effect_key`): thread, first run, number and call."""
+    epoch: int = 0
+    """Row of the effect ledger: a call that did not happen runs again in the next epoch."""
+
+    @property
+    def digest(self) -> str:
+        """The value that a decision, and so its signature, gives as `digest`."""
+        return digest(["approval/1", self.tool, self.call_digest, self.spec_hash, self.effect_key, self.epoch])
+
+
+class Standing(Frozen):
+    """One of the requirements of a request for which a vote counts, and by which authority."""
+
+    requirement: int = 0
+    """Its index."""
+    right: str = ""
+    """The person who delegated the authority that the vote uses; empty for the voter's own authority."""
+    proof: Proof = ""
+    """How that policy knows who votes."""
+
+
+class Vote(Frozen):
+    """One person's answer to a request."""
+
+    said: Decision
+    """The decision as it was sent, signature included."""
+    seen: Seen
+    """What the person decided on."""
+    right: str = ""
+    """The person who delegated the authority that the vote uses; empty for the voter's own authority."""
+    proof: Proof = ""
+    key: str = ""
+    """The public key that verified the signature."""
+    standings: tuple[Standing, ...] = ()
+    """The requirements for which it counts, where several policies ask; empty for the only one."""
+
+    @property
+    def by(self) -> str:
+        """The person who votes."""
+        return self.said.by
+
+    @property
+    def counts(self) -> tuple[Standing, ...]:
+        """The requirements for which it counts."""
+        return self.standings or (Standing(right=self.right, proof=self.proof),)
+
+    @property
+    def delegated(self) -> bool:
+        """Whether it uses authority that somebody has delegated."""
+        return bool(self.right) or any(each.right for each in self.standings)
+
+    @property
+    def answer(self) -> tuple[str, str]:
+        """The part of the decision that must be equal for votes to count together."""
+        decision = self.said.decision
+        return decision, (self.said.result or "") if decision in ("respond", "happened") else ""
+
+    @property
+    def approved_digest(self) -> str:
+        """Digest of the call that this vote approves."""
+        if self.said.arguments is None:
+            return self.seen.call_digest
+        return ToolCall(id="", name=self.seen.tool, arguments=exact_json(self.said.arguments)).digest
+
+    def view(self) -> dict[str, Any]:
+        """Return the vote as `show` and `pending` present it."""
+        view: dict[str, Any] = {"by": self.by, "decision": self.said.decision, "proof": self.proof}
+        view |= {"for": self.right} if self.right else {}
+        view |= {"result": self.answer[1]} if self.answer[1] else {}
+        return view | ({"remember": True} if self.said.remember else {})
+
+
+def cast(votes: Iterable[Vote], vote: Vote) -> tuple[Vote, ...]:
+    """Add a vote, which replaces an older one by the same person."""
+    return (*(each for each in votes if each.by != vote.by), vote)
+
+
+def votes_for(votes: Iterable[Vote], requirement: int) -> tuple[Vote, ...]:
+    """Return the votes that count for one of the requirements of a request."""
+    return tuple(vote for vote in votes if any(each.requirement == requirement for each in vote.counts))
+
+
+def without(votes: Iterable[Vote], drops: Callable[[Vote, Standing], bool]) -> tuple[Vote, ...]:
+    """Return the votes without the standings that no longer count; a vote without any standing is gone."""
+    kept: list[Vote] = []
+    for vote in votes:
+        standings = tuple(each for each in vote.counts if not drops(vote, each))
+        if len(standings) == len(vote.counts):
+            kept.append(vote)
+        elif standings:
+            kept.append(vote.model_copy(update={"standings": standings}))
+    return tuple(kept)
+
+
+def one_login(votes: Iterable[Vote]) -> tuple[str, ...]:
+    """Return the people whose votes came from one login, or were signed by one key; empty if each had their own."""
+    people: dict[tuple[str, str], list[str]] = {}
+    for vote in votes:
+        if vote.said.via:
+            people.setdefault(("via", vote.said.via), []).append(vote.by)
+        if vote.proof == "signed":
+            people.setdefault(("key", vote.key), []).append(vote.by)
+    return tuple(dict.fromkeys(by for names in people.values() if len(names) > 1 for by in names))
+
+
+def agreeing(votes: Iterable[Vote], vote: Vote) -> tuple[Vote, ...]:
+    """Return the votes that give the same answer as `vote`."""
+    return tuple(each for each in votes if each.answer == vote.answer)

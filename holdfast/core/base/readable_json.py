@@ -1,0 +1,56 @@
+"""JSON as people read it before they decide: every value in full, strings of several lines as blocks.
+
+1. A string of several lines is a block under its name. Each of its lines begins with `│`, so that no line of a value
+   can pass for a name, a heading or the end of the value.
+2. Invisible characters are written out. In JSON strings, as JSON escapes them; in blocks, with a note that counts them.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.core.base.text import invisible, visible_json, written_out
+
+BAR = "│ "
+"""What each line of a block begins with."""
+
+
+def readable_json(value: Any) -> str:
+    """Return a JSON value as text for people; text that is no JSON is shown as it is, line by line."""
+    if isinstance(value, str):
+        return "\n".join(_lines(value)) if "\n" in value else written_out(value)
+    if value == {}:
+        return "(no arguments)"
+    return "\n".join(_value(value, before="", after="", indent=""))
+
+
+def _value(value: Any, *, before: str, after: str, indent: str) -> Iterator[str]:
+    """Yield the lines of a value, the first one after `before` and the last one with `after`."""
+    if isinstance(value, str) and "\n" in value:
+        yield f"{indent}{before}{_about(value)}{after}"
+        yield from (f"{indent}  {line}" for line in _lines(value))
+    elif isinstance(value, dict | list) and value:
+        opening, closing = "{}" if isinstance(value, dict) else "[]"
+        yield f"{indent}{before}{opening}"
+        parts = value.items() if isinstance(value, dict) else ((None, each) for each in value)
+        for index, (name, part) in enumerate(parts, start=1):
+            key = "" if name is None else f"{_scalar(name)}: "
+            yield from _value(part, before=key, after="," if index < len(value) else "", indent=f"{indent}  ")
+        yield f"{indent}{closing}{after}"
+    else:
+        yield f"{indent}{before}{_scalar(value)}{after}"
+
+
+def _scalar(value: Any) -> str:
+    return visible_json(json.dumps(value, ensure_ascii=False))
+
+
+def _about(text: str) -> str:
+    hidden = invisible(text)
+    characters = "character" if hidden == 1 else "characters"
+    note = f", {hidden:,} invisible {characters} written out as \\r, \\x… or \\u…" if hidden else ""
+    return f"text of {text.count(chr(10)) + 1:,} lines{note}"
+
+
+def _lines(text: str) -> list[str]:
+    return [f"{BAR}{line}" if line else BAR.rstrip() for line in written_out(text).split("\n")]

@@ -1,0 +1,242 @@
+"""Anthropic's Messages API.
+
+Reference: https://docs.claude.com/en/api/messages. The API wants turns of user and assistant in alternation, and all
+results of a reply's calls first in the turn that follows it. So `body` joins consecutive messages of users and tools
+into one turn. What holds of two requests at the LLM calls of one thread:
+
+1. Their blocks, each with its role, extend each other; no block changes or moves.
+2. Bytes extend each other up to the closing tail (`]}`) if a reply follows the first request. If it was rejected and
+   left out, then up to the end of the last turn's blocks.
+
+The whole request is marked for the provider's cache (`cache_control`). Options with the value None leave out a field
+that `prefix` would send. Tools in the options, such as the API's own web search, precede the agent's.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from holdfast.core.llm.adapters import (
+    EMPTY_MESSAGE,
+    EMPTY_RESULT,
+    Decoded,
+    ToolDescription,
+    arguments_text,
+    as_count,
+    as_dict,
+    as_list,
+    as_text,
+    closing,
+    encode_json,
+    failure_in,
+    fitting_id,
+    fitting_name,
+    message_of,
+    recordable,
+    without,
+    words_for,
+)
+from holdfast.core.llm.blocks import (
+    Content,
+    FileBlock,
+    ImageBlock,
+    Media,
+    OtherBlock,
+    ProviderPart,
+    ReasoningBlock,
+    SaidBlock,
+    TextBlock,
+    ToolCall,
+    blocks_of,
+)
+from holdfast.core.llm.finish_reasons import finish_reason
+from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
+
+MAX_TOKENS = 16_384
+"""`max_tokens`, which the API requires, where the options do not give it."""
+
+_USER = b'{"role":"user","content":['
+_ASSISTANT = b'{"role":"assistant","content":['
+_END = b"]}"
+_RESULT = b'{"type":"tool_result",'
+
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+
+
+class AnthropicMessages:
+    """See the module."""
+
+    path = "/v1/messages"
+
+    def __init__(self, issuer: str = "anthropic_messages") -> None:
+        self.issuer = issuer
+
+    def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
+        """See `Adapter`."""
+        cache = {"type": "ephemeral"}
+        head = without({"model": llm, "max_tokens": MAX_TOKENS, "cache_control": cache, **options})
+        if tools:
+            own = [{"name": t.name, "description": t.description, "input_schema": t.parameters} for t in tools]
+            head["tools"] = [*as_list(options.get("tools")), *own]
+        if system.strip():
+            head["system"] = system
+        return encode_json(head)[:-1] + b',"messages":['
+
+    def encode(self, message: AnyMessage) -> bytes:
+        """See `Adapter`. Empty for a message of the assistant of which there is nothing to send."""
+        match message:
+            case UserMessage():
+                blocks = self._heard(message.content) or [_text(EMPTY_MESSAGE)]
+                return _USER + b",".join(encode_json(block, sort_keys=True) for block in blocks) + _END
+            case ToolMessage():
+                return _USER + self._result(message) + _END
+            case AssistantMessage():
+                said = b",".join(self._said(message))
+                return _ASSISTANT + said + _END if said else b""
+
+    def body(self, prefix: bytes, messages: Sequence[bytes], *, calls: bool = True) -> bytes:
+        """See `Adapter`."""
+        turns: list[bytes] = []
+        for heard, group in groupby(filter(None, messages), lambda message: message.startswith(_USER)):
+            if heard:
+                blocks = [message.removeprefix(_USER).removesuffix(_END) for message in group]
+                blocks.sort(key=lambda block: not block.startswith(_RESULT))
+                turns.append(_USER + b",".join(blocks) + _END)
+            else:
+                turns += group
+        return prefix + b",".join(turns) + closing(prefix, calls=calls, no_calls=b'{"type":"none"}')
+
+    def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
+        """See `Adapter`."""
+        answer = recordable(answer)
+        content = answer.get("content")
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        return Decoded(
+            message=message_of(
+                (block for item in as_list(content) for block in self._block(as_dict(item))), ids=ids, used=used
+            ),
+            finish_reason=finish_reason(answer.get("stop_reason")),
+            finish_word=as_text(answer.get("stop_reason")),
+            usage=_usage(as_dict(answer.get("usage"))),
+            llm=as_text(answer.get("model")),
+            holds_reply=isinstance(content, list),
+            failure=failure_in(answer),
+        )
+
+    # Requests.
+
+    def _result(self, message: ToolMessage) -> bytes:
+        result: dict[str, Any] = {"tool_use_id": fitting_id(message.tool_call_id)}
+        result["content"] = self._heard(message.content) or [_text(EMPTY_RESULT)]
+        if message.failed:
+            result["is_error"] = True
+        return _RESULT + encode_json(result, sort_keys=True)[1:]  # the type is first, for `body` to find
+
+    def _heard(self, content: Content) -> list[dict[str, Any]]:
+        return [wire for block in blocks_of(content) if (wire := self._heard_block(block))]
+
+    def _heard_block(self, block: SaidBlock) -> dict[str, Any]:
+        own = block.issued_by(self.issuer)
+        match block:
+            case ImageBlock() if source := own or _image(block):
+                return {**source, "type": "image"}
+            case FileBlock() if source := own or _document(block):
+                return {**({"title": block.name} if block.name else {}), **source, "type": "document"}
+            case _:
+                return _text(words_for(block))
+
+    def _said(self, message: AssistantMessage) -> Iterator[bytes]:
+        for block in blocks_of(message.content):
+            own = block.issued_by(self.issuer)
+            wire: dict[str, Any] = {}
+            match block:
+                case ToolCall():
+                    call = {**own, "type": "tool_use", "id": fitting_id(block.id), "name": fitting_name(block.name)}
+                    yield encode_json(call, sort_keys=True)[:-1] + b',"input":' + _input(block.arguments) + b"}"
+                case ReasoningBlock() if own:
+                    wire = own if "data" in own else {**own, "type": "thinking", "thinking": block.text}
+                case OtherBlock() if own:
+                    wire = own
+                case TextBlock():
+                    wire = {**own, **text} if (text := _text(block.text)) else {}
+                case _:
+                    wire = _text(words_for(block))
+            if wire:
+                yield encode_json(wire, sort_keys=True)
+
+    # Replies.
+
+    def _block(self, item: dict[str, Any]) -> Iterator[SaidBlock]:
+        match item:
+            case {"type": "text" | "output_text", "text": str(text)} if text:
+                rest = without(item, "type", "text")
+                yield TextBlock(text=text, provider=ProviderPart(issuer=self.issuer, data=rest) if rest else None)
+            case {"type": "tool_use"}:
+                given, rest = item.get("input"), without(item, "type", "id", "name", "input")
+                yield ToolCall(
+                    id=as_text(item.get("id")),
+                    name=as_text(item.get("name")),
+                    arguments=arguments_text(given),
+                    provider=ProviderPart(issuer=self.issuer, data=rest) if rest else None,
+                )
+            case {"type": "thinking"}:
+                data = {"signature": "", **without(item, "type", "thinking", "data")}
+                text = as_text(item.get("thinking"))
+                yield ReasoningBlock(text=text, provider=ProviderPart(issuer=self.issuer, data=data))
+            case {"type": "redacted_thinking", "data": str()}:
+                yield ReasoningBlock(provider=ProviderPart(issuer=self.issuer, data=without(item)))
+            case {"type": str(kind)} if kind not in ("text", "output_text", "redacted_thinking"):
+                yield OtherBlock(text=f"[{kind}]", provider=ProviderPart(issuer=self.issuer, data=without(item)))
+
+
+def _text(text: str) -> dict[str, Any]:
+    """A text block; empty for blank text, which the API refuses."""
+    return {"type": "text", "text": text} if text.strip() else {}
+
+
+def _source(block: Media) -> dict[str, Any]:
+    by_url = {"type": "url", "url": block.url}
+    return {"source": by_url if block.url else {"type": "base64", "media_type": block.media_type, "data": block.data}}
+
+
+def _image(block: ImageBlock) -> dict[str, Any]:
+    """The source of an image; empty if the API cannot read its kind."""
+    return _source(block) if block.url or block.media_type in _IMAGES else {}
+
+
+def _document(block: FileBlock) -> dict[str, Any]:
+    """The source of a document; empty if the API cannot read its kind."""
+    if block.media_type == "application/pdf" or (block.url and not block.media_type):
+        return _source(block)
+    if not (block.media_type.startswith("text/") and block.data):
+        return {}
+    try:
+        text = block.content().decode()
+    except ValueError:
+        return {}
+    return {"source": {"type": "text", "media_type": "text/plain", "data": text}} if text.strip() else {}
+
+
+def _input(arguments: str) -> bytes:
+    """The arguments as an object, in their order; text that is none, such as what was cut off, in an object."""
+    try:
+        given = json.loads(arguments)
+        if isinstance(given, dict) and not too_deep(given):
+            text = json.dumps(given, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+            return text.encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        pass
+    return encode_json({"arguments": arguments})
+
+
+def _usage(given: dict[str, Any]) -> Usage:
+    cached = as_count(given.get("cache_read_input_tokens"))
+    written = as_count(given.get("cache_creation_input_tokens"))
+    return Usage(
+        prompt_tokens=as_count(given.get("input_tokens")) + cached + written,
+        cached_tokens=cached,
+        completion_tokens=as_count(given.get("output_tokens")),
+        cache_write_tokens=written,
+    )

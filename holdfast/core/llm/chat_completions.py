@@ -1,0 +1,253 @@
+"""OpenAI's Chat Completions API, which most other providers and local servers offer too.
+
+Reference: https://platform.openai.com/docs/api-reference/chat. Fields that other providers add to a message (such as
+`reasoning_details`) or to a call (such as `extra_content` with a thought signature) go back as they came.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.core.base.text import is_blank
+from holdfast.core.llm.adapters import (
+    EMPTY_MESSAGE,
+    EMPTY_RESULT,
+    Decoded,
+    ToolDescription,
+    arguments_text,
+    as_count,
+    as_dict,
+    as_list,
+    as_text,
+    closing,
+    encode_json,
+    failure_in,
+    fitting_name,
+    issued,
+    message_of,
+    recordable,
+    some_text,
+    words_for,
+)
+from holdfast.core.llm.blocks import (
+    AudioBlock,
+    Content,
+    FileBlock,
+    ImageBlock,
+    OtherBlock,
+    ProviderPart,
+    ReasoningBlock,
+    RefusalBlock,
+    SaidBlock,
+    SaidBlocks,
+    TextBlock,
+    ToolCall,
+    blocks_of,
+)
+from holdfast.core.llm.finish_reasons import finish_reason
+from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
+
+_REASONING = ("reasoning_content", "reasoning")
+"""Fields in which providers show what their LLM thought."""
+
+_NOT_KEPT = ("role", "content", "tool_calls", "refusal", "audio", "annotations", "function_call")
+"""Fields of a reply's message that have a neutral form, or that the API refuses in requests."""
+
+_ARGUMENTS = ("arguments", "parameters", "args", "input")
+_OF_CALLS = ("id", "call_id", "type", "function", "index", "name", *_ARGUMENTS)
+
+_AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+class ChatCompletions:
+    """See the module."""
+
+    path = "/chat/completions"
+
+    def __init__(self, issuer: str = "chat_completions") -> None:
+        self.issuer = issuer
+
+    def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
+        """See `Adapter`."""
+        head: dict[str, Any] = {"model": llm, **options}
+        if tools:
+            head["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+                }
+                for tool in tools
+            ]
+        return encode_json(head)[:-1] + b',"messages":[' + encode_json({"role": "system", "content": system})
+
+    def encode(self, message: AnyMessage) -> bytes:
+        """See `Adapter`."""
+        return encode_json(self._wire(message), sort_keys=True)
+
+    def body(self, prefix: bytes, messages: Sequence[bytes], *, calls: bool = True) -> bytes:
+        """See `Adapter`."""
+        return b",".join([prefix, *messages]) + closing(prefix, calls=calls, no_calls=b'"none"')
+
+    def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
+        """See `Adapter`."""
+        answer = recordable(answer)
+        choice = as_dict(next(iter(as_list(answer.get("choices"))), None))
+        return Decoded(
+            message=self._message(as_dict(choice.get("message")), ids=ids, used=used),
+            finish_reason=finish_reason(choice.get("finish_reason")),
+            finish_word=as_text(choice.get("native_finish_reason")) or as_text(choice.get("finish_reason")),
+            usage=_usage(as_dict(answer.get("usage"))),
+            llm=as_text(answer.get("model")),
+            holds_reply=bool(choice),
+            failure=failure_in(answer) or failure_in(choice),
+        )
+
+    # Requests.
+
+    def _wire(self, message: AnyMessage) -> dict[str, Any]:
+        match message:
+            case UserMessage():
+                return {"role": "user", "content": self._heard(message.content)}
+            case ToolMessage():
+                text = "".join(words_for(block) for block in blocks_of(message.content))
+                content = some_text(text, missing=EMPTY_RESULT)
+                return {"role": "tool", "tool_call_id": message.tool_call_id, "content": content}
+            case AssistantMessage():
+                return self._said(message)
+
+    def _heard(self, content: Content) -> str | list[dict[str, Any]]:
+        if isinstance(content, str):
+            return some_text(content, missing=EMPTY_MESSAGE)
+        shown = [block for block in content if not (isinstance(block, TextBlock) and is_blank(block.text))]
+        return [self._heard_block(block) for block in shown] or EMPTY_MESSAGE
+
+    def _heard_block(self, block: TextBlock | ImageBlock | FileBlock | AudioBlock) -> dict[str, Any]:
+        own = block.issued_by(self.issuer)
+        match block:
+            case TextBlock():
+                return {**own, "type": "text", "text": block.text}
+            case ImageBlock() if block.address:
+                detail = {"detail": block.detail} if block.detail else {}
+                return {"type": "image_url", "image_url": {"url": block.address, **detail}}
+            case FileBlock() if own:
+                return {"type": "file", "file": own}
+            case FileBlock() if block.data:
+                return {"type": "file", "file": {"file_data": block.address, "filename": block.name or "file"}}
+            case AudioBlock() if block.data and block.media_type in _AUDIO_FORMATS:
+                sound = {"data": block.data, "format": _AUDIO_FORMATS[block.media_type]}
+                return {"type": "input_audio", "input_audio": sound}
+            case _:
+                return {"type": "text", "text": words_for(block)}
+
+    def _said(self, message: AssistantMessage) -> dict[str, Any]:
+        own = message.provider.data if message.provider and message.provider.issuer == self.issuer else {}
+        wire: dict[str, Any] = {**own, "role": "assistant", "content": None}
+        parts: list[dict[str, Any]] = []
+        calls: list[dict[str, Any]] = []
+        for block in blocks_of(message.content):
+            given = block.issued_by(self.issuer)
+            match block:
+                case ToolCall():
+                    function = {"name": fitting_name(block.name), "arguments": block.arguments}
+                    calls.append({**given, "id": block.id, "type": "function", "function": function})
+                case RefusalBlock():
+                    wire["refusal"] = wire.get("refusal", "") + block.text
+                case ReasoningBlock():
+                    if field := as_text(given.get("field")):
+                        wire[field] = block.text
+                case AudioBlock() if given:
+                    wire["audio"] = given
+                case OtherBlock() if given:
+                    parts.append(given)
+                case TextBlock() if not is_blank(block.text):
+                    parts.append({**given, "type": "text", "text": block.text})
+                case _:
+                    if words := words_for(block):
+                        parts.append({"type": "text", "text": words})
+        if parts:
+            # Text alone is one string: some servers take no other form from the assistant.
+            alone = all(part.keys() == {"type", "text"} for part in parts)
+            wire["content"] = "".join(part["text"] for part in parts) if alone else parts
+        if calls:
+            wire["tool_calls"] = calls
+        elif not parts and not wire.get("refusal") and not wire.get("audio"):
+            wire["content"] = EMPTY_MESSAGE
+        return wire
+
+    # Replies.
+
+    def _message(self, given: dict[str, Any], *, ids: str, used: Collection[str]) -> AssistantMessage | None:
+        blocks: SaidBlocks = (
+            *self._reasoning(given),
+            *self._content(given.get("content")),
+            *self._refusal_and_audio(given),
+            *map(self._call, _calls(given)),
+        )
+        shown = [field for field in _REASONING if isinstance(given.get(field), str)]
+        rest = {name: value for name, value in given.items() if name not in (*_NOT_KEPT, *shown)}
+        return message_of(blocks, issued(self.issuer, rest), ids=ids, used=used)
+
+    def _reasoning(self, given: dict[str, Any]) -> Iterator[ReasoningBlock]:
+        for field in _REASONING:
+            if text := as_text(given.get(field)):
+                yield ReasoningBlock(text=text, provider=ProviderPart(issuer=self.issuer, data={"field": field}))
+
+    def _content(self, content: Any) -> Iterator[SaidBlock]:
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else as_list(content)
+        for part in map(as_dict, parts):
+            match part:
+                case {"type": "text", "text": str(text)} if text:
+                    rest = {name: value for name, value in part.items() if name not in ("type", "text")}
+                    yield TextBlock(text=text, provider=issued(self.issuer, rest))
+                case {"type": "output_text" | "input_text", "text": str(text)} | {"text": str(text)} if (
+                    text and part.get("type") in (None, "", "output_text", "input_text")
+                ):
+                    yield TextBlock(text=text)  # as other APIs write it: this one refuses it in requests
+                case {"type": "thinking" | "reasoning" | "reasoning_text"}:
+                    yield ReasoningBlock(text=_thought(part))
+                case {"type": "tool_use" | "tool_call" | "function_call"}:
+                    yield self._call(part)
+                case {"type": "refusal", "refusal": str(text)} if text:
+                    yield RefusalBlock(text=text)
+                case {"type": str(kind)} if kind not in ("text", "refusal") and not too_deep(part):
+                    yield OtherBlock(text=f"[{kind}]", provider=ProviderPart(issuer=self.issuer, data=part))
+
+    def _refusal_and_audio(self, given: dict[str, Any]) -> Iterator[RefusalBlock | AudioBlock]:
+        if text := as_text(given.get("refusal")):
+            yield RefusalBlock(text=text)
+        audio = as_dict(given.get("audio"))
+        if name := as_text(audio.get("id")):
+            part = ProviderPart(issuer=self.issuer, data={"id": name})
+            yield AudioBlock(transcript=as_text(audio.get("transcript")), provider=part)
+
+    def _call(self, item: dict[str, Any]) -> ToolCall:
+        """Read a call, which some servers write without `function` around its name and arguments."""
+        function = as_dict(item.get("function")) or item
+        name = function.get("name") or item.get("function")
+        rest = {name: value for name, value in item.items() if name not in _OF_CALLS}
+        return ToolCall(
+            id=as_text(item.get("id")) or as_text(item.get("call_id")),
+            name=name if isinstance(name, str) else "",
+            arguments=arguments_text(next((function[key] for key in _ARGUMENTS if key in function), None)),
+            provider=issued(self.issuer, rest),
+        )
+
+
+def _calls(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calls of a message: a list, one alone, or one in the form before `tool_calls`."""
+    calls = given.get("tool_calls") or given.get("function_call")
+    return [as_dict(item) for item in ([calls] if isinstance(calls, dict) else as_list(calls))]
+
+
+def _thought(part: Mapping[str, Any]) -> str:
+    """The text of a content part with a thought, which is text, or parts with text."""
+    given = part.get("thinking") or part.get("reasoning") or part.get("text")
+    return as_text(given) or "".join(as_text(as_dict(each).get("text")) for each in as_list(given))
+
+
+def _usage(given: dict[str, Any]) -> Usage:
+    cached = as_dict(given.get("prompt_tokens_details")).get("cached_tokens")
+    return Usage(
+        prompt_tokens=as_count(given.get("prompt_tokens")),
+        cached_tokens=as_count(cached),
+        completion_tokens=as_count(given.get("completion_tokens")),
+    )

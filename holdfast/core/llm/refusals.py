@@ -1,0 +1,147 @@
+"""What an endpoint says when it refuses a request: its words, and whether the request is too long for the LLM.
+
+Providers, servers, gateways and proxies say so in many forms: one table has those that are known. A limit on the reply,
+on an image or on the rate of requests is something else, which compaction does not help.
+"""
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from holdfast.core.base.text import one_line, visible
+
+WORDS_CHARS = 2_000
+"""Longer words of an endpoint are cut."""
+
+_READ_CHARS = 20_000
+"""Characters of a body that are read for words."""
+
+_WORDED = (
+    *("message", "msg", "detail", "details", "error", "errors", "error_description", "errorMessage", "error_message"),
+    *("description", "title", "reason", "Message", "fault", "faultstring", "status_msg", "base_resp", "code", "type"),
+)
+"""Fields that have an endpoint's words, the most telling ones first; an error is looked for before all of them."""
+
+_MARKUP = re.compile(
+    r"<(script|style|head)\b.*?(?:</\1>|\Z)|<!--.*?(?:-->|\Z)|<[^>]{0,2000}>", re.DOTALL | re.IGNORECASE
+)
+_TITLE = re.compile(r"<title[^>]{0,200}>(.*?)(?:</title>|\Z)", re.DOTALL | re.IGNORECASE)
+_PAGE = re.compile(r"\s*(?:<!doctype|<html|<head|<body|<\?xml|<h1|<title)", re.IGNORECASE)
+
+
+def words_of(body: bytes) -> str:
+    """Return what the body of a refusal says, on one line and without control characters; empty if it is empty.
+
+    It may be JSON in many forms, a web page or plain text.
+    """
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        text = body[: 4 * _READ_CHARS].decode("utf-8", "replace")[:_READ_CHARS]
+        said = _page_words(text) if _PAGE.match(text) else text
+    else:
+        said = "; ".join(dict.fromkeys(_said(value))) or (
+            "" if value in ({}, [], None, "") else body.decode()[:_READ_CHARS]
+        )
+    return one_line(visible(one_line(said, _READ_CHARS)), WORDS_CHARS)
+
+
+def _said(value: Any, levels: int = 6) -> Iterator[str]:
+    """Yield the words in a refusal's JSON."""
+    if isinstance(value, str):
+        if value.strip():
+            yield value
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield f"{value}"
+    elif isinstance(value, list) and levels:
+        for each in value[:5]:
+            yield from _said(each, levels - 1)
+    elif isinstance(value, dict) and levels:
+        for key in (key for key in ("error", "errors", *_WORDED) if key in value):
+            if said := list(_said(value[key], levels - 1)):
+                yield from said
+                break
+        metadata = value.get("metadata")  # what a router was told by the provider behind it
+        yield from _raw(metadata.get("raw") if isinstance(metadata, dict) else None, levels - 1)
+
+
+def _raw(value: Any, levels: int) -> Iterator[str]:
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    yield from _said(value, levels)
+
+
+def _page_words(text: str) -> str:
+    title = _TITLE.search(text)
+    parts = [title[1] if title else "", _MARKUP.sub(" ", text)]
+    return ": ".join(filter(None, (" ".join(html.unescape(part).split()) for part in parts)))
+
+
+_CODES = re.compile(
+    r"context_?length_?exceeded|exceed_?context_?size|context_?window_?exceed|context_?overflow|prompt_?too_?long"
+    r"|input_?too_?long|max_?prompt_?tokens_?exceeded|tokens_?limit_?reached|max_?context_?length_?exceeded"
+    r"|request_too_large"
+)
+_CONTEXT = re.compile(r"context[ _-]?(?:length|window|size|limit)|max(?:imum)?[_ ]model[_ ]len(?:gth)?")
+_EXCEEDED = re.compile(
+    r"exceed|too (?:long|large|big|many)|long(?:er)? than|larger than|greater than|maximum|\bonly\b|reduce|fit|overflow"
+)
+_PHRASES = re.compile(
+    r"(?:prompt|inputs?|conversation|messages?|request)(?: \([^)]{0,60}\))? (?:is |are |was |were )?too (?:long|large)"
+    r"|too many (?:input |prompt |total )?tokens|tokens per request exceeded"
+    r"|(?:input|prompt|request|requested|total|messages?)[\w'` ]{0,40}(?:tokens?|length)\b.{0,80}"
+    r"(?:exceed|greater than|longer than|larger than|over the limit|only supports)"
+    r"|tokens?\b.{0,60}\bexceed\w*.{0,40}(?:limit|maximum|allowed|model|capacity)"
+    r"|exceed\w*.{0,60}(?:token limit|number of (?:input )?tokens)"
+    r"|exceed\w*.{0,60}max(?:imum)? (?:input |prompt |model )?(?:length|tokens)"
+    r"|maximum (?:prompt|input|model|sequence) length"
+    r"|reduce (?:the |your )?(?:length of|prompt|input|messages?\b|number of (?:input )?tokens|context)"
+    r"|too large for model|> ?\d+ (?:token )?maximum|less than \d+ tokens|max_new_tokens`? must be"
+    r"|keep the first \d+ tokens|range of input length|payload size exceeds|(?:payload|content) too large"
+    r"|max_(?:completion_)?tokens must be at least 1, got -|request (?:body |entity )?(?:is )?too large"
+)
+_ABOUT_REPLY = re.compile(
+    r"(?:output|completion|generated|response) tokens|max_(?:completion_|output_)?tokens|maxtokens"
+)
+_ABOUT_REQUEST = re.compile(r"context|input|prompt|messages|request has|at least 1, got -")
+_ABOUT_MEDIA = re.compile(
+    r"\b(?:images?|files?|pdf|pages?|documents?|audio|video|media|attachments?|pixels?|tools?|functions?)\b"
+)
+_ABOUT_SIZE = re.compile(r"tokens?\b|context")
+_RATE = re.compile(
+    r"rate[ _-]?limit|per (?:min|minute|hour|day|second)|\b[tr]p[md]\b|quota|try again in|too many requests"
+)
+_LIMIT = re.compile(r"limit:? ([\d,]+)(?!.{0,40}used:? [\d,]+).{0,40}requested:? ([\d,]+)")
+
+
+def is_too_long(status: int, body: bytes) -> bool:
+    """Return whether a refusal says that the request does not fit the LLM.
+
+    Args:
+        status: The HTTP status; that of a success if the refusal came in one.
+        body: The body.
+    """
+    text = " ".join(body[: 4 * _READ_CHARS].decode("utf-8", "replace")[:_READ_CHARS].casefold().split())
+    if _RATE.search(text) and not (_CODES.search(text) and status in (400, 413)):
+        # A request that is larger than what is allowed in a minute never passes; a smaller one does later.
+        limit = _LIMIT.search(text)
+        return limit is not None and _number(limit[2]) > _number(limit[1])
+    if status in (401, 402, 403, 404, 408, 425, 429):
+        return False
+    if _CODES.search(text):
+        return True
+    if _ABOUT_REPLY.search(text) and not _ABOUT_REQUEST.search(text):
+        return False
+    if _ABOUT_MEDIA.search(text) and not _ABOUT_SIZE.search(text):
+        return False
+    if status == 413:
+        return True
+    return bool(_PHRASES.search(text) or (_CONTEXT.search(text) and _EXCEEDED.search(text)))
+
+
+def _number(digits: str) -> int:
+    return int(digits[:20].replace(",", "") or "0")

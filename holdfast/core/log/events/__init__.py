@@ -1,0 +1,202 @@
+"""The events of an agent run: a closed union, in the past tense. What each means is written here and only here.
+
+1. An event is recorded once and never changes; state (`holdfast.core.run.state.state`) and transcript
+   (`holdfast.core.transcript.transcript`) are folds over events.
+2. Every event carries its position, its time and the digest of the chain up to and including itself.
+3. Fields are only added, with a default that never changes; anything else needs a new schema version and an
+   upcaster. An event's JSON leaves defaults out, so a field added later alters no digest of an older event.
+4. Events that belong together share a field. `number` links the events of one tool call, `request` (or `request.id`)
+   those of one approval request, `rule` those of one remembered rule, `by` and `to` those of one delegation, and
+   `message` a message with the position of its `user_message_received` or `task_refined`.
+5. "Followed by" names the events that come next where nothing else arrives. What people send can come at any time.
+"""
+
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+
+from holdfast.core.log.events.approvals import (
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalReminded,
+    ApprovalRequested,
+    BaselineRecorded,
+    DecisionReceived,
+    Finding,
+    ReconcileRequested,
+    StateVerified,
+)
+from holdfast.core.log.events.authority import (
+    AuthorityDelegated,
+    DelegationRevoked,
+    KeyRevoked,
+    RuleRemembered,
+    RuleRevoked,
+)
+from holdfast.core.log.events.base import Event, Proven
+from holdfast.core.log.events.budget import BudgetExtended, BudgetLow, BudgetReserved, BudgetSpent
+from holdfast.core.log.events.dormancy import DormancyBegan, PollKind, WaitPolled, WakeReceived
+from holdfast.core.log.events.forks_and_moves import MoveRequested, RunForked, RunImported
+from holdfast.core.log.events.llm_calls import (
+    CompactionRequested,
+    ContextCompacted,
+    ContextExceeded,
+    LearningRequested,
+    LearningSkipped,
+    LLMCallLost,
+    LLMReplied,
+    ReplyRejected,
+)
+from holdfast.core.log.events.messages import MessageAwaited, MessageTaken, TaskRefined, UserMessageReceived
+from holdfast.core.log.events.refusals import RefusalsCounted, SignalRejected
+from holdfast.core.log.events.runs import (
+    AgentLoaded,
+    MemoryRecalled,
+    RunBlocked,
+    RunContinued,
+    RunFinished,
+    RunOutcome,
+    RunPaused,
+    RunReset,
+    RunResumed,
+    RunStarted,
+    RunUnblocked,
+)
+from holdfast.core.log.events.subagents import SubagentEnded, SubagentStarted, SubagentStatus
+from holdfast.core.log.events.tool_calls import (
+    CallResult,
+    ConstraintLifted,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolCallStarted,
+    ToolStatus,
+    VerdictGiven,
+)
+
+__all__ = [
+    "EVENTS",
+    "AgentEvent",
+    "AgentLoaded",
+    "ApprovalEscalated",
+    "ApprovalExpired",
+    "ApprovalReminded",
+    "ApprovalRequested",
+    "AuthorityDelegated",
+    "BaselineRecorded",
+    "BudgetExtended",
+    "BudgetLow",
+    "BudgetReserved",
+    "BudgetSpent",
+    "CallResult",
+    "CompactionRequested",
+    "ConstraintLifted",
+    "ContextCompacted",
+    "ContextExceeded",
+    "DecisionReceived",
+    "DelegationRevoked",
+    "DormancyBegan",
+    "Event",
+    "Finding",
+    "KeyRevoked",
+    "LLMCallLost",
+    "LLMReplied",
+    "LearningRequested",
+    "LearningSkipped",
+    "MemoryRecalled",
+    "MessageAwaited",
+    "MessageTaken",
+    "MoveRequested",
+    "PollKind",
+    "Proven",
+    "ReconcileRequested",
+    "RefusalsCounted",
+    "ReplyRejected",
+    "RuleRemembered",
+    "RuleRevoked",
+    "RunBlocked",
+    "RunContinued",
+    "RunFinished",
+    "RunForked",
+    "RunImported",
+    "RunOutcome",
+    "RunPaused",
+    "RunReset",
+    "RunResumed",
+    "RunStarted",
+    "RunUnblocked",
+    "SignalRejected",
+    "StateVerified",
+    "SubagentEnded",
+    "SubagentStarted",
+    "SubagentStatus",
+    "TaskRefined",
+    "ToolCallFinished",
+    "ToolCallRequested",
+    "ToolCallStarted",
+    "ToolStatus",
+    "UserMessageReceived",
+    "VerdictGiven",
+    "WaitPolled",
+    "WakeReceived",
+]
+
+AgentEvent = Annotated[
+    RunStarted
+    | RunContinued
+    | RunReset
+    | RunForked
+    | MoveRequested
+    | RunImported
+    | UserMessageReceived
+    | TaskRefined
+    | MessageTaken
+    | AgentLoaded
+    | MemoryRecalled
+    | LLMReplied
+    | MessageAwaited
+    | LearningRequested
+    | LearningSkipped
+    | LLMCallLost
+    | ContextExceeded
+    | CompactionRequested
+    | ContextCompacted
+    | ReplyRejected
+    | ToolCallRequested
+    | VerdictGiven
+    | ApprovalRequested
+    | ReconcileRequested
+    | ApprovalReminded
+    | ApprovalEscalated
+    | ApprovalExpired
+    | DecisionReceived
+    | RuleRemembered
+    | RuleRevoked
+    | AuthorityDelegated
+    | DelegationRevoked
+    | KeyRevoked
+    | BaselineRecorded
+    | StateVerified
+    | ToolCallStarted
+    | ToolCallFinished
+    | DormancyBegan
+    | WaitPolled
+    | WakeReceived
+    | ConstraintLifted
+    | SubagentStarted
+    | SubagentEnded
+    | RunBlocked
+    | RunUnblocked
+    | RunPaused
+    | RunResumed
+    | BudgetReserved
+    | BudgetLow
+    | BudgetSpent
+    | BudgetExtended
+    | SignalRejected
+    | RefusalsCounted
+    | RunFinished,
+    Field(discriminator="type"),
+]
+
+EVENTS: TypeAdapter[list[AgentEvent]] = TypeAdapter(list[AgentEvent])
+"""Decodes events, each by its type."""

@@ -1,0 +1,101 @@
+"""The events of authority that outlasts one decision: remembered rules, and delegations of approval authority."""
+
+from datetime import datetime
+from typing import Literal
+
+from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.statements import AuthorityDelegation, Revocation
+from holdfast.core.log.events.base import Event, Proven
+
+
+class RuleRemembered(Event):
+    """A remembered rule: the same call is allowed from here on, in this thread, because all who approved it asked for
+    that. It counts only right after the decision that makes it.
+
+    Followed by: `tool_call_started`, of the call that was approved.
+    Correlate: `rule` is the id in a later `rule_revoked`, and in the `rule` of `verdict_given`.
+    """
+
+    type: Literal["rule_remembered"] = "rule_remembered"
+    rule: str
+    """The rule's id, for the signal `revoke`."""
+    tool: str
+    call_digest: str
+    """Digest of tool and arguments."""
+    by: tuple[str, ...]
+    """The people whose approvals made the rule."""
+
+
+class RuleRevoked(Event, Proven):
+    """A remembered rule was revoked: the policy alone judges such calls again.
+
+    Followed by: nothing of its own. Correlate: `rule` is that of the `rule_remembered`.
+    """
+
+    type: Literal["rule_revoked"] = "rule_revoked"
+    rule: str
+    by: str
+    reason: str = ""
+
+    @property
+    def said(self) -> Revocation:
+        """The revocation as it was sent, which the signature covers."""
+        return Revocation(by=self.by, reason=self.reason, remembered=self.rule, signature=self.signature)
+
+
+class AuthorityDelegated(Event, Proven):
+    """An approver delegated their approval authority to another, within this thread.
+
+    Followed by: nothing of its own. Correlate: `by` and `to` are those of a later `delegation_revoked`; a
+    `decision_received` that uses the delegation has its `by` in `right`.
+    """
+
+    type: Literal["authority_delegated"] = "authority_delegated"
+    by: str
+    to: str
+    until: datetime
+    reason: str = ""
+
+    @property
+    def said(self) -> AuthorityDelegation:
+        """The delegation as it was sent, if it was signed: the signature covers it."""
+        return AuthorityDelegation(
+            by=self.by, reason=self.reason, to=self.to, until=self.until, signature=self.signature
+        )
+
+
+class KeyRevoked(Event, Proven):
+    """A key counts no longer: the votes, remembered rules and delegations that it signed are gone. Recorded from
+    feature level 1 on.
+
+    Followed by: `approval_requested` for each call that was approved with it and has not started.
+    Correlate: `revoked` is the `key` of the events that it had signed.
+    """
+
+    type: Literal["key_revoked"] = "key_revoked"
+    revoked: str
+    """The public key that was revoked; `key` is the one that signed this."""
+    by: str
+    reason: str = ""
+
+    @property
+    def said(self) -> KeyRevocation:
+        """The revocation as it was sent, which the signature covers."""
+        return KeyRevocation(by=self.by, reason=self.reason, revoked=self.revoked, signature=self.signature)
+
+
+class DelegationRevoked(Event, Proven):
+    """A delegation of approval authority was revoked, and so were the votes on open requests that used it.
+
+    Followed by: nothing of its own. Correlate: `by` and `to` are those of the `authority_delegated`.
+    """
+
+    type: Literal["delegation_revoked"] = "delegation_revoked"
+    by: str
+    to: str
+    reason: str = ""
+
+    @property
+    def said(self) -> Revocation:
+        """The revocation as it was sent, which the signature covers."""
+        return Revocation(by=self.by, reason=self.reason, delegated_to=self.to, signature=self.signature)

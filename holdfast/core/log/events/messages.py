@@ -1,0 +1,102 @@
+"""The events of what people say to the agent, and of when the LLM is shown it."""
+
+from datetime import datetime
+from typing import Literal
+
+from holdfast.core.authority.follow_ups import Message, WhenBusy
+from holdfast.core.authority.refinements import Refinement, RefinementKind
+from holdfast.core.llm.blocks import Content
+from holdfast.core.log.events.base import Event, Proven
+
+
+class UserMessageReceived(Event, Proven):
+    """A person sent a message. The first one is the task; a later one waits until the LLM is shown it.
+
+    Followed by: `message_taken`, at the end of the step; after the task, `agent_loaded`.
+    Correlate: its `position` is the `message` of the `message_taken`; `id` tells signed messages apart.
+    """
+
+    type: Literal["user_message_received"] = "user_message_received"
+    content: Content
+    by: str = ""
+    task: bool = False
+    """The message is the task that the run was started with."""
+    when_busy: WhenBusy = "queue"
+    id: str = ""
+    until: datetime | None = None
+
+    @property
+    def said(self) -> Message:
+        """The message as it was sent, which the signature covers."""
+        return Message(
+            message=self.content,
+            by=self.by,
+            when_busy=self.when_busy,
+            id=self.id,
+            until=self.until,
+            signature=self.signature,
+        )
+
+
+class TaskRefined(Event, Proven):
+    """The task was narrowed, replaced or corrected: by a person, or by a call of the agent that people approved.
+    Recorded from feature level 1 on.
+
+    Followed by: `message_taken`, at the end of the step: the LLM is shown it as it is shown a message; or, where a call
+    made it, the `tool_call_finished` of that call.
+    Correlate: its `position` is the `message` of the `message_taken`; `id` tells repetitions apart; `call` is the
+    number of the agent's call.
+    """
+
+    type: Literal["task_refined"] = "task_refined"
+    refinement: int
+    """Its number, counted from 1 throughout the thread."""
+    kind: RefinementKind
+    text: str
+    by: str
+    """Who made it; the agent's name where a call of it did."""
+    when_busy: Literal["queue", "interrupt"] = "queue"
+    id: str = ""
+    until: datetime | None = None
+    call: int | None = None
+    """The number of the agent's call that made it, which people approved; None where a person made it."""
+
+    @property
+    def said(self) -> Refinement:
+        """The statement as it was sent, which the signature covers."""
+        return Refinement(
+            kind=self.kind,
+            text=self.text,
+            by=self.by,
+            when_busy=self.when_busy,
+            id=self.id,
+            until=self.until,
+            signature=self.signature,
+        )
+
+
+class MessageTaken(Event):
+    """A waiting message, or a refinement of the task, is shown to the LLM, from the next request on.
+
+    Followed by: further `message_taken`, then `llm_replied`.
+    Correlate: `message` is the position of the `user_message_received` or `task_refined`.
+    """
+
+    type: Literal["message_taken"] = "message_taken"
+    message: int
+    """The position of the `user_message_received` or `task_refined`."""
+
+
+class MessageAwaited(Event):
+    """The LLM has answered without calls; the run stays open for a follow-up message.
+
+    Followed by: `user_message_received` and `message_taken`; or, when the idle limit is over, `learning_requested` or
+    `run_finished`.
+    Correlate: it comes right after the `llm_replied` whose text is `result`; a structured one right after the
+    `tool_call_finished` of the call that gives it.
+    """
+
+    type: Literal["message_awaited"] = "message_awaited"
+    result: str
+    structured: bool = False
+    """The result is a value of the agent's result type, as canonical JSON. Recorded from feature level 1 on."""

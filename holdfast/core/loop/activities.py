@@ -1,0 +1,58 @@
+"""The activities of a loop, as entries of the table of activities (`holdfast.core.run.contracts.table`)."""
+
+from typing import Any
+
+from holdfast.core.loop.state import (
+    LoopArchived,
+    LoopArchiveRequest,
+    LoopState,
+    Settled,
+    SettleRequest,
+    Survey,
+    SurveyRequest,
+)
+from holdfast.core.run.contracts.table import FILES, Activity
+
+
+def _before(_: SurveyRequest, loop: LoopState) -> str:
+    return f"look at the files, before iteration {loop.count}"
+
+
+def _settles(request: SettleRequest, _: LoopState) -> str:
+    return f"settle iteration {request.number}"
+
+
+def _archives(request: LoopArchiveRequest, _: object) -> str:
+    return f"events {request.log.start} to {request.log.start + len(request.log.events) - 1}"
+
+
+SURVEY = Activity(
+    name="survey_workspace",
+    request=SurveyRequest,
+    answer=Survey,
+    summary=_before,
+    time_limit=lambda request, loop: FILES,
+)
+"""Read what a loop's files say. Fails for good with AGENT_NOT_FOUND, AGENT_UNFIT or WORKSPACE_NOT_FOUND: that ends a
+loop which has not begun, and blocks one that has. Writes the request's `log` into the permanent record first.
+"""
+
+SETTLE = Activity(
+    name="settle_iteration",
+    request=SettleRequest,
+    answer=Settled,
+    summary=_settles,
+    time_limit=lambda request, loop: FILES,
+)
+"""Find out what became of an iteration, and record it in the files and in git."""
+
+ARCHIVE_LOOP: Activity[LoopArchiveRequest, LoopArchived, object] = Activity(
+    name="archive_loop",
+    request=LoopArchiveRequest,
+    answer=LoopArchived,
+    summary=_archives,
+)
+"""Write a loop's events into the permanent record."""
+
+LOOP_ACTIVITIES: tuple[Activity[Any, Any, Any], ...] = (SURVEY, SETTLE, ARCHIVE_LOOP)
+"""All activities of a loop."""

@@ -1,0 +1,150 @@
+"""The files tier of a prompt: the memory files in the workspace, each within its share of the budget.
+
+Nothing here reads a file: the caller passes what it read, or why it could not, as `FileRead`. File content is quoted
+with `>`, so that it cannot pose as standing memory or as another file.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from holdfast.core.llm.tokens import BYTES_PER_TOKEN, first_of, newest_of, size_of, tokens_of
+from holdfast.core.memory.features import DONE, NAMES
+from holdfast.core.memory.recalled import RecalledTier
+
+
+class MemoryFile(NamedTuple):
+    """A file of the workspace that the prompt shows."""
+
+    name: str
+    share: int
+    """Per cent of the budget; unused shares go to the other files, in order."""
+    newest: bool
+    """Whether the file grows at its end, so that the prompt shows its end."""
+
+
+MEMORY_FILES = (
+    MemoryFile("TASKS.md", 40, newest=False),
+    MemoryFile("features.json", 15, newest=False),
+    MemoryFile("progress.txt", 20, newest=False),  # newest entries first
+    MemoryFile("ERRORS.md", 15, newest=True),
+    MemoryFile("LEARNINGS.md", 10, newest=True),
+)
+"""The files in order of importance, which is also their order in the prompt."""
+
+FEATURES_BYTES = 1_000_000
+"""Maximum size of a features.json that is summarised; of a larger one, the prompt shows the beginning verbatim."""
+
+TITLE = "## Workspace files at the start of this run; lines that begin with > quote their content"
+
+
+@dataclass(frozen=True)
+class FileRead:
+    """The part of a file that was read."""
+
+    name: str
+    size: int = 0
+    """Size of the whole file in bytes."""
+    text: str = ""
+    """Its beginning, or its end if `MemoryFile.newest`: at least as much as the budget can hold."""
+    unread: int = 0
+    """Number of bytes that `text` omits."""
+    problem: str = ""
+    """Why the file could not be read; empty if it was."""
+
+
+def read_ahead(file: MemoryFile, tokens: int) -> int:
+    """Return how many bytes of a file to read for a budget of `tokens`."""
+    return FEATURES_BYTES if file.name == "features.json" else tokens * BYTES_PER_TOKEN + 1
+
+
+def files_tier(found: Sequence[FileRead], tokens: int) -> RecalledTier | None:
+    """Assemble what the LLM is shown of a workspace's files; None if there is nothing to show.
+
+    Args:
+        found: The existing files.
+        tokens: The budget.
+    """
+    if not found or not tokens:
+        return None
+    reads = {read.name: read for read in found}
+    files = [(file, reads[file.name]) for file in MEMORY_FILES if file.name in reads]
+    heads = {read.name: _heading(read) for _, read in files}
+    bodies = {read.name: _body(read) for _, read in files}
+    room = tokens - tokens_of(TITLE) - sum(tokens_of(head) + 1 for head in heads.values())
+    needs = {name: tokens_of(_quoted(text)) + (tokens if unread else 0) for name, (text, unread) in bodies.items()}
+    rooms = _shared_out(needs, [file for file, _ in files], max(0, room))
+    parts, left_out = [TITLE], 0
+    for file, read in files:
+        text, unread = bodies[read.name]
+        shown = _cut(file, text, rooms[read.name], unread)
+        left_out += max(0, size_of(text) + unread - size_of(shown))
+        parts += [f"{heads[read.name]}\n\n{_quoted(shown)}" if shown else heads[read.name]]
+    return RecalledTier(tier="files", text="\n\n".join(parts), left_out=left_out)
+
+
+def _heading(read: FileRead) -> str:
+    if read.problem:
+        return f"### {read.name}: not shown, {read.problem}"
+    return f"### {read.name} ({read.size:,} bytes)" if read.size else f"### {read.name} (empty)"
+
+
+def _body(read: FileRead) -> tuple[str, int]:
+    """Return the content of a file to show, and how many bytes it already lacks."""
+    if read.problem:
+        return "", 0
+    if read.name == "features.json" and not read.unread and (status := features_status(read.text)):
+        return status, 0
+    return read.text.rstrip("\n"), read.unread
+
+
+def _cut(file: MemoryFile, text: str, tokens: int, unread: int) -> str:
+    """Cut the text so that its quotation fits the budget."""
+    cut = newest_of if file.newest else first_of
+    room = tokens
+    shown = cut(text, room, where=file.name, unread=unread)
+    while shown and (over := tokens_of(_quoted(shown)) - tokens) > 0:
+        room -= over
+        shown = cut(text, max(0, room), where=file.name, unread=unread)
+    return shown
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+
+
+def _shared_out(needs: dict[str, int], files: Sequence[MemoryFile], room: int) -> dict[str, int]:
+    """Divide the budget: each file gets at most its share, then unused tokens go to files in order of importance."""
+    rooms = {file.name: min(needs[file.name], room * file.share // 100) for file in files}
+    for file in files:
+        left = room - sum(rooms.values())
+        rooms[file.name] += min(left, needs[file.name] - rooms[file.name])
+    return rooms
+
+
+def features_status(text: str) -> str:
+    """Summarise a features.json: how many features are done, and which are not; empty if it holds no features."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    features = found.get("features") if isinstance(found, dict) else found
+    if not isinstance(features, list) or not features or not all(isinstance(each, dict) for each in features):
+        return ""
+    open_ones = [each for each in features if not _is_done(each)]
+    lines = [f"{len(features) - len(open_ones):,} of {len(features):,} features done"]
+    lines += [f"- [ ] {_name_of(each)}" for each in open_ones]
+    return "\n".join(lines)
+
+
+def _is_done(feature: dict[str, Any]) -> bool:
+    if isinstance(feature.get("passes"), bool):
+        return bool(feature["passes"])
+    return str(feature.get("status", "")).casefold() in DONE
+
+
+def _name_of(feature: dict[str, Any]) -> str:
+    names = (feature.get(field) for field in NAMES)
+    words = ": ".join(" ".join(str(name).split())[:200] for name in names if isinstance(name, str | int))
+    return words.encode("utf-8", "replace").decode() or "(without a name)"  # JSON may escape a lone surrogate

@@ -1,0 +1,121 @@
+"""The commands that an agent run (`holdfast.core.run.machine.machine`) gives to its driver, and how it ends."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
+
+from holdfast.core.run.contracts.error_types import cause_of
+from holdfast.core.run.contracts.llm_calls import LLMFailed, LLMReply, LLMRequest
+from holdfast.core.run.contracts.loading import (
+    AgentRequest,
+    EffectsRequest,
+    LoadedAgent,
+    LoadedThread,
+    PastEffects,
+    ThreadRequest,
+)
+from holdfast.core.run.contracts.record import Archived, ArchiveRequest, Notice, Notified
+from holdfast.core.run.contracts.runs import RunInput, RunResult
+from holdfast.core.run.contracts.subagents import (
+    Announced,
+    AnnounceEnd,
+    ChildReports,
+    EndChildren,
+    LookAtChildren,
+    StartChildren,
+    StartedChildren,
+)
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+
+# Each request has an entry in the table of activities (`holdfast.core.run.contracts.table`), which names its result.
+ChildRequest = StartChildren | LookAtChildren | EndChildren | AnnounceEnd
+Request = (
+    ThreadRequest | EffectsRequest | AgentRequest | LLMRequest | ToolRequest | Notice | ArchiveRequest | ChildRequest
+)
+Result = (
+    LoadedThread
+    | PastEffects
+    | LoadedAgent
+    | LLMReply
+    | ToolOutcome
+    | Notified
+    | Archived
+    | StartedChildren
+    | ChildReports
+    | Announced
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Make this call. Its id names it in `AgentRun.ended`, `AgentRun.failed` and `Stop`."""
+
+    id: int
+    request: Request
+    number: int = 0
+    """The number of a tool call in the thread; 0 for a call of a `verify` tool, and for everything else."""
+    seconds: float = 0
+    """How long the call may take as a local activity; the run makes it again as an ordinary activity if it takes
+    longer. 0 for an ordinary activity."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the call is made as a local activity."""
+        return self.seconds > 0
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Report when that time has come."""
+
+    id: int
+    until: datetime
+    seconds: float
+    """Seconds from now until then."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop a call or a sleep. The driver still reports the end of a tool call, and nothing more of anything else."""
+
+    id: int
+
+
+Command = Call | Sleep | Stop
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a call failed."""
+
+    cause: str
+    """A short name: the error's type."""
+    message: str
+    cancelled: bool = False
+    final: bool = False
+    """The activity reports that no further attempt can succeed."""
+    details: tuple[Any, ...] = ()
+    """The error's details. They are claims: anybody who reaches Temporal can fail an activity."""
+    proof: LLMFailed | None = None
+    """The proof in the details of why an LLM call failed; None if they hold none with a valid seal."""
+
+    @classmethod
+    def of(cls, error: FailureError) -> Self:
+        """Return the failure that an activity's error stands for; a local one's has no `ActivityError` around it."""
+        cause = error.cause or error
+        reported = cause if isinstance(cause, ApplicationError) else None
+        final, details = (reported.non_retryable, tuple(reported.details)) if reported else (False, ())
+        return cls(*cause_of(error), is_cancelled_exception(error), final, details)
+
+
+@dataclass(frozen=True)
+class End:
+    """How a Temporal run ended: one of these is set."""
+
+    result: RunResult | None = None
+    failure: Failure | None = None
+    """The run failed; or it was cancelled, if `cancelled` is set."""
+    next: RunInput | None = None
+    """It continues as new (continue-as-new), with this input."""

@@ -1,0 +1,108 @@
+"""The data that a run loads before its first step: the thread's past, its effects in the ledger, and the agent."""
+
+from datetime import datetime
+
+from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.base.digests import GENESIS
+from holdfast.core.base.models import Frozen
+from holdfast.core.budget.account import TokenPrice
+from holdfast.core.budget.budget import Budget
+from holdfast.core.log.fork_point import ForkPoint
+from holdfast.core.mac.orders import Answer, Order
+from holdfast.core.memory.recalled import RecalledTier
+from holdfast.core.run.contracts.snapshot import RunSnapshot
+from holdfast.core.tools.effects import PastEffect
+
+
+class ThreadRequest(Order):
+    """The input of `load_thread`: which closed run of the thread to continue."""
+
+    previous_run: str | None = None
+    """Temporal's id of the thread's last run, if Temporal still has it."""
+    fork: ForkPoint | None = None
+    """The thread begins here, with the events of another one."""
+    imported: bool = False
+    """With `fork`: an import has put those events into the record, under the fork's own id."""
+
+
+class LoadedThread(Answer):
+    """The result of `load_thread`: the thread's past."""
+
+    snapshot: RunSnapshot = RunSnapshot()
+    """The thread's state; at position 0 if it has no past."""
+    moved: bool = False
+    """The run that asks was moved to another place there: it was reset."""
+
+
+class EffectsRequest(Order):
+    """The input of `load_effects`: which effects of the thread the run asks the ledger for."""
+
+    after: int
+    """The number of the last call that is finished for good: the run asks for later ones."""
+    position: int = 0
+    """How many events the run expects in the permanent record: the record has to lead there."""
+    head: str = GENESIS
+    """The digest of the last of them."""
+
+
+class PastEffects(Answer):
+    """The result of `load_effects`: the effects that the ledger has of the thread."""
+
+    effects: tuple[PastEffect, ...] = ()
+    """Oldest first."""
+    left_out: int = 0
+    """How many older ones are left out."""
+    moved: RunSnapshot | None = None
+    """The thread's state, if it was moved to another place after the events that the run has: it was reset."""
+
+
+class ForkedFolder(Frozen):
+    """The files with which a fork begins."""
+
+    workspace: str
+    """The folder of the thread that it was forked from."""
+    at: datetime
+    """The time of the last event that both threads have."""
+
+
+class AgentRequest(Order):
+    """The input of `load_agent`: which agent and workspace to resolve, and the state of the thread."""
+
+    agent: str | None
+    """The agent's name; None for the catalog's first."""
+    workspace: str | None
+    """A folder on the worker; None for one of the thread's own."""
+    user: str = ""
+    """The person who gave the thread's task, whose standing memories the agent gets; empty if that is not proven."""
+    fresh: bool = False
+    """The run expects the thread to be new: the permanent record must have nothing of it."""
+    plain: bool = False
+    """The start was not sealed; a worker may refuse such starts."""
+    forked: ForkedFolder | None = None
+    """The thread was forked: its own folder begins with the files that the other thread had then."""
+    after: int = 0
+    """How many calls the thread's log has. The ledger may have later ones, if the run was reset to its beginning."""
+    budget: Budget | None = None
+    """The budget that the start gives the run."""
+    llm: str = ""
+    """The LLM that takes the place of the agent's; empty for the agent's."""
+    position: int | None = None
+    """How many events the run has. If the record says that the thread was moved after them, the run was reset."""
+
+
+class LoadedAgent(Answer):
+    """The result of `load_agent`: the agent as this thread runs it."""
+
+    spec: AgentSpec
+    workspace: str
+    """Absolute path on the worker."""
+    notify: bool = False
+    """The worker has receivers for notices."""
+    recalled: tuple[RecalledTier, ...] = ()
+    """The memories that the LLM is shown from the start."""
+    past: PastEffects | None = None
+    """Effects that the thread has had and its log lacks, because the run was reset to its beginning."""
+    features: int = 0
+    """The feature level of the worker's release."""
+    price: TokenPrice | None = None
+    """With a budget of money: the list price of the agent's LLM; None if it is unknown."""

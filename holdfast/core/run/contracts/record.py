@@ -1,0 +1,64 @@
+"""Data that a run writes outside of Temporal: the events of the permanent record, and notices for people."""
+
+from typing import Literal
+
+from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.base.digests import GENESIS
+from holdfast.core.log.fork_point import ForkPoint
+from holdfast.core.mac.orders import Answer, Order
+
+
+class ArchiveRequest(Order):
+    """The input of `archive`: which of the calling workflow's events to write into the permanent record."""
+
+    start: int
+    stop: int
+    """One more than the last position to write."""
+    base: str = GENESIS
+    """The digest of the event before `start`, which the written events have to continue."""
+    head: str
+    """The digest of the last event, to which the written events have to lead."""
+    pausing: bool = False
+    """The run waits after this: a worker may drop it from its caches."""
+    fork: ForkPoint | None = None
+    """`start` is the first event after this fork: the other thread's events are written with it, all or none."""
+
+
+class Archived(Answer):
+    """The result of `archive`: how far the permanent record leads."""
+
+    length: int
+    """How many events of the thread the permanent record has."""
+    features: int = 0
+    """The feature level of the worker's release."""
+
+
+Occasion = Literal[
+    "request_opened",
+    "request_reminded",
+    "request_escalated",
+    "request_expired",
+    "run_blocked",
+    "run_finished",
+    "budget_low",
+    "budget_spent",
+]
+
+
+class Notice(Order):
+    """The input of `notify`: an event of a run or a loop, for people who do not watch it."""
+
+    occasion: Occasion
+    position: int
+    """The event's position: with the thread's id it names the notice, so that a receiver recognises a duplicate."""
+    agent: str = ""
+    request: ApprovalRequest | None = None
+    status: str = ""
+    text: str = ""
+    """The run's result, or why it is blocked."""
+
+
+class Notified(Answer):
+    """The result of `notify`: how many receivers got the notice."""
+
+    receivers: int = 0

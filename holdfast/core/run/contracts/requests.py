@@ -1,0 +1,130 @@
+"""The requests to activities that follow from a run's state. Pure functions."""
+
+from holdfast.core.base.canonical import exact_json
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.run.contracts.loading import AgentRequest, ForkedFolder
+from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.run.state.dormancy import Wait
+from holdfast.core.run.state.features import CONSTRAINTS, FAILED_ATTEMPTS, KEEPS_TRUST, RESULT_NAMES_ARTIFACTS, SETTLING
+from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.triggers import PollTrigger
+from holdfast.core.trust import Origin
+
+
+def agent_request(begin: RunInput, state: RunState, *, agent: str | None, recorded: int) -> AgentRequest:
+    """Return the request to load the agent.
+
+    Args:
+        begin: The run's input.
+        state: The run's state.
+        agent: The agent's name; None for the catalog's first.
+        recorded: How many events of the thread the permanent record has, as far as the run knows.
+    """
+    fork = state.fork if not (begin.brought or begin.workspace or state.workspace) else None
+    return AgentRequest(
+        agent=agent,
+        workspace=begin.workspace or state.workspace or None,
+        user=state.origin.proven_user,
+        fresh=not begin.resume and not begin.fork and not recorded,
+        plain=not state.origin.sealed,
+        forked=ForkedFolder(workspace=fork.workspace, at=fork.at) if fork and fork.workspace else None,
+        after=state.calls.count,
+        budget=begin.budget,
+        llm=state.fork.llm if state.fork else "",
+        position=recorded,
+    )
+
+
+def tool_request(
+    state: RunState,
+    call: ToolCall,
+    *,
+    number: int = 0,
+    epoch: int = 0,
+    undo: bool = False,
+    settle: bool = False,
+    poll: int = 0,
+    origin: Origin | None = None,
+) -> ToolRequest:
+    """Return the request to run a tool call, to undo its effect, or to find out what became of that (`settle`).
+
+    Args:
+        state: The run's state.
+        call: The call.
+        number: Its number in the thread; 0 for one that no LLM asked for.
+        epoch: How often a person has said that the effect did not happen.
+        undo: Undo the effect instead.
+        settle: Find out what became of the effect, and cause none.
+        poll: The number of the poll; 0 for any other call.
+        origin: Where the call comes from, for tools that ask for it.
+    """
+    assert state.spec is not None
+    past = state.past_of(number, call)
+    return ToolRequest(
+        call=call,
+        key=state.effect_key(number, call),
+        number=past.number if past else number,
+        first_run_id=past.first_run_id if past else state.origin.first_run_id if state.imported else "",
+        epoch=epoch,
+        workspace=state.workspace,
+        clip=state.spec.limits.tool_result_chars,
+        max_worker_deaths=state.spec.limits.max_worker_deaths,
+        undo=undo,
+        settle=settle,
+        poll=poll,
+        origin=origin,
+        cannot=number > 0 and state.features >= CONSTRAINTS,
+        names_artifacts=number > 0 and state.features >= RESULT_NAMES_ARTIFACTS,
+        failures=number > 0 and state.features >= FAILED_ATTEMPTS,
+        settles=number > 0 and state.features >= SETTLING,
+        trust=state.context.trust if state.features >= KEEPS_TRUST else None,
+    )
+
+
+def verify_request(state: RunState, tool: str) -> ToolRequest:
+    """Return the request to run a `verify` tool, with its default arguments."""
+    spec = state.spec.tool(tool) if state.spec else None
+    arguments = exact_json(spec.defaults if spec else {})
+    return tool_request(state, ToolCall(id=f"verify_{tool}", name=tool, arguments=arguments))
+
+
+def poll_request(state: RunState, wait: Wait, *, position: int) -> ToolRequest:
+    """Return the request to make the next poll of a wait that polls.
+
+    Args:
+        state: The run's state.
+        wait: The wait.
+        position: How many events the thread has.
+    """
+    assert isinstance(wait.trigger, PollTrigger)
+    assert wait.polls is not None
+    call = ToolCall(id="", name=wait.trigger.tool, arguments=wait.trigger.arguments)
+    origin = origin_of(state, wait.number, call.name, position=position)
+    return tool_request(state, call, number=wait.number, poll=wait.polls.count + 1, origin=origin)
+
+
+def origin_of(state: RunState, number: int, name: str, *, position: int) -> Origin | None:
+    """Return where a call that is about to start comes from; None for a tool that does not ask for it.
+
+    Args:
+        state: The state before the start.
+        number: The call's number.
+        name: The tool's name.
+        position: How many events the thread has.
+    """
+    call, spec = state.calls.get(number), state.spec
+    tool = spec.tool(name) if spec else None
+    if spec is None or tool is None or not tool.wants_origin:
+        return None
+    user, trust = state.origin.proven_user, state.context.trust
+    return Origin(agent=spec.name, user=user, position=position, trust=trust, approved=call.approved)
+
+
+def effect_of(state: RunState, number: int) -> Effect:
+    """Return the effect class of the tool that a call of the current step calls."""
+    assert state.spec is not None
+    tool = state.spec.tool(state.calls.get(number).call.name)
+    assert tool is not None, "a call of an unknown tool never gets a verdict"
+    return tool.effect

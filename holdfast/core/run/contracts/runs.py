@@ -1,0 +1,144 @@
+"""A run from outside: its input, its result, and the answers to its queries. A run is started by name, so the names of
+the workflows and of their task queue are here, too.
+"""
+
+from typing import Any, ClassVar
+
+from holdfast.core.authority.policy import Policy
+from holdfast.core.base.models import Sealed
+from holdfast.core.budget.budget import Budget
+from holdfast.core.budget.tree import TreeCost
+from holdfast.core.lineage import Lineage
+from holdfast.core.llm.blocks import Content
+from holdfast.core.llm.messages import Usage
+from holdfast.core.log.events import RefusalsCounted
+from holdfast.core.log.fork_point import ForkPoint
+from holdfast.core.log.import_point import ImportPoint
+from holdfast.core.mac.starts import Start
+from holdfast.core.run.contracts.snapshot import RunSnapshot
+from holdfast.core.tools.cannot import HandedConstraint
+from holdfast.core.trust import Trust
+
+WORKFLOW = "AgentRunWorkflow"
+LOOP_WORKFLOW = "AgentLoopWorkflow"
+SCHEDULED_WORKFLOW = "ScheduledRunWorkflow"
+TASK_QUEUE = "holdfast"
+"""Default task queue."""
+
+
+class RunInput(Start):
+    """The input of `AgentRunWorkflow`: the task, the person who gives it, and the past that the run continues.
+
+    The workflow id is the thread id.
+    """
+
+    PLAIN = frozenset({"task", "agent", "by", "idle_limit", "budget"})
+
+    task: Content = ""
+    """The user's task; empty if `snapshot` holds it."""
+    by: str = ""
+    """The name of the person who gives the task; only a claim, unless the start is sealed."""
+    by_proven: bool = True
+    """With a sealed start: the process that made it has authenticated that person."""
+    agent: str | None = None
+    """The agent's name; None for the one that a continued thread had, or else the catalog's first."""
+    workspace: str | None = None
+    """A folder on the worker; None for the one that a continued thread had, or else one of the thread's own."""
+    idle_limit: float | None = None
+    """Seconds that the run stays open for follow-up messages; None for the agent's own limit."""
+    resume: bool = False
+    """The thread may have a past: load it, and continue from there."""
+    previous_run: str | None = None
+    """With `resume`: Temporal's id of the thread's last run, if Temporal still has it."""
+    fork: ForkPoint | None = None
+    """The thread is new, and begins with the events of another one up to there. Such a start may have no task."""
+    llm: str = ""
+    """With a fork: the LLM of its agents; empty for their own."""
+    keeps_policy: bool = False
+    """With a fork: the policy of the other thread's agent judges its calls, too, whichever agent it has."""
+    brought: bool = False
+    """With a fork: its events were imported, and the folder that they name is on another cluster."""
+    imported: ImportPoint | None = None
+    """The past comes from a portable file: with `resume`, the thread continues from there; with `fork`, a new one."""
+    depth: int = 0
+    """How many agents stand between this run and a person."""
+    trust: Trust = "person"
+    """The trust level of the task: `tool` if it was read in a file."""
+    schedule: str = ""
+    """The name of the schedule that started the run; empty for none. Such a start carries the level that has it."""
+    lineage: Lineage | None = None
+    """Which run starts it as a sub-agent; None for none. Such a start carries the level that has it."""
+    policies: tuple[Policy, ...] = ()
+    """With a lineage: the policies of the runs above, which judge its calls beside its own. With a fork: further ones
+    that do."""
+    constraints: tuple[HandedConstraint, ...] = ()
+    """With a lineage: the constraints that the parent's tools stated."""
+    budget: Budget | None = None
+    """The run's budget: no more than its agent's budget allows; None for that one. A sealed start with a budget
+    carries the level that has it."""
+    hands_in: bool = False
+    """With a budget: when it is spent, the run returns a partial result, and does not wait for `extend`. For the
+    iterations of a loop."""
+    snapshot: RunSnapshot | None = None
+    """The state at the end of the Temporal run before this one. Only the workflow sets it, when it continues as new."""
+    held: tuple[tuple[str, Any], ...] = ()
+    """Signals and updates that arrived in an earlier Temporal run, which ended before the thread's past was loaded."""
+    refusals: RefusalsCounted | None = None
+    """How many that run refused."""
+    features: int = 0
+    """The feature level with which this Temporal run begins (`holdfast.core.run.state.features`). Only workflows set
+    it, the run when it continues as new and the launcher of a scheduled run; and sealed starts of forks, of imports, of
+    sub-agents and with a budget.
+    """
+
+
+class RunResult(Sealed):
+    """The result of `AgentRunWorkflow`: the agent's last reply, and its cost."""
+
+    result: str
+    steps: int
+    usage: Usage
+    structured: bool = False
+    """The result is a value of the agent's result type, as canonical JSON."""
+    llm: str = ""
+    """The LLM that the tokens were for; empty below the feature level that names it."""
+    refinements: int = 0
+    """How often people have refined the task."""
+    moved: bool = False
+    """The run was moved to another place, and continues there: `result` says by whom."""
+    trust: Trust | None = None
+    """For a sub-agent: the trust level of the reply."""
+    constraints: tuple[HandedConstraint, ...] = ()
+    """For a sub-agent: the constraints that its tools stated."""
+    cost: TreeCost | None = None
+    """For a sub-agent with a budget: the cost of it and all runs below it."""
+    first_run_id: str = ""
+    """The first run id of the chain of Temporal runs that it ends; empty below the feature level that names it."""
+
+
+class Page(bytes):
+    """The answer to the queries `log` and `transcript`: as many lines as fit."""
+
+    SEALED: ClassVar[bool] = True
+
+
+class View(dict[str, Any]):
+    """The answer to a query or an update that people read, as JSON."""
+
+    SEALED: ClassVar[bool] = True
+
+
+class Views(list[dict[str, Any]]):
+    """The answer to a query that lists things."""
+
+    SEALED: ClassVar[bool] = True
+
+
+QUERIES: dict[str, type] = {
+    "state": View,
+    "pending_approvals": Views,
+    "log": Page,
+    "session": View,
+    "transcript": Page,
+}
+"""Query → the type of its answer: the queries of a run."""

@@ -1,0 +1,272 @@
+"""The table of activities: for each kind of request, which activity answers it, with what, and how it is called.
+
+`workflows/calls.py` calls activities by this table, `holdfast.core.temporal.history_reader` reads their traces in a
+history by it; the implementations are in the top-level package `activities/`. To add an activity, add its request and
+result to `holdfast.core.run.contracts` and `holdfast.core.run.contracts.commands`, one entry here, and the
+implementation. The activities of a loop are entries of the same kind, in `holdfast.core.loop.activities`.
+
+1. An activity takes one request and returns one answer, both sealed.
+2. Temporal retries an activity until it answers or fails for good: an outage delays a run and never ends it.
+3. An activity may run as a local activity only if it reads and never writes. A local activity runs before its workflow
+   task is in history, and runs again if that task is retried: a write could happen without a trace in any log.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from temporalio.common import RetryPolicy
+
+from holdfast.core.agents.agent import Limits
+from holdfast.core.authority.summaries import describe_call
+from holdfast.core.mac.orders import Answer, Order
+from holdfast.core.run.contracts.commands import Request
+from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.core.run.contracts.loading import (
+    AgentRequest,
+    EffectsRequest,
+    LoadedAgent,
+    LoadedThread,
+    PastEffects,
+    ThreadRequest,
+)
+from holdfast.core.run.contracts.record import Archived, ArchiveRequest, Notice, Notified
+from holdfast.core.run.contracts.subagents import (
+    Announced,
+    AnnounceEnd,
+    ChildReports,
+    EndChildren,
+    LookAtChildren,
+    StartChildren,
+    StartedChildren,
+)
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.spec import ToolSpec
+
+RequestT = TypeVar("RequestT", bound=Order)
+AnswerT = TypeVar("AnswerT", bound=Answer)
+StateT = TypeVar("StateT", contravariant=True)
+
+HEARTBEAT_TIMEOUT = timedelta(seconds=5)
+"""Heartbeat timeout: how long a worker may be silent before Temporal gives its activity to another worker. This is half
+of what a SIGKILL costs where no process of the same machine takes over (`holdfast/worker/takeover/takeover.py`). The
+other half is the sticky queue's timeout (`holdfast/worker/construction.py`).
+"""
+
+PATIENT = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
+)
+"""How every activity is retried: without end (rule 2)."""
+
+QUICK = timedelta(seconds=30)
+"""Time limit of one attempt that reads or writes a few rows."""
+
+FILES = timedelta(minutes=5)
+"""Time limit of one attempt that reads or writes a repository, which may be large."""
+
+NOTIFYING = timedelta(minutes=2)
+"""Time limit of a notice, retries included: a receiver that is down longer misses it. A run waits no longer to end."""
+
+MARGIN = timedelta(seconds=30)
+"""Added to a call's own time limit, which the activity enforces and reports: Temporal's limit is only the backstop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activity(Generic[RequestT, AnswerT, StateT]):
+    """How one kind of request is answered. Functions get the request and the state of the workflow that makes it.
+
+    No request carries how it is called: the workflow that makes a call and the reader of its history look it up here.
+    """
+
+    name: str
+    """The activity type: its name in Temporal's history."""
+    request: type[RequestT]
+    answer: type[AnswerT]
+    summary: Callable[[RequestT, StateT], str]
+    """What the Web UI shows of the call, in one line."""
+    time_limit: Callable[[RequestT, StateT], timedelta] = lambda request, state: QUICK
+    """Start-to-close timeout: how long one attempt may take."""
+    total_limit: timedelta | None = None
+    """Schedule-to-close timeout: how long all attempts together may take; None for no limit."""
+    heartbeat_timeout: timedelta | None = HEARTBEAT_TIMEOUT
+    """None for an activity that sends no heartbeat."""
+    local_seconds: Callable[[RequestT, StateT], float] = lambda request, state: 0
+    """How long the call may take as a local activity; 0 where it must not be one."""
+    outlives_stop: bool = False
+    """A call that is stopped is still waited for: its effect may have happened."""
+    compared: tuple[str, ...] = ()
+    """Fields of the request, besides its name, that a history must have as the run rebuilds them."""
+
+
+def _limits(state: RunState) -> Limits:
+    return state.spec.limits if state.spec else Limits()
+
+
+def _local(_: Order, state: RunState) -> float:
+    return _limits(state).local_seconds
+
+
+def _llm_limit(_: LLMRequest, state: RunState) -> timedelta:
+    assert state.spec is not None
+    return timedelta(seconds=state.spec.limits.llm_timeout) + MARGIN
+
+
+def _tool(request: ToolRequest, state: RunState) -> ToolSpec:
+    tool = state.spec.tool(request.call.name) if state.spec else None
+    assert tool is not None, "a call of an unknown tool never gets a verdict"
+    return tool
+
+
+def _tool_summary(request: ToolRequest, _: RunState) -> str:
+    poll = f"poll {request.poll}: " if request.poll else ""
+    return (poll or ("undo " if request.undo else "settle " if request.settle else "")) + describe_call(request.call)
+
+
+def _tool_local(request: ToolRequest, state: RunState) -> float:
+    if request.poll:
+        return 0  # it must not hold up what wakes the run
+    reads = not request.settle and not request.undo and _tool(request, state).effect is Effect.READ
+    return _limits(state).local_seconds if reads else 0
+
+
+def _agents(count: int) -> str:
+    return "1 sub-agent" if count == 1 else f"{count} sub-agents"
+
+
+LOAD_THREAD: Activity[ThreadRequest, LoadedThread, RunState] = Activity(
+    name="load_thread",
+    request=ThreadRequest,
+    answer=LoadedThread,
+    summary=lambda request, state: "load the thread",
+    local_seconds=lambda request, state: 0 if request.fork else _local(request, state),  # its original may be long
+)
+"""Read where a closed thread stands. Fails for good with RECORD_UNREADABLE or RECORD_CONFLICT."""
+
+LOAD_EFFECTS = Activity(
+    name="load_effects",
+    request=EffectsRequest,
+    answer=PastEffects,
+    summary=lambda request, state: "what was done before the reset",
+    local_seconds=_local,
+    compared=tuple(EffectsRequest.model_fields),
+)
+"""Read what a run that was reset did already. Fails for good with RECORD_CONFLICT."""
+
+LOAD_AGENT: Activity[AgentRequest, LoadedAgent, RunState] = Activity(
+    name="load_agent",
+    request=AgentRequest,
+    answer=LoadedAgent,
+    summary=lambda request, state: f"load {request.agent or 'the default agent'}",
+    time_limit=lambda request, state: FILES if request.forked else QUICK,
+    local_seconds=lambda request, state: 0 if request.forked else _local(request, state),  # it writes files
+)
+"""Resolve an agent's name and its workspace. Fails for good with AGENT_NOT_FOUND or WORKSPACE_NOT_FOUND."""
+
+CALL_LLM = Activity(
+    name="call_llm",
+    request=LLMRequest,
+    answer=LLMReply,
+    summary=lambda request, state: "compact the context" if request.compacting else f"step {state.steps.count + 1}",
+    time_limit=_llm_limit,
+    compared=("transcript",),
+)
+"""Send the transcript to the LLM. Fails for good with LLM_REJECTED or CONTEXT_TOO_LONG; the error's details then hold
+the `Outage` before. For a run with a budget they hold `LLMFailed`, and the call fails for good with LLM_LOST, too.
+"""
+
+CALL_TOOL = Activity(
+    name="call_tool",
+    request=ToolRequest,
+    answer=ToolOutcome,
+    summary=_tool_summary,
+    time_limit=lambda request, state: timedelta(seconds=_tool(request, state).timeout) + MARGIN,
+    local_seconds=_tool_local,
+    outlives_stop=True,
+    compared=("key",),
+)
+"""Run one tool call by the rules of `holdfast.core.tools.effects`."""
+
+NOTIFY: Activity[Notice, Notified, object] = Activity(
+    name="notify",
+    request=Notice,
+    answer=Notified,
+    summary=lambda request, state: request.occasion.replace("_", " "),
+    total_limit=NOTIFYING,
+    heartbeat_timeout=None,
+)
+"""Notify the receivers that the worker is configured with."""
+
+ARCHIVE: Activity[ArchiveRequest, Archived, object] = Activity(
+    name="archive",
+    request=ArchiveRequest,
+    answer=Archived,
+    summary=lambda request, state: f"events {request.start} to {request.stop - 1}",
+    compared=tuple(ArchiveRequest.model_fields),
+)
+"""Write events into the permanent record. Fails for good with RECORD_CONFLICT or RECORD_UNREADABLE."""
+
+START_CHILDREN: Activity[StartChildren, StartedChildren, object] = Activity(
+    name="start_children",
+    request=StartChildren,
+    answer=StartedChildren,
+    summary=lambda request, state: f"start {_agents(len(request.children))}",
+    time_limit=lambda request, state: FILES,
+    compared=("children",),
+)
+"""Start sub-agents, each at most once. What cannot be started is part of the answer."""
+
+LOOK_AT_CHILDREN: Activity[LookAtChildren, ChildReports, object] = Activity(
+    name="look_at_children",
+    request=LookAtChildren,
+    answer=ChildReports,
+    summary=lambda request, state: f"look at {_agents(len(request.children))}",
+    time_limit=lambda request, state: timedelta(minutes=2),
+    compared=("children",),
+)
+"""Read how sub-agents have ended."""
+
+END_CHILDREN: Activity[EndChildren, ChildReports, object] = Activity(
+    name="end_children",
+    request=EndChildren,
+    answer=ChildReports,
+    summary=lambda request, state: f"cancel {_agents(len(request.children))}",
+    time_limit=lambda request, state: timedelta(seconds=request.seconds) + FILES,
+    compared=("children",),
+)
+"""Cancel sub-agents, and wait for their ends."""
+
+ANNOUNCE_END: Activity[AnnounceEnd, Announced, object] = Activity(
+    name="announce_end",
+    request=AnnounceEnd,
+    answer=Announced,
+    summary=lambda request, state: f"hint to {request.parent}",
+    total_limit=QUICK,
+    heartbeat_timeout=None,
+)
+"""Hint to the parent that the run is about to end. The parent looks from time to time in any case."""
+
+ACTIVITIES: Mapping[type[Order], Activity[Any, Any, RunState]] = {
+    activity.request: activity
+    for activity in (
+        LOAD_THREAD,
+        LOAD_EFFECTS,
+        LOAD_AGENT,
+        CALL_LLM,
+        CALL_TOOL,
+        NOTIFY,
+        ARCHIVE,
+        START_CHILDREN,
+        LOOK_AT_CHILDREN,
+        END_CHILDREN,
+        ANNOUNCE_END,
+    )
+}
+"""Kind of request → its activity: all activities of an agent run."""
+
+
+def activity_of(request: Request) -> Activity[Any, Any, RunState]:
+    """Return the activity that answers a request."""
+    return ACTIVITIES[type(request)]

@@ -1,0 +1,156 @@
+"""What a run does next: `action = next_action(state, at=now)`. A pure function; the workflow carries the action out.
+
+1. Nothing runs without a recorded verdict (`holdfast.core.run.rules.verdicts`). The LLM's words are input and decide
+   nothing.
+2. Calls that are allowed start at once, or later if they repeat themselves (`holdfast.core.run.rules.loop_guard`); a
+   call that awaits approval holds back no other call.
+3. The next LLM call is made when every call of the step has a result. Before it, the context is compacted if that is
+   due, and then the waiting messages are shown.
+4. Calls that sleep are polled at their times (`holdfast.core.run.waits.polling`).
+5. Between the LLM's answer and the end of the run, closing work may come (`holdfast.core.run.rules.closing_work`).
+6. Every LLM call has room in the budget of the run, or is the last one (`holdfast.core.run.rules.budget`).
+7. While a person pauses or moves the run, nothing follows (`holdfast.core.run.inputs.pause`,
+   `holdfast.core.run.inputs.move`).
+"""
+
+from datetime import datetime
+
+from holdfast.core.agents.agent import Limits
+from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG
+from holdfast.core.run.rules.baselines import baseline_due
+from holdfast.core.run.rules.budget import budget_due, short_of
+from holdfast.core.run.rules.closing_work import learning_due, progress_due
+from holdfast.core.run.rules.loop_guard import refusals_block
+from holdfast.core.run.state.next_actions import (
+    Action,
+    AskForLearnings,
+    Block,
+    CallLLM,
+    Compact,
+    Complete,
+    EndSubagents,
+    Finish,
+    LoadAgent,
+    NoteProgress,
+    Poll,
+    ReportBudget,
+    Settle,
+    StartCalls,
+    TakeMessages,
+    Verify,
+    Wait,
+)
+from holdfast.core.run.state.progress import Steps
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.waits.polling import due_polls
+
+
+def next_action(state: RunState, *, at: datetime) -> Action:
+    """Return the next action. After a long pause, the run verifies the state of the world before it does anything else.
+
+    Args:
+        state: The run's state.
+        at: Now, which may be long after the last event.
+    """
+    if state.pause or (state.moving and not state.outcome):
+        return Wait()
+    action = _without_looking(state, at=at)
+    if not state.spec or not state.spec.verify:
+        return action
+    if isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):
+        return Verify(state.spec.verify)
+    if isinstance(action, Wait) and baseline_due(state):
+        return Verify(state.spec.verify, baseline=True)
+    return action
+
+
+def _without_looking(state: RunState, *, at: datetime) -> Action:
+    """The next action, if the recorded state of the world still holds."""
+    if state.outcome:
+        return Finish()
+    if state.calls.current and (action := _of_calls(state, at=at)):
+        return action
+    if state.subagents.children and state.subagents.open and state.ends_at(at):
+        return EndSubagents()
+    if state.keeps_progress and progress_due(state, at=at):
+        return NoteProgress()
+    if state.blocked:
+        return Complete() if state.ends_at(at) else Wait()
+    if state.spec is None:
+        return LoadAgent()
+    limits, steps = state.spec.limits, state.steps
+    if steps.rejected_replies >= limits.max_rejected_replies:
+        return Block("RepliesRejected", f"{steps.rejected_replies} replies in a row could not be used")
+    if state.awaits_message and not state.compacts_now:
+        return _ending(state) if state.ends_at(at) else Wait()
+    if state.account.limits and (held := _budget_due(state)):
+        return held
+    if compaction := _compaction_due(state):
+        return compaction
+    if state.inbox.waiting:
+        return TakeMessages()
+    if state.repeats.seen and (block := refusals_block(state)):
+        return block
+    if steps.used_up:
+        return Block("StepLimit", _at_step_limit(steps, limits))
+    if state.account.limits and (short := short_of(state)):
+        return ReportBudget(short)
+    return CallLLM()
+
+
+def _of_calls(state: RunState, *, at: datetime) -> Action | None:
+    """The action for the calls of the step; None if each has its result."""
+    if state.spec and (orphaned := state.calls.orphaned):
+        return Settle(orphaned)
+    if startable := state.calls.startable(at):
+        return StartCalls(startable)
+    if state.dormancy.waits and (polls := due_polls(state, at=at)):
+        return Poll(polls)
+    return Wait() if state.calls.waiting else None
+
+
+def _budget_due(state: RunState) -> Action | None:
+    """The action that the budget requires; None if it holds nothing up."""
+    if state.account.handed and state.account.closing == "over":
+        return EndSubagents() if state.subagents.open else Complete()
+    if due := budget_due(state):
+        return due
+    if state.account.closing:
+        return _last_call(state)
+    compaction = _compaction_due(state)
+    if isinstance(compaction, Compact) and compaction.asking and (short := short_of(state, summary=True)):
+        return ReportBudget(short)
+    return None
+
+
+def _last_call(state: RunState) -> Action:
+    assert state.spec is not None
+    steps, limits = state.steps, state.spec.limits
+    return Block("StepLimit", _at_step_limit(steps, limits)) if steps.used_up else CallLLM()
+
+
+def _at_step_limit(steps: Steps, limits: Limits) -> str:
+    return f"{steps.count} steps made; `retry` allows {limits.max_steps} more"
+
+
+def _ending(state: RunState) -> Action:
+    """The next action once the LLM has answered and the wait for a message is over."""
+    if learning_due(state):
+        return AskForLearnings()
+    return CallLLM() if state.ending.learning == "asked" else Complete()
+
+
+def _compaction_due(state: RunState) -> Compact | Block | None:
+    assert state.spec is not None
+    context, step = state.context, state.steps.count
+    if not context.oversized:
+        if context.requested:
+            return Compact(asking=True, answered_only=False)
+        # The step after a compaction shows whether it helped; compacting at every step would never get anywhere.
+        due = context.is_full(state.spec.limits.compaction_tokens) and step > context.compacted_at + 1
+        return Compact(asking=True, answered_only=False) if due else None
+    if context.overflows == 1 and context.compacted_at < step:
+        return Compact(asking=True, answered_only=True)
+    if context.overflows in (1, 2) and step:
+        return Compact(asking=False, answered_only=False)
+    return Block(CONTEXT_TOO_LONG, "the request does not fit the LLM, even after the furthest context compaction")

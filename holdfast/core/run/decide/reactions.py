@@ -1,0 +1,210 @@
+"""The events that follow when something happens to a run: a task, a tool call, the passing of time, its end. Those
+that follow from an LLM call are in `holdfast.core.run.decide.replies`.
+
+Pure functions: state and fact in, events out. The fact is recorded first, then its consequences.
+"""
+
+from datetime import datetime, timedelta
+
+from holdfast.core.authority.refinements import REFINE_TOOL
+from holdfast.core.base.names import person_name
+from holdfast.core.base.text import one_line
+from holdfast.core.llm.blocks import Content, text_of, with_heading
+from holdfast.core.llm.content import too_long, unfit
+from holdfast.core.log import events as ev
+from holdfast.core.run.contracts.error_types import (
+    NAME_INVALID,
+    START_UNPROVEN,
+    TASK_EMPTY,
+    TASK_MALFORMED,
+    TASK_TOO_LONG,
+)
+from holdfast.core.run.contracts.tool_calls import ToolOutcome
+from holdfast.core.run.decide.results import on_result
+from holdfast.core.run.inputs.decisions import on_due
+from holdfast.core.run.inputs.refine import on_refine_call
+from holdfast.core.run.rules.approval_requests import new_request
+from holdfast.core.run.rules.closing_work import on_complete, on_learning_time
+from holdfast.core.run.rules.constraints import refused, refusing
+from holdfast.core.run.rules.policies import asked_of_all
+from holdfast.core.run.state.calls import CallState, Phase
+from holdfast.core.run.state.features import (
+    CANCEL_REASON,
+    RESULT_NAMES_ARTIFACTS,
+    SETTLING,
+)
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.waits.dormancy import on_sleep
+from holdfast.core.run.waits.subagents import on_subagent_call
+from holdfast.core.tools.effects import Effect, words_of
+from holdfast.core.tools.spec import FINAL_RESULT, LONGEST_SETTLING
+from holdfast.core.tools.subagents import SUBAGENT_TOOLS
+
+Events = list[ev.AgentEvent]
+
+CLOSED_EARLY = "The run was closed from outside before this was done."
+OUTCOME_UNKNOWN = "Its outcome is unknown."
+CANCEL_REASON_CHARS = 500
+"""Characters of the reason for a cancellation that the log keeps."""
+
+
+def on_task(task: Content, *, by: str = "") -> Events:
+    """Return the events that end a run because of its task; none if it can begin."""
+    try:
+        person_name(by)
+    except ValueError as error:
+        return [_failed(NAME_INVALID, f"{error}; start the run again with another name as `by`")]
+    if not text_of(task).strip():
+        return [_failed(TASK_EMPTY, "the task is empty; say what the agent is to do")]
+    if why := unfit(task):
+        return [_failed(TASK_MALFORMED, f"the task {why}")]
+    if excess := too_long(task):
+        return [_failed(TASK_TOO_LONG, f"the task {excess}; put it into a file in the workspace")]
+    return []
+
+
+def on_loaded(state: RunState) -> Events:
+    """Return the events that end a run because its agent may not carry it out; none if it may."""
+    if state.origin.sealed or state.spec is None or not state.spec.policy.proves_requesters:
+        return []
+    why = f"the policy of {state.spec.name} does not let requesters approve, and it is not known who started this run"
+    return [_failed(START_UNPROVEN, f"{why}: start it with `holdfast start`, or through a gateway")]
+
+
+def on_lost_agent(cause: str, message: str) -> Events:
+    """Return the events that follow when the agent cannot be loaded."""
+    return [_failed(cause, message)]
+
+
+def on_time(state: RunState, *, at: datetime) -> Events:
+    """Return the events that are due: the end of the wait for a message, and deadlines of open requests."""
+    waits = state.awaits_message and not state.compacts_now and not state.pause
+    if waits and state.idle.until and state.idle.until <= at and not state.closing_work:
+        return [on_complete(state)]
+    return [*on_due(state, at=at), *(on_learning_time(state, at=at) if state.ending.until else [])]
+
+
+def on_reopen(state: RunState) -> Events:
+    """Return the events that end the calls that were open when a thread was closed from outside.
+
+    Effects that had started, or that people were asked about, stay open: the ledger or the tool's `check` may resolve
+    them.
+    """
+    effects = tuple(call.number for call in state.calls.current if _is_effect(state, call))
+    return _ended(state, CLOSED_EARLY, but=effects)
+
+
+def _is_effect(state: RunState, call: CallState) -> bool:
+    """Whether a call may have had an effect that was not recorded."""
+    tool = state.spec.tool(call.call.name) if state.spec else None
+    reads = tool is not None and tool.effect is Effect.READ
+    return call.phase == "orphaned" or (call.phase in ("started", "outcome_unknown") and not reads)
+
+
+def _ended(state: RunState, why: str, *, in_doubt: tuple[Phase, ...] = (), but: tuple[int, ...] = ()) -> Events:
+    """End every open call; those of the phases `in_doubt` end with an unknown outcome."""
+    return [
+        ev.ToolCallFinished(number=call.number, status="unknown", content=f"{why} {OUTCOME_UNKNOWN}")
+        if call.phase in in_doubt
+        else ev.ToolCallFinished(number=call.number, status="cancelled", content=words_of(why, call.past))
+        for call in state.calls.current
+        if call.phase != "finished" and call.number not in but
+    ]
+
+
+def on_start(state: RunState, number: int, *, at: datetime) -> ev.ToolCallStarted | ev.ToolCallFinished:
+    """Return the event that starts an allowed call: its intent, with the key of its one effect.
+
+    If a constraint refuses the call that was added since the call was allowed, the event ends it.
+    """
+    call = state.calls.get(number)
+    if state.constraints.kept and not call.undo and (constraint := refusing(state, call.call, at=at)):
+        return refused(number, constraint, call.past)
+    key = state.effect_key(number, call.call)
+    return ev.ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)
+
+
+def on_runtime_call(state: RunState, number: int, *, at: datetime) -> Events:
+    """Return the events that follow the start of a call that the run itself carries out (`ToolSpec.kind`).
+
+    Args:
+        state: The state before the start.
+        number: The call's number.
+        at: Now.
+    """
+    name = state.calls.get(number).call.name
+    if name == FINAL_RESULT:
+        return on_result(state, number)
+    if name == REFINE_TOOL:
+        return on_refine_call(state, number)
+    if name in SUBAGENT_TOOLS:
+        return on_subagent_call(state, number)
+    return on_sleep(state, number, at=at)
+
+
+def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: datetime) -> Events:
+    """Return the events that follow from a tool call's outcome: its result, or the question whether it happened."""
+    call = state.calls.get(number)
+    if call.undo and outcome.status != "ok":
+        why = f"it could not be undone: {text_of(outcome.content)}"
+        outcome = outcome.model_copy(update={"status": "unknown", "content": why})
+    ending = call.own or state.ending.learning  # nobody is asked about a note, which would keep the run from ending
+    asking = call.phase != "orphaned" or state.imported is not None
+    if outcome.status == "unknown" and asking and not ending:
+        # The same people, and as many of them, as may approve it have to say what became of it. It never expires.
+        asks = asked_of_all(state, rule="the outcome is unknown", reason="")
+        if call.terms:
+            asks = asks.model_copy(update={"terms": call.terms, "requirements": call.requirements})
+        request = new_request(state, "reconcile", number, call.call, asks, why=text_of(outcome.content), at=at)
+        if outcome.settles_in and state.features >= SETTLING:
+            # By the run's clock: the ledger's may differ.
+            settles_at = at + timedelta(seconds=min(outcome.settles_in, LONGEST_SETTLING))
+            request = request.model_copy(update={"settles_at": settles_at})
+        return [ev.ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures)]
+    content, status = outcome.content, outcome.status
+    if call.undo:
+        content, status = with_heading("This happened, and was undone: ", content), "undone"
+    elif call.edited_by:
+        content = with_heading(call.edit_note, content)
+    return [
+        ev.ToolCallFinished(
+            number=number,
+            status=status,
+            content=content,
+            adopted=outcome.adopted,
+            duration_ms=outcome.duration_ms,
+            artifact=outcome.artifact,
+            size=outcome.size,
+            artifacts=outcome.artifacts if state.features >= RESULT_NAMES_ARTIFACTS else (),
+            trust=outcome.trust,
+            scope=outcome.scope if status == "cannot" else None,
+            until=outcome.until if status == "cannot" else None,
+            cause=outcome.cause,
+            failures=outcome.failures,
+        )
+    ]
+
+
+def on_lost_call(effect: Effect, cause: str, message: str, *, cancelled: bool) -> ToolOutcome:
+    """Return the outcome of a call whose activity returned none: a read failed; an effect may have happened."""
+    if effect is Effect.READ:
+        return ToolOutcome(status="cancelled" if cancelled else "failed", content=f"{cause}: {message}")
+    return ToolOutcome(status="unknown", content=f"the call ended without an answer ({cause}: {message})")
+
+
+def on_cancel(state: RunState, reason: str = "") -> Events:
+    """Return the events that cancel a run: every open call ends, then the run; none if it has ended already.
+
+    Args:
+        state: The run's state.
+        reason: What the request to cancel says; a claim, because anybody who reaches Temporal can cancel.
+    """
+    if state.outcome:
+        return []
+    ended = _ended(state, "The run was cancelled.", in_doubt=("outcome_unknown", "orphaned"))
+    said = one_line(reason[:CANCEL_REASON_CHARS], CANCEL_REASON_CHARS) if state.features >= CANCEL_REASON else ""
+    return [*ended, ev.RunFinished(outcome="cancelled", result=f"cancelled: {said}" if said else "cancelled")]
+
+
+def _failed(cause: str, message: str) -> ev.RunFinished:
+    return ev.RunFinished(outcome="failed", cause=cause, result=message)

@@ -1,0 +1,196 @@
+"""How approval requests, decisions, remembered rules and delegations change a run's state."""
+
+from typing import assert_never
+
+from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.authority.votes import Vote, agreeing, cast
+from holdfast.core.base.replacing import replace
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.log import events as ev
+from holdfast.core.run.rules.loop_guard import RULE as REPEATED
+from holdfast.core.run.rules.remembered_approvals import rule_made_by
+from holdfast.core.run.state.authority import DelegatedAuthority, with_votes
+from holdfast.core.run.state.calls import CallState
+from holdfast.core.run.state.features import KEYS_REVOKED
+from holdfast.core.run.state.repeats import Repeats
+from holdfast.core.run.state.state import RunState
+from holdfast.errors import EventOutOfPlace
+
+
+def require_approval(state: RunState, request: ApprovalRequest) -> RunState:
+    """Open the request because approval is required. An earlier approval of the call, which has not started, lapses."""
+    call = state.calls.get(request.number)
+    lapsed = call.grant if call.phase == "allowed" else ""
+    asked = replace(
+        call,
+        phase=call.after("require_approval"),
+        request=request.id,
+        terms=request.terms,
+        requirements=request.requirements,
+        grant="",
+        granted_by=(),
+        approved=False,
+    )
+    return _open(state, request, asked, lapsed=lapsed)
+
+
+def lose_outcome(state: RunState, request: ApprovalRequest) -> RunState:
+    """Open the request about a started call whose outcome is unknown."""
+    call = state.calls.get(request.number)
+    asked = replace(
+        call,
+        phase=call.after("lose_outcome"),
+        request=request.id,
+        terms=request.terms,
+        requirements=request.requirements,
+    )
+    return _open(state, request, asked, lapsed="")
+
+
+def _open(state: RunState, request: ApprovalRequest, call: CallState, *, lapsed: str) -> RunState:
+    """Open a request about a call. The call adopts the past effect that the request names."""
+    past = state.calls.past_effect(request.effect_key)
+    if past:
+        call = replace(call, past=past, epoch=past.epoch)
+    calls = state.calls.put(call).without_past(past)
+    return replace(state, calls=calls, authority=state.authority.opened(request, lapsed=lapsed))
+
+
+def receive_decision(state: RunState, event: ev.DecisionReceived) -> RunState:
+    """Count a decision that was accepted. One that was refused, or led to another request, changes nothing."""
+    match event.outcome:
+        case "accepted":
+            return close_decided(state, event)
+        case "waiting_for_quorum":
+            return count_vote(state, event)
+        case _:
+            return state
+
+
+def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
+    """Close the request. A call that may run is allowed now; one that may not is finished by the next event."""
+    request = _answered_request(state, event)
+    call = state.calls.get(request.number)
+    authority = state.authority.closed(request.id, f"{event.decision} by {event.by}")
+    match event.decision:
+        case "approve":
+            edited = request.edit(event.arguments)
+            editor = event.by if edited else request.edited_by
+            approved = replace(call, phase=call.after("approve"), request=None, grant=request.id, approved=True)
+            approved = _with_arguments(state, approved, edited or request.arguments, by=editor)
+            vote = _vote_of(request, event)
+            votes = agreeing(cast(() if edited else request.votes, vote), vote)
+            if state.features >= KEYS_REVOKED:
+                approved = replace(approved, granted_by=tuple(each.key for each in votes if each.key))
+            number = authority.rule_count + 1
+            rule = rule_made_by(votes, number=number, quorum=request.quorum) if event.remember else None
+            repeats = Repeats() if request.rule == REPEATED else state.repeats
+            after = replace(put_call(state, approved), repeats=repeats)
+            return replace(after, authority=replace(authority, proposed_rule=rule))
+        case "absent" | "undo":
+            again = replace(
+                call,
+                phase=call.after("repeat"),
+                request=None,
+                grant=request.id,
+                epoch=call.epoch + 1,
+                undo=event.decision == "undo",
+            )
+            return replace(put_call(state, again), authority=authority)
+        case "deny" | "respond" | "happened" | "abandon":
+            answered = replace(put_call(state, replace(call, phase=call.after("answer"))), authority=authority)
+            return _denied(answered, request) if event.decision == "deny" else answered
+        case _:
+            assert_never(event.decision)
+
+
+def count_vote(state: RunState, event: ev.DecisionReceived) -> RunState:
+    """Count one vote of several. Changed arguments are a new question, which the votes before have not answered."""
+    request = _answered_request(state, event)
+    call = state.calls.get(request.number)
+    vote = _vote_of(request, event)
+    if arguments := request.edit(event.arguments):
+        key = state.effect_key(request.number, request.call(arguments))
+        request = request.edited(arguments, by=event.by, effect_key=key)
+    authority = state.authority.with_request(with_votes(request, cast(request.votes, vote)))
+    return replace(put_call(state, replace(call, phase=call.after("answer"))), authority=authority)
+
+
+def _answered_request(state: RunState, event: ev.DecisionReceived) -> ApprovalRequest:
+    """The open request that a decision answers.
+
+    Raises:
+        EventOutOfPlace: It is not open, or the decision does not fit it.
+    """
+    request = state.authority.open_request(event.request)
+    if event.decision not in request.answers:
+        wanted = " or ".join(request.answers)
+        raise EventOutOfPlace(f"request {request.id} asks for {wanted}, not {event.decision}")
+    return request
+
+
+def _vote_of(request: ApprovalRequest, event: ev.DecisionReceived) -> Vote:
+    return Vote(
+        said=event.said,
+        seen=request.seen,
+        right=event.right,
+        proof=event.proof,
+        key=event.key,
+        standings=event.standings,
+    )
+
+
+def close_expired(state: RunState, event: ev.ApprovalExpired) -> RunState:
+    """Close a request that expired, as the policy decides."""
+    request = state.authority.open_request(event.request)
+    if request.kind != "approval":
+        raise EventOutOfPlace(f"request {request.id} asks whether a call happened, and never expires")
+    call = state.calls.get(request.number)
+    authority = state.authority.closed(request.id, f"{event.decision}, because it expired")
+    match event.decision:
+        case "approve":
+            allowed = replace(call, phase=call.after("approve"), request=None, grant=request.id)
+            allowed = _with_arguments(state, allowed, request.arguments, by=request.edited_by)
+        case "deny":
+            allowed = replace(call, phase=call.after("answer"))
+            state = _denied(state, request)
+        case _:
+            assert_never(event.decision)
+    return replace(put_call(state, allowed), authority=authority)
+
+
+def _denied(state: RunState, request: ApprovalRequest) -> RunState:
+    """Note that people denied a repeated call, so that they are not asked again before something new happens."""
+    if request.rule != REPEATED:
+        return state
+    return replace(state, repeats=state.repeats.deny(request.call().digest))
+
+
+def _with_arguments(state: RunState, call: CallState, arguments: str, *, by: str) -> CallState:
+    """The call with the arguments that were approved, which may be other ones than the LLM's."""
+    if arguments == call.call.arguments:
+        return call
+    edited = ToolCall(id=call.call.id, name=call.call.name, arguments=arguments)
+    past = state.past_of(call.number, edited)  # another effect than that of the LLM's own call
+    return replace(call, call=edited, edited_by=by or "a vote", past=past, epoch=past.epoch if past else 0)
+
+
+def put_call(state: RunState, call: CallState) -> RunState:
+    """Change one call and nothing else."""
+    return replace(state, calls=state.calls.put(call))
+
+
+def remember_rule(state: RunState, event: ev.RuleRemembered) -> RunState:
+    """Remember the rule that the approval just recorded makes."""
+    rule = {"rule": event.rule, "tool": event.tool, "call_digest": event.call_digest}
+    return replace(state, authority=state.authority.remember(**rule, by=event.by))
+
+
+def delegate(state: RunState, event: ev.AuthorityDelegated) -> RunState:
+    """Delegate approval authority; a signed delegation is used up by that."""
+    delegation = DelegatedAuthority(by=event.by, to=event.to, until=event.until, statement=event.said)
+    authority = state.authority.delegate(delegation, at=event.at)
+    if event.proof:
+        digest = event.said.signed_digest(state.thread)
+        authority = authority.use_statement(digest, until=event.until, at=event.at)
+    return replace(state, authority=authority)

@@ -1,0 +1,177 @@
+"""How events change the account of a run: reservations, settlements, the time that it runs, extensions."""
+
+from datetime import timedelta
+
+from holdfast.core.base.replacing import replace
+from holdfast.core.budget.account import LLM_CALL, Account, Cost
+from holdfast.core.budget.tree import allowance_name, reserve_allowance, settle_allowance
+from holdfast.core.llm.blocks import text_of
+from holdfast.core.llm.tokens import BYTES_PER_TOKEN, MEDIA_TOKENS, tokens_of
+from holdfast.core.log import events as ev
+from holdfast.core.run.fold.imports import join_budget
+from holdfast.core.run.rules.budget import (
+    BUDGET_SPENT,
+    MESSAGE_TOKENS,
+    actual_cost,
+    first_request,
+    message_tokens,
+    with_lost,
+)
+from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.subagents import RUN_AGENT
+from holdfast.errors import EventOutOfPlace
+
+_REFUSED = "LLMRejected"
+"""`holdfast.core.run.contracts.LLM_REJECTED`: that module imports snapshots, and so this fold."""
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def require_budget(state: RunState, event: ev.AgentEvent) -> RunState:
+    """Return the state as it is: `keep_account` changes the account.
+
+    Raises:
+        EventOutOfPlace: The run has no budget.
+    """
+    if not state.account.limits:
+        raise EventOutOfPlace("the run has no budget")
+    return state
+
+
+def extend_budget(state: RunState, event: ev.BudgetExtended) -> RunState:
+    """Use up a signed extension.
+
+    Raises:
+        EventOutOfPlace: The run has no budget.
+    """
+    require_budget(state, event)
+    if not event.proof or event.until is None:
+        return state
+    digest = event.said.signed_digest(state.thread)
+    return replace(state, authority=state.authority.use_statement(digest, until=event.until, at=event.at))
+
+
+def open_account(before: RunState, event: ev.AgentLoaded, after: RunState) -> RunState:
+    """Open the account of a run whose agent has a budget. An imported run keeps what it has spent."""
+    assert event.budget is not None
+    own = Account.open(event.budget, event.price, tokens=first_request(event.spec, more=before.task))
+    own = replace(own, handed=True) if before.origin.handed else own
+    return replace(after, account=join_budget(after, before.account, own) if before.entering else own)
+
+
+def keep_account(before: RunState, event: ev.AgentEvent, after: RunState) -> RunState:
+    """Return the state of a run with a budget, with its account as the event changes it.
+
+    Raises:
+        EventOutOfPlace: It reserves more than the budget has room for, or settles an amount that was never reserved.
+    """
+    if isinstance(event, ev.RunStarted):
+        return replace(after, account=Account())
+    account = before.account
+    if before.status == "running":
+        account = account.spend(Cost(seconds=max(0, (event.at - before.updated_at) // _MICROSECOND)))
+    account = _grown(before, event, _applied(replace(before, account=account), event))
+    changed = replace(after, account=account)
+    if isinstance(event, ev.LLMReplied) and before.account.closing == "asked" and event.message:
+        changed = replace(changed, result=event.message.text, structured=False)
+    if isinstance(event, ev.BudgetExtended) and event.resumes:
+        blocked = after.blocked if after.blocked and after.blocked.cause != BUDGET_SPENT else None
+        changed = replace(changed, blocked=blocked, account=replace(account, closing="", short=""))
+    return changed
+
+
+def _applied(state: RunState, event: ev.AgentEvent) -> Account:
+    """The account after the event has reserved or settled something, or reported the end of the budget."""
+    account = state.account
+    match event:
+        case ev.BudgetReserved(call=int()):
+            return _reserve_allowance(state, event)
+        case ev.SubagentEnded():
+            return settle_allowance(account, event.number, event.cost)
+        case ev.ToolCallFinished():
+            name = allowance_name(event.number)
+            unused = name in account.reserved and state.subagents.find(event.number) is None
+            return account.settle(name, Cost()) if unused else account
+        case ev.BudgetReserved():
+            return account.reserve(LLM_CALL, Cost(steps=event.steps, tokens=event.tokens, usd=event.nano_usd))
+        case ev.LLMReplied():
+            _require_summary(account, of=False)
+            cost = actual_cost(account, event.usage, event.cost, steps=1, attempt=event.attempt, outage=event.outage)
+            settled = account.settle(LLM_CALL, cost)
+            return replace(settled, closing="over") if account.closing == "asked" else settled
+        case ev.ContextCompacted() if event.usage.prompt_tokens or event.usage.completion_tokens:
+            _require_summary(account)
+            cost = actual_cost(account, event.usage, event.cost, steps=0, outage=event.outage)
+            return account.settle(LLM_CALL, cost)
+        case ev.ReplyRejected() if LLM_CALL in account.reserved:
+            _require_summary(account)
+            cost = actual_cost(account, event.usage, event.cost, steps=0, outage=event.outage)
+            return account.settle(LLM_CALL, cost)
+        case ev.LLMCallLost():
+            return with_lost(account, event)
+        case ev.ContextExceeded():
+            settled = account.settle(LLM_CALL, Cost()) if LLM_CALL in account.reserved else account
+            return replace(settled, closing="over") if account.closing == "asked" else settled
+        case ev.RunBlocked(cause=cause) if cause == _REFUSED and LLM_CALL in account.reserved:
+            return account.settle(LLM_CALL, Cost())
+        case ev.RunFinished():
+            return account.lose(LLM_CALL)
+        case ev.BudgetLow():
+            return replace(account, low=(*account.low, event.limit))
+        case ev.BudgetSpent():
+            return replace(account, closing="asked" if event.last_call else "over", short=event.limit, lost=0)
+        case ev.BudgetExtended():
+            return account.extend(event.more, id=event.id, by=event.by, key=event.key)
+        case _:
+            return account
+
+
+def _reserve_allowance(state: RunState, event: ev.BudgetReserved) -> Account:
+    """The account with the allowance that an event reserves for a sub-agent.
+
+    Raises:
+        EventOutOfPlace: The call starts no sub-agent, or has an allowance, or there is no room.
+    """
+    assert event.call is not None
+    call = state.calls.get(event.call)
+    if call.phase != "started" or call.call.name != RUN_AGENT or state.subagents.find(event.call):
+        raise EventOutOfPlace(f"call {event.call} waits for no start of a sub-agent")
+    cost = Cost(steps=event.steps, tokens=event.tokens, usd=event.nano_usd)
+    return reserve_allowance(state.account, event.call, cost)
+
+
+def _require_summary(account: Account, *, of: bool = True) -> None:
+    """Check that the amount was reserved for a summary (`of`), or else for a reply, which counts as a step.
+
+    Raises:
+        EventOutOfPlace: It was reserved for the other, or not at all.
+    """
+    reserved = account.reserved.get(LLM_CALL)
+    if reserved is None or (reserved.steps == 0) is not of:
+        raise EventOutOfPlace(f"no call for a {'summary' if of else 'reply'} was reserved")
+
+
+def _grown(state: RunState, event: ev.AgentEvent, account: Account) -> Account:
+    """The account with the new estimate of the tokens of the next request."""
+    match event:
+        case ev.LLMReplied():
+            return replace(account, request_tokens=event.usage.prompt_tokens + event.usage.completion_tokens)
+        case ev.ContextCompacted():
+            return replace(account, request_tokens=account.fixed_tokens + message_tokens(event.summary_message))
+        case ev.ToolCallFinished():
+            media = 0 if isinstance(event.content, str) else sum(block.type != "text" for block in event.content)
+            more = message_tokens(text_of(event.content)) + media * MEDIA_TOKENS
+        case ev.MessageTaken():
+            message = state.inbox.find(event.message)  # its text is clipped, its size is not
+            size = -(-message.size // BYTES_PER_TOKEN)
+            more = MESSAGE_TOKENS + (tokens_of(message.text) + MEDIA_TOKENS if message.more else size)
+        case ev.MemoryRecalled():
+            more = sum(message_tokens(tier.text) for tier in event.tiers)
+            account = replace(account, fixed_tokens=account.fixed_tokens + more)
+        case ev.StateVerified():
+            more = sum(message_tokens(finding.content) for finding in event.findings)
+        case ev.BudgetLow() | ev.BudgetSpent() | ev.BudgetExtended() | ev.ReplyRejected():
+            more = message_tokens(event.notice)
+        case _:
+            return account
+    return replace(account, request_tokens=account.request_tokens + more)

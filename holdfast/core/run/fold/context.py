@@ -1,0 +1,133 @@
+"""How replies, messages, memory and findings change a run's state: all that the LLM reads besides tool results."""
+
+from functools import reduce
+
+from holdfast.core.base.replacing import replace
+from holdfast.core.llm.blocks import more_than_text, text_of
+from holdfast.core.llm.content import size_of
+from holdfast.core.log import events as ev
+from holdfast.core.run.fold.calls import lower_trust
+from holdfast.core.run.state.context import FOLLOW_UPS_CHARS
+from holdfast.core.run.state.features import COMPACTION_MUST_HELP
+from holdfast.core.run.state.freshness import FindingDigest
+from holdfast.core.run.state.inbox import TaskRefinement, WaitingMessage
+from holdfast.core.run.state.repeats import Repeats
+from holdfast.core.run.state.state import RunState
+from holdfast.core.transcript.transcript import clip
+from holdfast.core.trust import Trust, least
+
+
+def begin_step(state: RunState, event: ev.LLMReplied) -> RunState:
+    """Begin a step."""
+    step = state.steps.count + 1
+    request_tokens = max(event.usage.prompt_tokens, event.request_tokens)
+    context = state.context.answered(request_tokens + event.usage.completion_tokens)
+    if state.features >= COMPACTION_MUST_HELP and state.spec and step == context.compacted_at + 1:
+        context = context.with_floor(request_tokens, state.spec.limits.compaction_tokens)
+    return replace(
+        state,
+        steps=replace(state.steps, count=step),
+        pauses=0,
+        calls=state.calls.next_step(),
+        constraints=state.constraints.unended(event.at) if state.constraints.kept else state.constraints,
+        inbox=state.inbox.answered(),
+        context=context,
+        ending=state.ending.replied(),
+        freshness=replace(state.freshness, baseline=()),
+        usage=state.usage + event.usage,
+    )
+
+
+def compact(state: RunState, event: ev.ContextCompacted) -> RunState:
+    """Compact the context to a summary."""
+    context, steps = state.context.compacted(event.summary, step=state.steps.count), state.steps.use_reply()
+    return replace(state, context=context, steps=steps, usage=state.usage + event.usage)
+
+
+def receive_message(state: RunState, event: ev.UserMessageReceived) -> RunState:
+    """Receive a person's message: the first one is the task, a later one waits."""
+    authority, text = state.authority, text_of(event.content)
+    if event.proof and event.until:
+        authority = authority.use_statement(event.said.signed_digest(state.thread), until=event.until, at=event.at)
+    if not event.proof and not event.task:
+        authority = replace(authority, requesters_unproven=True)
+    authority = authority.add_requester(event.by)
+    if event.position == 1:
+        return replace(state, task=text, origin=replace(state.origin, user=event.by), authority=authority)
+    message = WaitingMessage(
+        message=event.position,
+        text=clip(text, FOLLOW_UPS_CHARS),
+        by=event.by,
+        more=more_than_text(event.content),
+        size=size_of(event.content),
+    )
+    # The agent reads the message at the end of the step, so calls that only wait because they repeat start now.
+    calls, inbox = state.calls.without_delays(), state.inbox.receive(message)
+    return replace(state, origin=state.origin.heard(event.by), inbox=inbox, authority=authority, calls=calls)
+
+
+def refine_task(state: RunState, event: ev.TaskRefined) -> RunState:
+    """Refine the task: the refinement waits like a message, and its sender counts as a requester.
+
+    The LLM reads that of its own call as the call's result.
+    """
+    authority = state.authority
+    if not event.proof:
+        authority = replace(authority, requesters_unproven=True)
+    refinement = TaskRefinement(
+        number=event.refinement,
+        message=event.position,
+        kind=event.kind,
+        text=event.text,
+        by=event.by,
+        at=event.at,
+        id=event.id,
+        proof=event.proof,
+        own=event.call is not None,
+    )
+    if event.call is not None:
+        return replace(state, refinements=(*state.refinements, refinement))
+    waiting = WaitingMessage(message=event.position, text=event.text, by=event.by, size=size_of(event.text))
+    return replace(
+        state,
+        refinements=(*state.refinements, refinement),
+        origin=state.origin.heard(event.by),
+        inbox=state.inbox.receive(waiting),
+        calls=state.calls.without_delays(),
+        authority=authority.add_requester(event.by),
+    )
+
+
+def take_message(state: RunState, event: ev.MessageTaken) -> RunState:
+    """Show a waiting message to the LLM, or a refinement of the task, which a compaction keeps apart."""
+    message, context = state.inbox.find(event.message), state.context
+    if all(refinement.message != event.message for refinement in state.refinements):
+        context = context.add_follow_up(message)
+    inbox, idle, ending = state.inbox.take(message), state.idle.end(), state.ending.put_off()
+    return replace(state, inbox=inbox, context=context, idle=idle, ending=ending, repeats=Repeats())
+
+
+def await_message(state: RunState, event: ev.MessageAwaited) -> RunState:
+    """Keep the LLM's answer, and begin to wait for a follow-up message."""
+    idle, steps = state.idle.begin(event.at), state.steps.use_reply()
+    return replace(state, idle=idle, result=event.result, structured=event.structured, steps=steps)
+
+
+def recall(state: RunState, event: ev.MemoryRecalled) -> RunState:
+    """Keep the standing memory, and trust the LLM no further than the files of memory that it reads."""
+    standing = next((tier.text for tier in event.tiers if tier.tier == "standing"), "")
+    recalled = replace(state, context=replace(state.context, standing_memory=standing))
+    return reduce(lower_trust, (tier.trust for tier in event.tiers if tier.tier == "files"), recalled)
+
+
+def keep_baseline(state: RunState, findings: tuple[ev.Finding, ...]) -> RunState:
+    """Keep the findings of the `verify` tools: approvals of this step are good for that state of the world."""
+    baseline = tuple(map(FindingDigest.of, findings))
+    return replace(state, freshness=replace(state.freshness, baseline=baseline))
+
+
+def verify(state: RunState, event: ev.StateVerified) -> RunState:
+    """Keep the findings of the `verify` tools after a long pause. The LLM reads them, as trusted as a tool's result."""
+    tools = {tool.name: tool.trust for tool in state.spec.tools} if state.spec else {}
+    trust: Trust = reduce(least, (each.trust or tools.get(each.tool, "tool") for each in event.findings), "tool")
+    return lower_trust(keep_baseline(state, event.findings), trust)

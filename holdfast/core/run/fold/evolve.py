@@ -1,0 +1,212 @@
+"""The fold over events: `state = evolve(state, event)`. Nothing else changes a state.
+
+`_CHANGES` names the one function that each type of event runs. The functions are grouped by what they change: the run
+(`holdfast.core.run.fold.runs`), messages and the context (`evolve_context`), tool calls (`evolve_calls`), approval
+requests and authority (`evolve_requests`), forks and imports (`evolve_import`). A change of one part of the state is a
+method of that part (`holdfast.core.run.substates`). What is the same for all events is here; the account of a run with
+a budget follows each event, too (`evolve_budget`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.core.base.replacing import replace
+from holdfast.core.log import events as ev
+from holdfast.core.run.fold.approval_requests import (
+    close_expired,
+    delegate,
+    lose_outcome,
+    receive_decision,
+    remember_rule,
+    require_approval,
+)
+from holdfast.core.run.fold.budget import extend_budget, keep_account, open_account, require_budget
+from holdfast.core.run.fold.calls import (
+    begin_wait,
+    end_subagent,
+    finish_call,
+    give_verdict,
+    receive_wake,
+    request_call,
+    start_call,
+    start_subagent,
+)
+from holdfast.core.run.fold.context import (
+    await_message,
+    begin_step,
+    compact,
+    keep_baseline,
+    recall,
+    receive_message,
+    refine_task,
+    take_message,
+    verify,
+)
+from holdfast.core.run.fold.imports import enter, fork_run, import_run, lift_fork
+from holdfast.core.run.fold.runs import (
+    block_run,
+    continue_run,
+    finish_run,
+    load_agent,
+    pause_run,
+    reset_run,
+    resume_run,
+    start_run,
+    unblock_run,
+)
+from holdfast.core.run.state.features import SIGNED_STEERING
+from holdfast.core.run.state.freshness import Freshness
+from holdfast.core.run.state.origin import FORK, Move
+from holdfast.core.run.state.state import RunState
+from holdfast.errors import EventOutOfPlace
+
+Change = Callable[[RunState, Any], RunState]
+"""Returns the state after an event of one type."""
+
+
+def evolve(state: RunState, event: ev.AgentEvent) -> RunState:
+    """Return the state after `event`.
+
+    Raises:
+        EventOutOfPlace: The event does not follow from those before.
+    """
+    try:
+        after = _CHANGES[type(event)](state, event)
+        if type(event) is ev.AgentLoaded and event.budget:
+            after = open_account(state, event, after)
+        elif state.account.limits:
+            after = keep_account(state, event, after)
+    except EventOutOfPlace as error:
+        raise EventOutOfPlace(
+            f"event {state.events} of thread {state.thread}, {event.type}, is out of place: {error}. The record was "
+            "forged or altered: restore it from a backup."
+        ) from None
+    authority = after.authority
+    if authority.proposed_rule is not None and authority.proposed_rule is state.authority.proposed_rule:
+        # Only the event right after the approval can record its rule.
+        authority = replace(authority, proposed_rule=None)
+    counts = type(event) in _HOLDS and after.features >= SIGNED_STEERING
+    return replace(
+        after,
+        authority=authority,
+        freshness=_freshness(state, event, after.freshness),
+        holds=state.holds + 1 if counts else state.holds,
+        events=state.events + 1,
+        updated_at=event.at,
+    )
+
+
+def _freshness(before: RunState, event: ev.AgentEvent, after: Freshness) -> Freshness:
+    """Note when the agent acted, and whether it paused so long before this event that it has to verify first.
+
+    The cause of the pause makes no difference: people, an outage, a slow tool, a thread that was closed meanwhile.
+    """
+    if type(event) is ev.StateVerified:
+        return replace(after, stale_seconds=0, acted_at=event.at)
+    spec = event.spec if type(event) is ev.AgentLoaded else before.spec
+    # Without an agent it is not known whether it has `verify` tools: the pause stays as it was noted.
+    stale = after.stale_seconds
+    if spec is not None:
+        stale = before.freshness.stale_for(spec, event.at) if spec.verify else 0
+    acted_at = event.at if _acts(before, event) else after.acted_at
+    if (stale, acted_at) == (after.stale_seconds, after.acted_at):
+        return after
+    return replace(after, stale_seconds=stale, acted_at=acted_at)
+
+
+def _acts(state: RunState, event: ev.AgentEvent) -> bool:
+    """Whether the agent itself does something. What other parties send does not make a run look fresh."""
+    if type(event) is not ev.ToolCallFinished:
+        return type(event) in _ACTS
+    if event.status not in ("ok", "failed", "undone", "cannot"):
+        return False
+    call = state.calls.find(event.number)
+    return call is not None and call.phase == "started" and not state.carries_out(event.number)
+
+
+def _load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
+    return enter(state, event) if state.entering else load_agent(state, event)
+
+
+def _lift_constraint(state: RunState, event: ev.ConstraintLifted) -> RunState:
+    if event.constraint == FORK:
+        return lift_fork(state, event)
+    return replace(state, constraints=state.constraints.lift(event.constraint))
+
+
+def _unchanged(state: RunState, event: ev.AgentEvent) -> RunState:
+    return state
+
+
+_CHANGES: Mapping[type[ev.Event], Change] = {
+    # The run.
+    ev.RunStarted: start_run,
+    ev.RunContinued: continue_run,
+    ev.RunReset: reset_run,
+    ev.RunForked: fork_run,
+    ev.RunImported: import_run,
+    ev.AgentLoaded: _load_agent,
+    ev.MemoryRecalled: recall,
+    ev.RunPaused: pause_run,
+    ev.RunResumed: resume_run,
+    ev.RunBlocked: block_run,
+    ev.RunUnblocked: lambda state, event: unblock_run(state),
+    ev.MoveRequested: lambda state, event: replace(state, moving=Move(by=event.by, reason=event.reason, to=event.to)),
+    ev.RunFinished: finish_run,
+    # The LLM.
+    ev.LLMReplied: begin_step,
+    ev.LLMCallLost: require_budget,
+    ev.ReplyRejected: lambda state, event: replace(state, steps=state.steps.reject_reply()),
+    ev.ContextExceeded: lambda state, event: replace(state, context=state.context.exceeded()),
+    ev.CompactionRequested: lambda state, event: replace(state, context=replace(state.context, requested=True)),
+    ev.ContextCompacted: compact,
+    ev.MessageAwaited: await_message,
+    ev.LearningRequested: lambda state, event: replace(state, ending=state.ending.ask(event.at)),
+    ev.LearningSkipped: lambda state, event: replace(state, ending=state.ending.replied()),
+    # Messages of people.
+    ev.UserMessageReceived: receive_message,
+    ev.TaskRefined: refine_task,
+    ev.MessageTaken: take_message,
+    ev.SignalRejected: _unchanged,
+    ev.RefusalsCounted: _unchanged,
+    # Tool calls, waits and sub-agents.
+    ev.ToolCallRequested: request_call,
+    ev.VerdictGiven: give_verdict,
+    ev.ToolCallStarted: start_call,
+    ev.ToolCallFinished: finish_call,
+    ev.DormancyBegan: begin_wait,
+    ev.WaitPolled: lambda state, event: replace(state, dormancy=state.dormancy.polled(event)),
+    ev.WakeReceived: receive_wake,
+    ev.SubagentStarted: start_subagent,
+    ev.SubagentEnded: end_subagent,
+    ev.ConstraintLifted: _lift_constraint,
+    ev.BaselineRecorded: lambda state, event: keep_baseline(state, event.findings),
+    ev.StateVerified: verify,
+    # Approval requests and decisions.
+    ev.ApprovalRequested: lambda state, event: require_approval(state, event.request),
+    ev.ReconcileRequested: lambda state, event: lose_outcome(state, event.request),
+    ev.ApprovalReminded: lambda state, event: replace(state, authority=state.authority.remind(event.request)),
+    ev.ApprovalEscalated: lambda state, event: replace(state, authority=state.authority.escalate(event.request)),
+    ev.ApprovalExpired: close_expired,
+    ev.DecisionReceived: receive_decision,
+    # Remembered rules, delegations and keys.
+    ev.RuleRemembered: remember_rule,
+    ev.RuleRevoked: lambda state, event: replace(state, authority=state.authority.forget(event.rule)),
+    ev.AuthorityDelegated: delegate,
+    ev.DelegationRevoked: lambda state, event: replace(
+        state, authority=state.authority.revoke_delegation(event.by, event.to)
+    ),
+    ev.KeyRevoked: lambda state, event: replace(state, authority=state.authority.revoke_keys((event.revoked,))),
+    # The budget: `keep_account` changes the account.
+    ev.BudgetReserved: require_budget,
+    ev.BudgetLow: require_budget,
+    ev.BudgetSpent: require_budget,
+    ev.BudgetExtended: extend_budget,
+}
+"""The type of an event → the change that it makes."""
+
+_HOLDS = frozenset((ev.RunPaused, ev.RunResumed, ev.RunBlocked, ev.RunUnblocked, ev.MoveRequested))
+"""The events that `RunState.holds` counts: a signed statement that steers the run is bound to their number."""
+
+_ACTS = frozenset((ev.LLMReplied, ev.ToolCallStarted, ev.AgentLoaded))
+"""The events that show that the agent itself acted, besides the end of a call that it made."""

@@ -1,0 +1,238 @@
+"""How forks and imports change the state that they begin with: that of the original thread at the fork, and that with
+which the run was moved from another cluster.
+"""
+
+from holdfast.core.authority.policy import Policy
+from holdfast.core.authority.statements import Signed
+from holdfast.core.authority.votes import Vote
+from holdfast.core.base.replacing import replace
+from holdfast.core.budget.account import Account, Raised
+from holdfast.core.budget.budget import largest
+from holdfast.core.log import events as ev
+from holdfast.core.log.import_point import ImportPoint
+from holdfast.core.run.fold.runs import load_agent, orphaned, trust_so_far
+from holdfast.core.run.rules.authority import Speaker, refuse_extender, verify_speaker
+from holdfast.core.run.rules.policies import policy_of
+from holdfast.core.run.state.authority import Authority, with_votes
+from holdfast.core.run.state.calls import CallState
+from holdfast.core.run.state.dormancy import Dormancy
+from holdfast.core.run.state.origin import Fork, Import, RunOrigin
+from holdfast.core.run.state.progress import Ending
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.state.subagents import Subagents
+from holdfast.core.trust import Trust, least
+from holdfast.errors import EventOutOfPlace
+
+
+def fork_run(state: RunState, event: ev.RunForked) -> RunState:
+    """Begin a fork. It keeps the content of the thread, and none of its authority.
+
+    Remembered rules, delegations and effects that wait to be undone belong to the original thread: people gave them for
+    that thread. Its requesters stay, because the policy may not let them approve.
+
+    Its sub-agents stay the original's, too: a fork neither awaits nor cancels them. The fork of a sub-agent's thread is
+    no child of the run that started that one, which has its own; but the policies above still judge it. So do policies
+    that were given with a fork, in every fork of that one, too: no fork is a way around them.
+
+    Raises:
+        EventOutOfPlace: The events before are not those that the fork names.
+    """
+    if event.origin != state.thread or event.point.position != state.events - 1:
+        raise EventOutOfPlace(f"it forks {event.point.thread} after event {event.point.position}")
+    authority = replace(state.authority, proposed_rule=None, rules=(), delegations=()).add_requester(event.by)
+    file = event.imported  # its folder is in another cluster
+    state = replace(state, workspace="", origin=brought_from(state, file)) if file else state
+    trust = trust_brought(state, file) if file else trust_so_far(state)
+    before = state.fork.policies if state.fork else ()
+    policies = {policy.hash: policy for policy in event.policies}
+    fork = Fork(
+        point=event.point,
+        by=event.by,
+        at=state.updated_at,
+        workspace=state.workspace,
+        llm=event.llm,
+        policies=tuple(dict.fromkeys((*before, *policies))),
+    )
+    heard, lineage = state.origin.heard(event.by), state.origin.lineage
+    for policy in heard.policies:  # each policy judges once
+        policies.pop(policy.hash, None)
+    deepest = lineage.deepest if lineage else heard.deepest
+    origin = replace(
+        heard,
+        first_run_id=event.first_run_id,
+        starts={},
+        schedule="",
+        lineage=None,
+        deepest=deepest,
+        policies=(*heard.policies, *policies.values()),
+    )
+    return replace(
+        state,
+        thread=event.thread,
+        fork=fork,
+        workspace="",
+        features=max(state.features, event.features),
+        origin=origin,
+        subagents=Subagents(),
+        calls=replace(state.calls, past=()),
+        authority=authority,
+        context=replace(state.context, trust=trust),
+        imported=None,
+        moving=None,
+        dormancy=Dormancy(),
+        ending=Ending(),
+        blocked=None,
+        pause=None,
+        outcome=None,
+    )
+
+
+def lift_fork(state: RunState, event: ev.ConstraintLifted) -> RunState:
+    """Let the effects of a fork run as the policy says.
+
+    Raises:
+        EventOutOfPlace: Nothing asks first because of a fork.
+    """
+    if state.fork is None or state.fork.lifted_by is not None:
+        raise EventOutOfPlace("no effect asks first because of a fork")
+    return replace(state, fork=replace(state.fork, lifted_by=event.by))
+
+
+def import_run(state: RunState, event: ev.RunImported) -> RunState:
+    """Continue a run that was moved here: with all that was open, under the names that its effects have.
+
+    A run that is closed stays closed. Another one may continue it, and has none of its rules and delegations.
+
+    Raises:
+        EventOutOfPlace: The run is open, or the events before are not those that were imported.
+    """
+    if state.outcome is None or event.point.position != state.events - 1:
+        raise EventOutOfPlace(f"it imports what was open after event {state.events - 1}")
+    fork = replace(state.fork, workspace="") if state.fork else None
+    moved = state.outcome == "moved"
+    imported = Import(point=event.point, by=event.by, at=event.at, spec_hash=state.spec_hash, entered=not moved)
+    unproven = state.authority.requesters_unproven or not event.point.signer
+    authority = replace(state.authority.add_requester(event.by), requesters_unproven=unproven, proposed_rule=None)
+    if not moved:
+        authority = replace(authority, rules=(), delegations=())
+    return replace(
+        state,
+        spec=None if moved else state.spec,
+        workspace="",
+        features=max(state.features, event.features),
+        fork=fork,
+        imported=imported,
+        origin=brought_from(state, event.point),
+        calls=replace(state.calls, current=tuple(_settled(state, call) for call in state.calls.current)),
+        authority=authority,
+        context=replace(state.context, trust=trust_brought(state, event.point)),
+        moving=None,
+        outcome=None if moved else state.outcome,
+    )
+
+
+def brought_from(state: RunState, point: ImportPoint) -> RunOrigin:
+    """Return the origin of an imported run: its former policy judges its calls from now on, too."""
+    sealed = state.origin.sealed and bool(point.signer)
+    return replace(state.origin, sealed=sealed, user_proven=False, starts={}, policies=policies_brought(state))
+
+
+def trust_brought(state: RunState, point: ImportPoint) -> Trust:
+    """Return how far the content of an imported log is trusted: nobody vouches for an unsigned file."""
+    return least(trust_so_far(state), "person" if point.signer else "web")
+
+
+def _settled(state: RunState, call: CallState) -> CallState:
+    """The call; an effect that was under way has to be looked up here. A call that sleeps or waits for people stays."""
+    sleeps = state.dormancy.waits_of(call.number)
+    under_way = (call.phase == "started" and not sleeps) or (call.phase == "allowed" and call.undo)
+    return orphaned(state, call, move="settle") if under_way or call.phase == "orphaned" else call
+
+
+def enter(state: RunState, event: ev.AgentLoaded) -> RunState:
+    """Load the agent of this cluster. It may make no more steps than were left."""
+    assert state.imported is not None
+    same = state.imported.spec_hash == event.spec_hash
+    loaded = load_agent(state, event)
+    limit = min(state.steps.limit, loaded.steps.limit)
+    calls, authority = loaded.calls, loaded.authority
+    for call in calls.current if not same else ():
+        if call.phase == "outcome_unknown":  # other people may have to answer here
+            calls = calls.put(orphaned(state, call, move="settle"))
+            authority = authority.without_requests_about(call.number)
+    entered = replace(
+        loaded,
+        imported=replace(state.imported, entered=True),
+        steps=replace(loaded.steps, limit=limit),
+        calls=calls,
+        authority=authority,
+        context=state.context,
+    )
+    return replace(entered, authority=_vouched_for(entered))
+
+
+def join_budget(state: RunState, account: Account, own: Account) -> Account:
+    """Return the account of a run that was imported: what it has spent, within its limits and those of this cluster.
+
+    People's extensions are in its limits. They raise those of this cluster, too, as far as its policy allows them.
+
+    Args:
+        state: The state with the agent of this cluster.
+        account: The account that the run had.
+        own: A new one, with the budget of this cluster.
+    """
+    if not account.limits:
+        return own
+    counting = [raised for raised in account.raised if _raises_here(state, raised)]
+    limits = dict(account.limits)
+    for name, limit in own.limits.items():
+        more = sum(raised.units.get(name, 0) for raised in counting)
+        limits[name] = min(limits.get(name, largest(name)), limit + more)
+    limits = {name: limits[name] for name in sorted(limits)}
+    return replace(account, limits=limits, price=own.price, fixed_tokens=own.fixed_tokens)
+
+
+def _raises_here(state: RunState, raised: Raised) -> bool:
+    """Whether an extension from elsewhere counts: the policy here allows it, and it is signed if that is required.
+
+    The file's signer vouches for unsigned extensions. Those of sub-agents were judged there, and are spent.
+    """
+    assert state.imported is not None
+    policy, vouched = policy_of(state), bool(state.imported.point.signer)
+    if not raised.by:
+        return vouched
+    approver = policy.approver(raised.by)
+    keys = {key for each in (*((approver,) if approver else ()), *policy.gateways) for key in each.keys}
+    if raised.key not in keys and (raised.key or policy.signatures == "required" or not vouched):
+        return False
+    most = policy.extensions.most
+    if most and any(units > most.units.get(name, 0) for name, units in raised.most.items()):
+        return False
+    return not refuse_extender(state, policy, raised.by)
+
+
+def _vouched_for(state: RunState) -> Authority:
+    """The authority without votes, rules and delegations that no key in the policy of this cluster has signed."""
+    authority = state.authority
+    requests = tuple(
+        with_votes(request, tuple(vote for vote in request.votes if _counts(state, vote)))
+        for request in authority.requests
+    )
+    rules = tuple(rule for rule in authority.rules if all(_counts(state, vote) for vote in rule.votes))
+    delegations = tuple(each for each in authority.delegations if _is_signed(state, each.statement))
+    return replace(authority, requests=requests, rules=rules, delegations=delegations)
+
+
+def _counts(state: RunState, vote: Vote) -> bool:
+    return vote.said.digest == vote.seen.digest and _is_signed(state, vote.said)
+
+
+def _is_signed(state: RunState, said: Signed) -> bool:
+    speaker = verify_speaker(state, said)
+    return isinstance(speaker, Speaker) and bool(speaker.proof)
+
+
+def policies_brought(state: RunState) -> tuple[Policy, ...]:
+    """Return the policies that judge the calls of a run once it is imported, beside that of its agent there."""
+    own = (state.spec.policy,) if state.spec else ()
+    return tuple({policy.hash: policy for policy in (*state.origin.policies, *own)}.values())

@@ -1,0 +1,208 @@
+"""How a run's own events change its state: from its start and its agent over pauses, blocks and resets to its end."""
+
+from holdfast.core.base.replacing import replace
+from holdfast.core.lineage import Lineage
+from holdfast.core.log import events as ev
+from holdfast.core.mac.starts import START_WITHIN
+from holdfast.core.run.state.authority import Authority, with_reason
+from holdfast.core.run.state.calls import Calls, CallState, Move
+from holdfast.core.run.state.features import KEEPS_TRUST
+from holdfast.core.run.state.progress import Ending, Idle, Pause
+from holdfast.core.run.state.repeats import Repeats
+from holdfast.core.run.state.state import Blocked, RunState
+from holdfast.core.tools.effects import PastEffect
+from holdfast.core.trust import Trust, least
+
+REASON_CHARS = 2_000
+"""Characters of a request's reason, after a reset has added to it."""
+
+
+def start_run(state: RunState, event: ev.RunStarted) -> RunState:
+    """Begin a run. One that continues a closed thread begins where the thread ended; its agent is loaded anew."""
+    trust = least(trust_so_far(state), event.trust)
+    # `holdfast.core.mac.starts` refuses a start that is older than this.
+    starts = {name: at for name, at in state.origin.starts.items() if event.at - at < 3 * START_WITHIN}
+    if event.start:
+        starts[event.start] = event.at
+    return replace(
+        state,
+        thread=event.thread,
+        origin=replace(
+            state.origin,
+            first_run_id=event.first_run_id,
+            sealed=event.sealed,
+            # A later run of a sub-agent's thread, or of a fork of one, has policies above it, too.
+            depth=max(event.depth, state.origin.depth) if state.origin.policies else event.depth,
+            user_proven=state.origin.user_proven and event.user_proven,
+            starts=starts,
+            schedule=event.schedule or state.origin.schedule,
+            lineage=event.lineage or without_allowance(state.origin.lineage),
+            policies=event.policies or state.origin.policies,
+            allowance=event.allowance,
+        ),
+        spec=None,
+        steps=state.steps.use_reply(),
+        calls=Calls(current=tuple(orphaned(state, call) for call in state.calls.current), count=state.calls.count),
+        authority=asked_by(replace(state.authority, requests=()), event.lineage),
+        subagents=state.subagents.reopened() if state.subagents.children else state.subagents,
+        constraints=(
+            state.constraints.take_over(event.constraints, number=0, at=event.at)
+            if event.constraints
+            else state.constraints
+        ),
+        context=replace(state.context, trust=trust),
+        repeats=Repeats(),
+        idle=Idle(limit=event.idle_limit),
+        ending=Ending(),
+        blocked=None,
+        pause=None,
+        pauses=0,
+        outcome=None,
+        result="",
+        structured=False,
+        failure="",
+    )
+
+
+def trust_so_far(state: RunState) -> Trust:
+    """Return how far another agent can trust what the LLM has read."""
+    before = state.spec
+    kept = before is None or before.depends_on_trust or state.features >= KEEPS_TRUST
+    # An agent that does not depend on trust did not keep track of it, and the next agent may depend on it.
+    unknown = before is not None and not kept and bool(before.tools or before.memory.file_tokens)
+    return "web" if unknown else state.context.trust
+
+
+def continue_run(state: RunState, event: ev.RunContinued) -> RunState:
+    """Continue in a new Temporal run, perhaps at a higher feature level."""
+    features = max(state.features, event.features)
+    begins = state.features < KEEPS_TRUST <= features
+    trust = trust_so_far(state) if begins else state.context.trust
+    return replace(state, features=features, context=replace(state.context, trust=trust))
+
+
+def without_allowance(lineage: Lineage | None) -> Lineage | None:
+    """Return the lineage of a sub-agent that another run continues: the allowance of the first one is settled."""
+    return lineage.model_copy(update={"allowance": None}) if lineage and lineage.allowance else lineage
+
+
+def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
+    """Add the requesters of the parent run: they count as requesters of its sub-agents, too."""
+    for name in lineage.requesters if lineage else ():
+        authority = authority.add_requester(name)
+    if lineage and lineage.revoked_keys:
+        authority = authority.revoke_keys(lineage.revoked_keys)
+    if lineage and lineage.requesters_unproven:
+        authority = replace(authority, requesters_unproven=True)
+    return authority
+
+
+def orphaned(state: RunState, call: CallState, *, move: Move = "orphan") -> CallState:
+    """Return a call of the step in which the thread was closed: an effect that was under way has to be resolved."""
+    phase = call.after(move)
+    if phase == "finished":
+        return call
+    past = call.past or PastEffect(
+        number=call.number,
+        first_run_id=state.origin.first_run_id,
+        tool=call.call.name,
+        call_digest=call.call.digest,
+        key=state.effect_key(call.number, call.call),
+        epoch=call.epoch,
+    )
+    return replace(call, phase=phase, request=None, past=past)
+
+
+def load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
+    """Load the agent: its limits count from here on."""
+    limits, idle = event.spec.limits, state.idle
+    return replace(
+        state,
+        spec=event.spec,
+        spec_hash=event.spec_hash,
+        workspace=event.workspace,
+        notify=event.notify,
+        features=max(state.features, event.features),
+        steps=replace(state.steps, limit=state.steps.count + limits.max_steps),
+        context=replace(state.context, standing_memory=""),  # `memory_recalled` comes next
+        idle=replace(idle, limit=limits.idle_limit) if idle.limit is None else idle,
+    )
+
+
+def block_run(state: RunState, event: ev.RunBlocked) -> RunState:
+    """Block the run until a person has fixed the cause. A compaction that somebody asked for is not made."""
+    after = event.outage.words(event.at) if event.outage else ""
+    blocked = Blocked(cause=event.cause, message=event.message, after=after)
+    return replace(state, blocked=blocked, context=replace(state.context, requested=False))
+
+
+def unblock_run(state: RunState) -> RunState:
+    """Unblock the run; at a limit, that grants the same amount again."""
+    steps = state.steps.use_reply()
+    if state.spec and steps.used_up:
+        steps = replace(steps, limit=steps.limit + state.spec.limits.max_steps)
+    context = state.context.retried(step=steps.count)
+    return replace(state, blocked=None, steps=steps, context=context, repeats=Repeats())
+
+
+def pause_run(state: RunState, event: ev.RunPaused) -> RunState:
+    """Pause the run, or change its pause, which began when it was paused first."""
+    since = state.pause.since if state.pause else event.at
+    pause = Pause(by=event.by, reason=event.reason, since=since, until=event.until, proof=event.proof)
+    return replace(state, pause=pause, pauses=state.pauses + 1)
+
+
+def resume_run(state: RunState, event: ev.RunResumed) -> RunState:
+    """Resume the run. Its wait for a message starts over, unless it is over: the LLM was asked what it has learnt."""
+    restarts = state.idle.awaiting and not state.ending.learning
+    return replace(state, pause=None, idle=state.idle.begin(event.at) if restarts else state.idle)
+
+
+def finish_run(state: RunState, event: ev.RunFinished) -> RunState:
+    """End the run. What is open when it is moved is open in the other cluster."""
+    if event.outcome == "moved":
+        return replace(state, outcome="moved")
+    return replace(
+        state,
+        outcome=event.outcome,
+        result=event.result,
+        structured=event.structured,
+        failure=event.cause,
+        blocked=None,
+        pause=None,
+        moving=None,
+        authority=replace(state.authority, requests=()),
+        idle=state.idle.end(),
+        ending=state.ending.put_off(),
+    )
+
+
+def reset_run(state: RunState, event: ev.RunReset) -> RunState:
+    """Temporal moved the run back: calls that have not begun meet the effects that the abandoned branch has had."""
+    known = {effect.key for effect in state.calls.past}
+    calls, requests = state.calls, state.authority.requests
+    for effect in event.effects:
+        if call := _meeting(calls, state, effect):
+            calls = calls.put(replace(call, past=effect))
+            requests = tuple(
+                with_reason(request, f"{request.why}; {effect.words}"[:REASON_CHARS])
+                if request.number == call.number
+                else request
+                for request in requests
+            )
+        elif effect.key not in known:
+            calls = replace(calls, past=(*calls.past, effect))
+    return replace(state, calls=calls, authority=replace(state.authority, requests=requests))
+
+
+def _meeting(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:
+    """The call of the step that has had this effect: its own, or that of the same call if neither needs approval."""
+    for call in calls.current:
+        free = not call.begun and call.past is None and call.phase in ("requested", "awaiting_approval", "allowed")
+        if free and effect.key == state.effect_key(call.number, call.call):
+            return call
+    for call in calls.current:
+        free = not call.begun and call.past is None and call.phase == "allowed" and not call.grant
+        if free and (effect.tool, effect.call_digest) == (call.call.name, call.call.digest):
+            return call
+    return None

@@ -1,0 +1,321 @@
+"""What people's decisions lead to, and what the passing of time leads to where they do not decide. Pure functions.
+
+1. Every decision that arrives is recorded with its outcome. Only an accepted one changes what may run.
+2. An approval is bound to the request's digest, and used up by the start of the call it lets run: one effect, in one
+   run.
+3. Changed arguments are judged like the LLM's (`holdfast.core.run.rules.verdicts`): under another rule, or other terms,
+   they require another request.
+4. The LLM has no part in this: what it writes is never a decision.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, assert_never
+from typing import cast as cast_type
+
+from temporalio import workflow
+
+from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.authority.approvals import ApprovalRequest, DecisionOutcome
+from holdfast.core.authority.statements import Decision, parsed
+from holdfast.core.authority.votes import Vote, agreeing, cast, one_login, votes_for
+from holdfast.core.base.canonical import exact_json
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.log import events as ev
+from holdfast.core.run.inputs.pause import on_pause_due
+from holdfast.core.run.rules.approval_requests import edited_request, new_request
+from holdfast.core.run.rules.authority import Outcome, Refusal, Speaker
+from holdfast.core.run.rules.constraints import refuse_approval
+from holdfast.core.run.rules.remembered_approvals import rule_made_by
+from holdfast.core.run.rules.standings import standing_of
+from holdfast.core.run.rules.verdicts import judge_call
+from holdfast.core.run.state.authority import ASKED_ANEW, with_votes
+from holdfast.core.run.state.calls import CallState
+from holdfast.core.run.state.features import EDITS_ASK_ANEW, LINEAR_SCHEMAS, LOGINS
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.waits.dormancy import on_sleep_due
+from holdfast.core.run.waits.polling import call_problem
+from holdfast.core.tools.argument_schema import unfit
+from holdfast.core.tools.effects import words_of
+
+Events = list[ev.AgentEvent]
+
+EDITED_BYTES = 250_000
+"""Bytes of the votes on open requests, and of arguments that people have changed, in one step."""
+
+
+def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[ev.DecisionReceived, Events]:
+    """Return the event that records a person's decision and its outcome, and the events that follow from it."""
+    if decision.via and state.features < LOGINS:
+        decision = decision.model_copy(update={"via": ""})
+    request = state.authority.request(decision.request)
+    speaker = _check(state, decision, request, at=at)
+    if isinstance(speaker, Refusal) or request is None:
+        refused = speaker if isinstance(speaker, Refusal) else Refusal("unknown_request", "")
+        return _received(decision, refused.outcome, refused.explanation, Speaker()), []
+    edit = request.edit(decision.arguments)
+    if (edit or request.quorum > 1 or request.requirements) and (full := _no_room(state, decision)):
+        return _received(decision, full.outcome, full.explanation, Speaker()), []
+    if not edit:
+        outcome, explanation, votes = _counted(request, decision, speaker, request.votes, at=at)
+        received = _with_logins(state, _received(decision, outcome, explanation, speaker), votes)
+        return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
+    call = state.calls.get(request.number).call.model_copy(update={"arguments": edit})
+    verdict = judge_call(state, call)
+    if verdict.verdict == "deny":
+        why = f"the policy denies these arguments ({verdict.rule})"
+        return _received(decision, "against_policy", why, Speaker()), []
+    if verdict.verdict == "allow":
+        why = f"the policy allows these arguments ({verdict.rule})"
+        return _received(decision, "accepted", why, speaker, rule=verdict.rule), []
+    anew = edited_request(new_request(state, "approval", request.number, call, verdict, at=at), by=decision.by)
+    if (verdict.rule, verdict.terms, verdict.requirements) != (request.rule, request.terms, request.requirements):
+        why = f"these arguments fall under another rule, or other terms ({verdict.rule}): request {anew.id}"
+        received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
+        return received, [ev.ApprovalRequested(request=anew)]
+    outcome, explanation, votes = _counted(request, decision, speaker, (), at=at)
+    if outcome == "waiting_for_quorum" and state.features >= EDITS_ASK_ANEW:
+        # The others have not seen these arguments: they are asked about them under an id that never meant others.
+        why = f"the others are asked about these arguments: request {anew.id}, {explanation}"
+        received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
+        return received, [ev.ApprovalRequested(request=with_votes(anew, votes))]
+    received = _with_logins(state, _received(decision, outcome, explanation, speaker, rule=verdict.rule), votes)
+    return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
+
+
+def _no_room(state: RunState, decision: Decision) -> Refusal | None:
+    """Why the state has no room for this vote, or these arguments, until a request is decided; None if it has."""
+    if decision.decision == "deny":
+        return None
+    edited = sum(len(call.call.arguments.encode()) for call in state.calls.current if call.edited_by)
+    edited += sum(len(request.arguments.encode()) for request in state.authority.requests if request.edited_by)
+    votes = sum(len(vote.model_dump_json().encode()) for request in state.authority.requests for vote in request.votes)
+    if edited + votes + 2 * len(decision.model_dump_json().encode()) <= EDITED_BYTES:
+        return None
+    full = f"the votes and changed arguments of this step have reached the limit of {EDITED_BYTES:,} bytes"
+    return Refusal("too_many", f"{full}; deny the request, or decide without changes")
+
+
+def _received(
+    decision: Decision, outcome: Outcome, explanation: str, speaker: Speaker, *, rule: str = ""
+) -> ev.DecisionReceived:
+    if outcome == "duplicate":
+        speaker = Speaker()  # a decision that does not count proves nothing
+    return ev.DecisionReceived(
+        request=decision.request,
+        decision=decision.decision,
+        by=decision.by,
+        reason=decision.reason,
+        outcome=cast_type(DecisionOutcome, outcome),  # never `busy`: no request is open before the agent is loaded
+        explanation=explanation,
+        digest_given=decision.digest or "",
+        arguments=decision.arguments,
+        result=decision.result,
+        remember=decision.remember,
+        right=speaker.right if speaker.right != decision.by else "",
+        standings=speaker.standings,
+        rule=rule,
+        via=decision.via,
+        proof=speaker.proof,
+        key=speaker.key,
+        signature=decision.signature,
+    )
+
+
+def _with_logins(state: RunState, received: ev.DecisionReceived, votes: tuple[Vote, ...]) -> ev.DecisionReceived:
+    """The event, with those of the quorum whose votes came from one login."""
+    same = one_login(votes) if received.outcome == "accepted" and state.features >= LOGINS else ()
+    if not same:
+        return received
+    why = f"{received.explanation}; " if received.explanation else ""
+    explanation = f"{why}the votes of {', '.join(same)} came from one login"
+    return received.model_copy(update={"one_login": same, "explanation": explanation})
+
+
+def _counted(
+    request: ApprovalRequest, decision: Decision, speaker: Speaker, before: tuple[Vote, ...], *, at: datetime
+) -> tuple[DecisionOutcome, str, tuple[Vote, ...]]:
+    """Count a decision with the votes before it: its outcome, why, and the votes that give the same answer."""
+    vote = _vote(request, decision, speaker)
+    if decision.decision == "deny":
+        return "accepted", "", (vote,)
+    older = next((each for each in before if each.by == vote.by), None)
+    if older and (older.answer, older.said.remember, older.standings) == (
+        vote.answer,
+        decision.remember,
+        vote.standings,
+    ):
+        return "duplicate", f"{vote.by} has already answered {decision.decision} to request {request.id}", ()
+    votes = agreeing(cast(before, vote), vote)
+    if not request.satisfied_by(votes):
+        said = "have approved" if decision.decision == "approve" else f"have answered {decision.decision} so"
+        return "waiting_for_quorum", f"{_count(request, votes)} {said}", votes
+    forgotten = any(each.said.remember for each in votes) and not rule_made_by(votes, number=0, quorum=request.quorum)
+    why = "not remembered: every person whose approval counts has to ask for that, with a right of their own"
+    return "accepted", why if forgotten else _later(request, decision, at=at), votes
+
+
+def _later(request: ApprovalRequest, decision: Decision, *, at: datetime) -> str:
+    """When an answer takes effect that people give while a request of the call may still arrive; empty for at once."""
+    if decision.decision not in ("absent", "undo") or request.settles_at is None or request.settles_at <= at:
+        return ""
+    done = "is undone" if decision.decision == "undo" else "runs"
+    until = f"{request.settles_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"it {done} after {until}: until then, a request of it may still arrive"
+
+
+def _vote(request: ApprovalRequest, decision: Decision, speaker: Speaker) -> Vote:
+    right = speaker.right if speaker.right != decision.by else ""
+    return Vote(
+        said=decision,
+        seen=request.seen,
+        right=right,
+        proof=speaker.proof,
+        key=speaker.key,
+        standings=speaker.standings,
+    )
+
+
+def _count(request: ApprovalRequest, votes: tuple[Vote, ...]) -> str:
+    """How many of those who have to agree have done so: `1 of 2`, for each policy that asks."""
+    return ", ".join(
+        f"{len(votes_for(votes, number))} of {each.terms.quorum}" + (f" ({each.rule})" if request.requirements else "")
+        for number, each in enumerate(request.required)
+    )
+
+
+def _consequences(state: RunState, decision: Decision, request: ApprovalRequest, votes: tuple[Vote, ...]) -> Events:
+    number = request.number
+    by = ", ".join(vote.by for vote in votes)
+    because = f": {decision.reason}" if decision.reason else ""
+    past = state.calls.get(number).past
+    match decision.decision:
+        case "approve":
+            number = state.authority.rule_count + 1
+            rule = rule_made_by(votes, number=number, quorum=request.quorum) if decision.remember else None
+            if rule is None:
+                return []
+            voters = tuple(vote.by for vote in votes)
+            return [ev.RuleRemembered(rule=rule.rule, tool=rule.tool, call_digest=rule.call_digest, by=voters)]
+        case "absent" | "undo":
+            return []
+        case "deny":
+            content = words_of(f"Denied by {decision.by}{because}", past)
+            return [ev.ToolCallFinished(number=number, status="denied", content=content)]
+        case "respond":
+            verb = "answer" if len(votes) > 1 else "answers"
+            content = words_of(f"Not called. {by} {verb} in its place: {decision.result}", past)
+            return [ev.ToolCallFinished(number=number, status="answered", content=content)]
+        case "happened":
+            content = decision.result or f"Done. ({by} confirmed that it happened{because})"
+            return [ev.ToolCallFinished(number=number, status="ok", content=content, adopted=True)]
+        case "abandon":
+            content = f"The outcome is unknown; {by} gave up finding out{because}"
+            return [ev.ToolCallFinished(number=number, status="unknown", content=content)]
+        case _:
+            assert_never(decision.decision)
+
+
+def on_due(state: RunState, *, at: datetime) -> Events:
+    """Return the events that are due: reminders, escalations and decisions on expiry of open requests, and the ends of
+    waits and of a pause. What is open when a run is moved is due in the other place.
+    """
+    if state.outcome == "moved":
+        return []
+    events: Events = []
+    for request in state.authority.requests:
+        if request.expires_at and request.expires_at <= at:
+            decision = request.on_expiry
+            events.append(ev.ApprovalExpired(request=request.id, decision=decision))
+            if decision == "deny":
+                past = state.calls.get(request.number).past
+                content = words_of("Denied: the request expired before it was decided.", past)
+                events.append(ev.ToolCallFinished(number=request.number, status="denied", content=content))
+            continue
+        if request.escalate_at and request.escalate_at <= at:
+            step = request.next_escalation
+            events.append(ev.ApprovalEscalated(request=request.id, by=step.by if step else ()))
+        if request.remind_at and request.remind_at <= at:
+            events.append(ev.ApprovalReminded(request=request.id))
+    if state.dormancy.waits:
+        events += on_sleep_due(state, at=at)
+    if state.pause:
+        events += on_pause_due(state, at=at)
+    return events
+
+
+def _check(state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime) -> Speaker | Refusal:
+    if request is None or state.outcome:
+        return _without_request(state, decision)
+    if decision.decision not in request.answers:
+        wanted = " or ".join(request.answers)
+        return Refusal("wrong_kind", f"request {request.id} asks for {wanted}, not {decision.decision}")
+    if decision.digest and decision.digest != request.digest:
+        return Refusal("digest_mismatch", f"request {request.id} has the digest {request.digest}")
+    speaker = standing_of(state, decision, request, at=at)
+    if isinstance(speaker, Refusal):
+        return speaker
+    if decision.decision == "respond" and not decision.result:
+        return Refusal("malformed", "give the answer as `result`")
+    if refusal := _editable(state, decision, state.calls.get(request.number), at=at):
+        return refusal
+    if state.constraints.kept and decision.decision in ("approve", "absent"):
+        asked = request.call(request.edit(decision.arguments))
+        if refusal := refuse_approval(state, asked, at=at):
+            return refusal
+    return speaker
+
+
+def _without_request(state: RunState, decision: Decision) -> Refusal:
+    if state.outcome:
+        return Refusal("too_late", f"the run is {state.outcome}")
+    if how := state.authority.decided.get(decision.request):
+        if ASKED_ANEW in how and state.features >= EDITS_ASK_ANEW:
+            why = f"request {decision.request} is closed: {how}. Look at that one, and decide on it"
+            return Refusal("too_late", why)
+        late = "expired" in how
+        return Refusal("too_late" if late else "duplicate", f"request {decision.request} was decided before: {how}")
+    still_open = ", ".join(request.id for request in state.authority.requests) or "none"
+    return Refusal("unknown_request", f"no request {decision.request}; open: {still_open}")
+
+
+def _editable(state: RunState, decision: Decision, call: CallState, *, at: datetime) -> Refusal | None:
+    """Why the tool cannot take the arguments that a person gives; None if it can."""
+    if decision.arguments is None:
+        return None
+    if decision.decision != "approve":
+        return Refusal("malformed", f"arguments go with approve, not with {decision.decision}")
+    assert state.spec is not None
+    linear = state.features >= LINEAR_SCHEMAS
+    if problem := _unfit(state.spec, call.call.name, decision.arguments, linear=linear):
+        return Refusal("malformed", problem)
+    edited = ToolCall(id="", name=call.call.name, arguments=exact_json(decision.arguments))
+    if problem := call_problem(state.spec, edited, at=at):
+        return Refusal("malformed", problem[:500])
+    if polled := state.spec.polled_call(edited):
+        problem = _unfit(state.spec, polled.name, parsed(polled.arguments), linear=linear)
+        return Refusal("malformed", f"arguments.{problem}") if problem else None
+    return None
+
+
+def _unfit(spec: AgentSpec, name: str, arguments: dict[str, Any], *, linear: bool) -> str:
+    """Why the tool of that name cannot take these arguments; empty if it can."""
+    tool = spec.tool(name)
+    assert tool is not None
+    if why := (unfit if linear else _unfit_as_in_0_1)(arguments, tool.parameters):
+        return why
+    if missing := tool.defaults.keys() - arguments.keys():
+        # All that runs has to be judged; a default would be filled in after the verdict.
+        return f"arguments: give every parameter, also {', '.join(sorted(missing))}"
+    return ""
+
+
+def _unfit_as_in_0_1(arguments: dict[str, Any], parameters: Mapping[str, Any]) -> str:
+    with workflow.unsafe.imports_passed_through():
+        import jsonschema  # here, because few processes ever need it
+    try:
+        jsonschema.validate(arguments, parameters)
+    except jsonschema.ValidationError as error:
+        place = ".".join(str(part) for part in error.absolute_path)
+        return f"arguments{'.' if place else ''}{place}: {error.message}"[:500]
+    return ""

@@ -1,0 +1,159 @@
+"""Approvers delegate and revoke authority: delegations, remembered rules, keys. Pure functions over the run's state.
+
+1. A delegation lends an approver's authority to another approver within one thread. Who made it may revoke it, and any
+   approver may revoke a remembered rule: revoking only takes authority away.
+2. Any approver of a policy that judges the run may revoke any key that one of them lists, a gateway's too, by a signed
+   statement; also with that very key. A thief can stop a run with a stolen key, as by a denial, and gains nothing.
+3. When a key is revoked, what it has signed, and what has not taken effect yet, lapses: votes on open requests,
+   remembered rules and delegations. A call that was approved with it, and has not started, is asked about again.
+4. A revoked key counts in no later statement to this thread, and in no sub-agent that starts later.
+"""
+
+from datetime import datetime, timedelta
+
+from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.policy import Policy
+from holdfast.core.authority.statements import LONGEST_DELEGATION, AuthorityDelegation, Revocation
+from holdfast.core.log.events import (
+    AgentEvent,
+    ApprovalRequested,
+    AuthorityDelegated,
+    DelegationRevoked,
+    KeyRevoked,
+    RuleRevoked,
+)
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.rules.approval_requests import ask_again
+from holdfast.core.run.rules.authority import Reaction, Refusal, Speaker, refuse_reuse, verify_by_any, verify_speaker
+from holdfast.core.run.rules.policies import policies_of
+from holdfast.core.run.rules.verdicts import approval_required, judge_call
+from holdfast.core.run.state.calls import CallState
+from holdfast.core.run.state.state import RunState
+
+DELEGATIONS = 200
+"""Delegations of a thread at the same time; more are refused."""
+
+DELEGATIONS_BYTES = 100_000
+"""Bytes of them, as JSON."""
+
+
+def on_delegation(state: RunState, delegation: AuthorityDelegation, *, at: datetime) -> Reaction | Refusal:
+    """Delegate the approval authority of one approver to another."""
+    policies = policies_of(state)
+    among = [each for each in policies if each.approver(delegation.by) and each.approver(delegation.to)] or policies[:1]
+    judged = [verify_speaker(state, delegation, policy) for policy in among]
+    speaker = next((each for each in judged if isinstance(each, Refusal)), judged[0])
+    if isinstance(speaker, Refusal):
+        return speaker
+    until = delegation.until or at + timedelta(seconds=delegation.seconds or 0)
+    if refusal := _refuse_delegation(state, among[0], delegation, speaker, until=until, at=at):
+        return refusal
+    delegated = AuthorityDelegated(
+        by=delegation.by,
+        to=delegation.to,
+        until=until,
+        reason=delegation.reason,
+        proof=speaker.proof,
+        key=speaker.key,
+        signature=delegation.signature,
+    )
+    return Reaction([delegated])
+
+
+def _refuse_delegation(
+    state: RunState,
+    policy: Policy,
+    delegation: AuthorityDelegation,
+    speaker: Speaker,
+    *,
+    until: datetime,
+    at: datetime,
+) -> Refusal | None:
+    """Why approval authority cannot be delegated so; None if it can."""
+    by, to = delegation.by, delegation.to
+    if not policy.approver(by):
+        return Refusal("not_entitled", f"{by} has no approval authority to delegate: the policy names no such approver")
+    if not policy.approver(to):
+        return Refusal("not_entitled", f"{to} is no approver, so no key could verify their decisions")
+    if to == by:
+        return Refusal("malformed", f"{by} has that approval authority already")
+    if speaker.proof and not delegation.until:
+        return Refusal("malformed", "a signed delegation that gives `seconds` could be sent again: give `until`")
+    if until <= at:
+        return Refusal("too_late", f"until {until.isoformat()} is over")
+    if until - at > timedelta(seconds=LONGEST_DELEGATION):
+        return Refusal("malformed", f"until {until.isoformat()} is too far")
+    others = [each for each in state.authority.delegations if each.until > at and (each.by, each.to) != (by, to)]
+    size = sum(len(each.model_dump_json().encode()) for each in others) + len(delegation.model_dump_json().encode())
+    if len(others) >= DELEGATIONS or size > DELEGATIONS_BYTES:
+        limit = f"this thread has {DELEGATIONS} delegations, or as many as fit"
+        return Refusal("too_many", f"{limit}; revoke one")
+    return refuse_reuse(state, delegation, at=at) if speaker.proof else None
+
+
+def on_revocation(state: RunState, revocation: Revocation, *, at: datetime) -> Reaction | Refusal:
+    """Revoke a remembered rule, or a delegation."""
+    speaker = verify_by_any(state, revocation)
+    if isinstance(speaker, Refusal):
+        return speaker
+    by, reason = revocation.by, revocation.reason
+    proof, key, signature = speaker.proof, speaker.key, revocation.signature
+    rule, to = revocation.remembered, revocation.delegated_to
+    events: list[AgentEvent] = []
+    if rule is not None and any(each.rule == rule for each in state.authority.rules):
+        events.append(RuleRevoked(rule=rule, by=by, reason=reason, proof=proof, key=key, signature=signature))
+    if to is not None and any((each.by, each.to) == (by, to) for each in state.authority.delegations):
+        events.append(DelegationRevoked(to=to, by=by, reason=reason, proof=proof, key=key, signature=signature))
+    if not events:
+        rules = ", ".join(each.rule for each in state.authority.rules) or "none"
+        return Refusal("unknown_request", f"{by} has nothing of that name to revoke; remembered rules: {rules}")
+    return Reaction(events)
+
+
+def on_key_revocation(state: RunState, revocation: KeyRevocation, *, at: datetime) -> Reaction | Refusal:
+    """Revoke a key, and ask again about calls whose approval depended on it."""
+    speaker = verify_by_any(state, revocation)
+    if isinstance(speaker, Refusal):
+        return speaker
+    if refusal := _refuse_key_revocation(state, revocation, speaker):
+        return refusal
+    revoked = KeyRevoked(
+        revoked=revocation.revoked,
+        by=revocation.by,
+        reason=revocation.reason,
+        proof=speaker.proof,
+        key=speaker.key,
+        signature=revocation.signature,
+    )
+    after = evolve(state, revoked.model_copy(update={"at": at}))
+    events: list[AgentEvent] = [revoked]
+    why = f"{revocation.by} revoked a key: the approval of this call depended on it"
+    opened = 0
+    for call in after.calls.current:
+        if _lapses(after, call, revocation.revoked):
+            anew = ask_again(after, call, at=at, ahead=opened, reason=lambda _: why)
+            opened += any(isinstance(event, ApprovalRequested) for event in anew)
+            events += anew
+    return Reaction(events)
+
+
+def _refuse_key_revocation(state: RunState, revocation: KeyRevocation, speaker: Speaker) -> Refusal | None:
+    policies, key = policies_of(state), revocation.revoked
+    if state.outcome:
+        return Refusal("too_late", f"the run is {state.outcome}")
+    if not speaker.proof:
+        return Refusal("unsigned", "only a signed statement revokes a key: that of an approver, or a gateway's for one")
+    if key not in {key for policy in policies for key in policy.keys}:
+        return Refusal("unknown_request", f"no policy that judges this run lists the key {key}")
+    if key in state.authority.revoked_keys:
+        return Refusal("duplicate", f"the key {key} was revoked before")
+    return None
+
+
+def _lapses(state: RunState, call: CallState, key: str) -> bool:
+    """Whether a call that has not started was allowed by what the key signed."""
+    if call.phase != "allowed" or call.undo:
+        return False
+    if call.grant:
+        return key in call.granted_by
+    return call.terms is not None and approval_required(judge_call(state, call.call))

@@ -1,0 +1,135 @@
+"""A person pauses a run, resumes it, and unblocks it. Pure functions.
+
+1. Work under way when the run is paused ends, and is recorded. Nothing else starts, and the run does not end by
+   itself: no LLM call, tool call, context compaction or `verify` tool, and no end of the wait for a message.
+2. People still act. Decisions and messages are recorded, and take effect when the run resumes; `retry` unblocks it;
+   a cancellation ends it at once.
+3. The time limits of people keep running: requests are reminded of, escalated, and expire while the run is paused.
+4. `holdfast.core.run.inputs.steering` says who may do this.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from holdfast.core.authority.statements import validation_message
+from holdfast.core.authority.steering import Pause as PauseStatement
+from holdfast.core.authority.steering import Resume, Retry
+from holdfast.core.base.models import Frozen
+from holdfast.core.log.events import AgentEvent, RunPaused, RunResumed, RunUnblocked
+from holdfast.core.run.inputs.steering import Steerer, refuse_to_end_pause, steerer
+from holdfast.core.run.rules.authority import Reaction, Refusal
+from holdfast.core.run.rules.budget import BUDGET_SPENT
+from holdfast.core.run.state.progress import Pause
+from holdfast.core.run.state.state import RunState
+
+PAUSES = 20
+"""Unsigned pauses, and changes of a pause, between two replies of the LLM; more are refused, so that a flood of them
+grows neither the log nor the permanent record."""
+
+LONGEST_PAUSE = 10 * 365 * 86_400
+"""Maximum number of seconds of a pause that ends by itself."""
+
+
+class _End(Frozen):
+    """When a pause ends by itself; never, where neither is given."""
+
+    until: AwareDatetime | None = None
+    seconds: float | None = Field(default=None, gt=0, le=LONGEST_PAUSE)
+
+    def at(self, now: datetime) -> datetime | None:
+        if self.seconds is not None:
+            return now + timedelta(seconds=self.seconds)
+        return self.until
+
+
+def on_pause(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+    """Pause the run; change the reason and the end of a pause.
+
+    Args:
+        state: The state before.
+        payload: `{"by": "alice", "reason": "…"}`, with `until` (a time) or `seconds` for a pause that ends by itself.
+        at: Now.
+    """
+    who, end = steerer(state, PauseStatement, payload), read_end(payload, at=at)
+    if state.outcome:
+        return Refusal("too_late", f"the run is {state.outcome}")
+    if isinstance(who, Refusal):
+        return who
+    if isinstance(end, str):
+        return Refusal("malformed", end)
+    if end and end <= at:
+        return Refusal("too_late", f"until {end.isoformat()} is over")
+    if end and end - at > timedelta(seconds=LONGEST_PAUSE):
+        return Refusal("malformed", f"until {end.isoformat()} is too far: leave it out for a pause without an end")
+    if who.signature and "seconds" in payload:
+        return Refusal("malformed", "a signed pause that gives `seconds` could be sent again: give `until`")
+    if state.pause and _is_same(state.pause, who, end):
+        return Refusal("duplicate", f"the run is paused already, by {state.pause.by}")
+    if weaker := refuse_to_end_pause(state, who):
+        return weaker
+    if state.pauses >= PAUSES and not who.speaker.proof:
+        return Refusal("too_many", f"the run was paused {PAUSES} times since the LLM's last reply")
+    until = end.astimezone(UTC) if end and not who.signature else end
+    event = RunPaused.model_validate({"by": who.by, "reason": who.reason, "until": until, **who.proven})
+    return Reaction([event], explanation=_consequence(state, event))
+
+
+def on_resume(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+    """Resume the run after a pause."""
+    if state.outcome:
+        return Refusal("too_late", f"the run is {state.outcome}")
+    if not state.pause:
+        return Refusal("not_paused", f"the run is {state.status}, not paused by a person")
+    if isinstance(who := steerer(state, Resume, payload), Refusal):
+        return who
+    if refused := refuse_to_end_pause(state, who):
+        return refused
+    then = "the run resumes"
+    if state.blocked:
+        then = "the pause is over; the run is blocked until its cause is fixed (`retry`)"
+    resumed = RunResumed.model_validate({"by": who.by, "reason": who.reason, **who.proven})
+    return Reaction([resumed], explanation=then)
+
+
+def on_retry(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+    """Unblock the run, once its cause is fixed."""
+    if state.blocked is None:
+        return Refusal("not_blocked", f"the run is {state.status}, not blocked")
+    if state.blocked.cause == BUDGET_SPENT and state.account.limits:
+        return Refusal("budget_spent", "the budget of the run has ended: extend it (`extend`)")
+    if isinstance(who := steerer(state, Retry, payload), Refusal):
+        return who
+    then = "the run is not blocked any more, and stays paused" if state.pause else "the run resumes"
+    unblocked = RunUnblocked.model_validate({"by": who.by, "reason": who.reason, **who.proven})
+    return Reaction([unblocked], explanation=then)
+
+
+def on_pause_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
+    """Return the event that ends a pause whose time is over; none where it is not."""
+    due = state.pause and state.pause.until and state.pause.until <= at
+    return [RunResumed()] if due else []
+
+
+def read_end(payload: Any, *, at: datetime) -> datetime | str | None:
+    """Return when the pause of a request ends by itself, None for never, or what is wrong with the request."""
+    try:
+        return _End.model_validate(payload if isinstance(payload, dict) else {}).at(at)
+    except ValidationError as error:
+        return validation_message(error)[:2_000]
+
+
+def _is_same(pause: Pause, who: Steerer, end: datetime | None) -> bool:
+    """Whether the run is paused like that already. A signature makes it another pause, which only one ends."""
+    return (pause.reason, pause.until) == (who.reason, end) and bool(pause.proof or not who.speaker.proof)
+
+
+def _consequence(state: RunState, event: RunPaused) -> str:
+    ends = f"until {event.until:%Y-%m-%d %H:%M:%S} UTC" if event.until else "until somebody resumes it"
+    if state.pause:
+        return f"the run stays paused {ends}"
+    started = sorted({call.call.name for call in state.running_calls})
+    first = f"; {', '.join(started)} ends first" if started else "; an LLM call under way ends first"
+    waits = state.idle.awaiting or state.blocked or (state.dormancy.waits and not started)
+    return f"the run is paused {ends}{'' if waits else first}"

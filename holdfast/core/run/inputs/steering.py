@@ -1,0 +1,95 @@
+"""Who may steer a run: pause, resume, retry or move it. Pure functions over the run's state.
+
+1. If a policy that judges the run requires signatures, only a signed statement counts, by an approver or by a gateway
+   that vouches for its sender. One of the policies has to list the key that signed a pause, which only stops the run.
+   All of them have to list the key of a statement that lets the run continue, or gives it away.
+2. Otherwise anybody steers it, by their own claim; a signature that fits no key counts as such a claim.
+3. Nobody with less proof than its sender ends or changes a pause: a signed pause takes a signature, and that of an
+   approver takes an approver.
+4. A signed statement is bound to the state that its sender saw (`holdfast.core.authority.steering`).
+"""
+
+from typing import Any, NamedTuple
+
+from holdfast.core.authority.statements import read_given
+from holdfast.core.authority.steering import Pause, Steering
+from holdfast.core.base.names import person_name
+from holdfast.core.log.events import MoveRequested, RunPaused, RunResumed, RunUnblocked
+from holdfast.core.run.rules.authority import Refusal, Speaker, claimed, verify_each
+from holdfast.core.run.rules.policies import policies_of
+from holdfast.core.run.state.features import SIGNED_STEERING
+from holdfast.core.run.state.state import RunState
+
+
+class Steerer(NamedTuple):
+    """The person who steers a run, their reason, and the proof of who they are."""
+
+    by: str
+    reason: str = ""
+    speaker: Speaker = Speaker()
+    signature: str = ""
+
+    @property
+    def proven(self) -> dict[str, str]:
+        """The proof, as fields of an event."""
+        return {"proof": self.speaker.proof, "key": self.speaker.key, "signature": self.signature}
+
+
+def steerer(state: RunState, kind: type[Steering], payload: Any) -> Steerer | Refusal:
+    """Return who sends this, or why it does not count.
+
+    Args:
+        state: The state before.
+        kind: The statement that this is if it is signed.
+        payload: The payload, unvalidated.
+    """
+    name = kind.__name__.lower()
+    policies = policies_of(state) if state.features >= SIGNED_STEERING else ()
+    required = any(policy.signatures == "required" for policy in policies)
+    if not (policies and isinstance(payload, dict) and payload.get("signature")):
+        if required:
+            why = f"the policy requires signatures: sign it (`holdfast {name} … --key`), or use a gateway"
+            return Refusal("unsigned", why)
+        return Steerer(*claimed(payload))
+    example = f'{{"by": "alice", "run": "{state.origin.first_run_id}", "seen": {state.holds}, "signature": "…"}}'
+    given = read_given(payload, kind, name=name, example=example)
+    if isinstance(given, str):
+        return Refusal("malformed", given)
+    if (given.run, given.seen) != (state.origin.first_run_id, state.holds):
+        why = f"the run was paused, resumed, blocked or moved since this was signed (`seen` is {state.holds} now)"
+        return Refusal("outdated", f"{why}: look at it again")
+    judged = verify_each(state, given, policies)
+    proven = next((each for each in judged if isinstance(each, Speaker) and each.proof), None)
+    refused = [each for each in judged if not isinstance(each, Speaker)]
+    if not required and all(each.outcome == "bad_signature" for each in refused):
+        refused = []
+    if refused and not (kind is Pause and proven):
+        return refused[0]
+    return Steerer(given.by, given.reason, proven or Speaker(), given.signature if proven else "")
+
+
+def refuse_to_end_pause(state: RunState, who: Steerer) -> Refusal | None:
+    """Return why this person cannot end, or change, the pause of the run; None if they can."""
+    if state.pause is None or state.features < SIGNED_STEERING:
+        return None
+    first, again = state.pause.by, "resume it (`holdfast resume … --key`), or use a gateway"
+    if state.pause.proof and not who.speaker.proof:
+        return Refusal("unsigned", f"{first} has signed the pause, and only a signed statement ends it: {again}")
+    naming = [policy for policy in policies_of(state) if policy.approver(_name(first))]
+    if naming and not who.speaker.proof and not any(policy.approver(_name(who.by)) for policy in naming):
+        why = f"{first}, an approver, has paused the run, and the policy names no approver {who.by!r}"
+        return Refusal("not_entitled", why)
+    return None
+
+
+def _name(by: str) -> str:
+    try:
+        return person_name(by)
+    except ValueError:
+        return by
+
+
+def sent_payload(state: RunState, event: RunPaused | RunResumed | RunUnblocked | MoveRequested) -> dict[str, Any]:
+    """Return what was sent to steer a run, read back from the event that recorded it."""
+    sent = event.model_dump(include={"by", "reason", "until", "to", "signature"}, exclude_defaults=True)
+    return {**sent, "run": state.origin.first_run_id, "seen": state.holds} if event.signature else sent

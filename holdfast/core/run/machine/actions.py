@@ -1,0 +1,183 @@
+"""Carry out an action that `next_action` returns: make calls, and record events."""
+
+from typing import assert_never
+
+from holdfast.core.log.events import MessageTaken, RunBlocked, ToolCallFinished
+from holdfast.core.run.contracts.llm_calls import LLMRequest
+from holdfast.core.run.contracts.requests import agent_request, origin_of, poll_request, tool_request, verify_request
+from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.decide.reactions import (
+    CLOSED_EARLY,
+    OUTCOME_UNKNOWN,
+    on_outcome,
+    on_runtime_call,
+    on_start,
+    on_task,
+)
+from holdfast.core.run.decide.replies import on_compaction
+from holdfast.core.run.machine.open_calls import OpenCalls
+from holdfast.core.run.machine.run_log import RunLog
+from holdfast.core.run.machine.subagents import SubagentWatch
+from holdfast.core.run.rules.budget import on_call, on_report
+from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
+from holdfast.core.run.state.features import SIZED_REQUESTS
+from holdfast.core.run.state.next_actions import (
+    Action,
+    AskForLearnings,
+    Block,
+    CallLLM,
+    Compact,
+    Complete,
+    EndSubagents,
+    Finish,
+    LoadAgent,
+    NoteProgress,
+    Poll,
+    ReportBudget,
+    Settle,
+    StartCalls,
+    TakeMessages,
+    Verify,
+    Wait,
+)
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.waits.polling import refuse_poll
+from holdfast.core.transcript.transcript import TranscriptRef
+
+STARTS = Verify | Settle | StartCalls | Poll | LoadAgent | CallLLM | Compact
+"""Actions that start something: a run that is about to continue as new leaves them to the next Temporal run."""
+
+
+def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls, subagents: SubagentWatch) -> bool:
+    """Carry out one action; return False if nothing follows until an input arrives.
+
+    Args:
+        action: The action.
+        begin: The run's input.
+        log: Records the events.
+        calls: Makes the calls.
+        subagents: Starts, watches and ends sub-agents.
+    """
+    match action:
+        case LoadAgent():
+            _load_agent(begin, log, calls)
+        case CallLLM():
+            if log.state.account.limits:
+                log.record(*on_call(log.state))
+            calls.call(_llm_request(log.state, log.transcript.ref(log.state.spec_hash)), log.state)
+        case ReportBudget():
+            log.record(*on_report(log.state, action))
+        case Compact():
+            _compact(action, log, calls)
+        case TakeMessages():
+            log.record(*(MessageTaken(message=taken.message) for taken in log.state.inbox.waiting))
+        case Settle(numbers=numbers):
+            return _resolve_all(numbers, log, calls)
+        case StartCalls(numbers=numbers):
+            for number in numbers:
+                _start_call(number, log, calls)
+        case NoteProgress():
+            log.record(*on_progress_due(log.state, at=log.at))
+        case AskForLearnings():
+            log.record(on_learning_due(log.state))
+        case EndSubagents():
+            return not subagents.end_all()
+        case Complete():
+            log.record(on_complete(log.state))
+        case Poll(numbers=numbers):
+            return _poll_all(numbers, log, calls)
+        case Block(cause=cause, message=message):
+            log.record(RunBlocked(cause=cause, message=message))
+        case Verify(tools=tools, baseline=baseline):
+            calls.baseline = baseline
+            for tool in tools:
+                calls.call(verify_request(log.state, tool), log.state)
+        case Wait() | Finish():
+            return False
+        case _:
+            assert_never(action)
+    return True
+
+
+def _load_agent(begin: RunInput, log: RunLog, calls: OpenCalls) -> None:
+    silent = begin.fork is not None and not begin.task  # a fork needs no new task
+    if not begin.snapshot and not silent and (refused := on_task(begin.task, by=begin.by)):
+        log.record(*refused)
+        return
+    recorded = log.archived.position
+    calls.call(agent_request(begin, log.state, agent=begin.agent, recorded=recorded), log.state)
+
+
+def _llm_request(state: RunState, transcript: TranscriptRef, *, compacting: bool = False) -> LLMRequest:
+    account = state.account
+    budgeted = bool(account.limits)
+    return LLMRequest(
+        transcript=transcript,
+        compacting=compacting,
+        priced=budgeted and account.priced,
+        budgeted=budgeted,
+        lost=account.lost,
+        sized=state.features >= SIZED_REQUESTS,
+    )
+
+
+def _compact(action: Compact, log: RunLog, calls: OpenCalls) -> None:
+    state, transcript = log.state, log.transcript
+    if action.asking:
+        if state.account.limits:
+            log.record(*on_call(state, summary=True))
+        ref = transcript.ref(state.spec_hash, shown=action.answered_only)
+        calls.call(_llm_request(state, ref, compacting=True), log.state)
+    else:
+        length, originals = transcript.length, transcript.originals
+        log.record(on_compaction(state, state.context.summary, compacted=length, kept=0, originals=originals))
+
+
+def _start_call(number: int, log: RunLog, calls: OpenCalls) -> None:
+    before, position = log.state, log.events.length
+    call = before.calls.get(number)
+    origin = origin_of(before, number, call.call.name, position=position)
+    started = on_start(before, number, at=log.at)
+    log.record(started)
+    if isinstance(started, ToolCallFinished):
+        return
+    if before.carries_out(number):
+        log.record(*on_runtime_call(before, number, at=log.at))
+        return
+    request = tool_request(log.state, call.call, number=number, epoch=call.epoch, undo=call.undo, origin=origin)
+    calls.call(request, log.state, number=number)
+
+
+def _poll_all(numbers: tuple[int, ...], log: RunLog, calls: OpenCalls) -> bool:
+    """Make the polls that are due and not under way; return whether a wait has ended instead."""
+    under_way = {call.number for call in calls.under_way(ToolRequest)}
+    ended = False
+    for wait in [wait for wait in log.state.dormancy.waits if wait.number in numbers]:
+        if refused := refuse_poll(log.state, wait, at=log.at):
+            log.record(refused)
+            ended = True
+        elif wait.number not in under_way:
+            calls.call(poll_request(log.state, wait, position=log.events.length), log.state, number=wait.number)
+    return ended
+
+
+def _resolve_all(numbers: tuple[int, ...], log: RunLog, calls: OpenCalls) -> bool:
+    """Resolve effects that were under way when the thread's last run was closed; return False if all wait for that."""
+    under_way = {call.number for call in calls.under_way(ToolRequest)}
+    for number in numbers:
+        if number not in under_way:
+            _resolve(number, log, calls)
+    return not under_way >= set(numbers)
+
+
+def _resolve(number: int, log: RunLog, calls: OpenCalls) -> None:
+    state = log.state
+    orphan = state.calls.get(number)
+    call = orphan.call
+    if state.spec and state.spec.tool(call.name):
+        request = tool_request(state, call, number=number, epoch=orphan.epoch, undo=orphan.undo, settle=True)
+        calls.call(request, state, number=number)
+    else:
+        why = f"{CLOSED_EARLY} The agent has no {call.name} any more to find out with. {OUTCOME_UNKNOWN}"
+        log.record(*on_outcome(state, number, ToolOutcome(status="unknown", content=why), at=log.at))

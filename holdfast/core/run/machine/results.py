@@ -1,0 +1,203 @@
+"""Record what follows from the end of a call: from its answer, or from a failure that no retry can fix.
+
+The thread's past, which comes before all others, is taken in by `holdfast.core.run.machine.start`.
+"""
+
+from typing import Any, assert_never
+
+from holdfast.core.agents.agent import shared
+from holdfast.core.llm.outages import Outage
+from holdfast.core.log.events import AgentLoaded, LearningSkipped, MemoryRecalled, RunBlocked
+from holdfast.core.mac.orders import answers
+from holdfast.core.run.contracts.commands import Call, Failure
+from holdfast.core.run.contracts.error_types import (
+    BUDGET_UNSUPPORTED,
+    CONTEXT_TOO_LONG,
+    LLM_LOST,
+    LLM_REJECTED,
+    NOT_SEALED,
+    NOT_SETTLED,
+)
+from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
+from holdfast.core.run.contracts.loading import AgentRequest, EffectsRequest, LoadedAgent, PastEffects, ThreadRequest
+from holdfast.core.run.contracts.record import ArchiveRequest, Notice
+from holdfast.core.run.contracts.requests import effect_of
+from holdfast.core.run.contracts.subagents import AnnounceEnd, EndChildren, LookAtChildren, StartChildren
+from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.decide.reactions import on_loaded, on_lost_agent, on_lost_call, on_outcome
+from holdfast.core.run.decide.replies import on_lost_attempts, on_lost_llm, on_reply, on_summary
+from holdfast.core.run.inputs.resets import on_reset
+from holdfast.core.run.machine.open_calls import OpenCalls
+from holdfast.core.run.machine.run_log import RunLog
+from holdfast.core.run.machine.subagents import SubagentWatch
+from holdfast.core.run.rules.baselines import on_findings
+from holdfast.core.run.rules.budget import short_of
+from holdfast.core.run.state.features import BUDGETS
+from holdfast.core.run.waits.polling import on_poll
+
+
+def on_answer(call: Call, answer: Any, *, log: RunLog, calls: OpenCalls, subagents: SubagentWatch) -> None:
+    """Take in an answer.
+
+    Args:
+        call: The call, which is no longer open.
+        answer: Of the type that the table of activities names.
+        log: Records the events.
+        calls: The open calls.
+        subagents: Watches the sub-agents.
+    """
+    match request := call.request:
+        case EffectsRequest():
+            _on_effects(answer, log, calls)
+        case AgentRequest():
+            on_agent(request, answer, log=log, calls=calls)
+        case LLMRequest():
+            _on_reply(request, answer, log)
+        case ToolRequest():
+            _on_outcome(call, request, answer, log, calls)
+        case StartChildren():
+            subagents.on_started(answer)
+        case LookAtChildren():
+            subagents.on_looked(request, answer)
+        case EndChildren():
+            subagents.on_ended(request, answer)
+        case ArchiveRequest():
+            log.on_archived(answer)
+        case ThreadRequest() | Notice() | AnnounceEnd():
+            pass
+        case _:
+            assert_never(request)
+
+
+def on_failure(
+    call: Call, failure: Failure, *, log: RunLog, calls: OpenCalls, subagents: SubagentWatch
+) -> Failure | None:
+    """Take in that a call failed for good, or that its answer does not count.
+
+    Args:
+        call: The call, which is no longer open.
+        failure: Why it failed.
+        log: Records the events.
+        calls: The open calls.
+        subagents: Watches the sub-agents.
+
+    Returns:
+        The failure, if it ends the run; else None.
+    """
+    cause, message = failure.cause, failure.message
+    match request := call.request:
+        case EffectsRequest() if cause == NOT_SEALED:
+            calls.call(request, log.state)
+        case ThreadRequest() | EffectsRequest():
+            return failure
+        case AgentRequest() if not log.loaded:
+            return failure  # nothing of the import is recorded
+        case AgentRequest():
+            log.record(*on_lost_agent(cause, message))
+        case LLMRequest():
+            _on_lost_llm(request, failure, log)
+        case ToolRequest() if call.number:
+            lost = on_lost_call(effect_of(log.state, call.number), cause, message, cancelled=failure.cancelled)
+            _on_outcome(call, request, lost, log, calls)
+        case ToolRequest():
+            _on_outcome(call, request, ToolOutcome(status="failed", content=f"{cause}: {message}"), log, calls)
+        case Notice() | AnnounceEnd():
+            pass  # the log has the event that the receivers miss, and the parent looks from time to time
+        case StartChildren():
+            subagents.on_not_started(request)
+        case LookAtChildren():
+            subagents.on_not_looked(request)
+        case EndChildren():
+            subagents.on_not_ended(request)
+        case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
+            log.on_not_archived()
+        case ArchiveRequest():
+            log.archive_refuses = True
+            if not log.state.outcome:
+                log.record(RunBlocked(cause=cause, message=message))
+        case _:
+            assert_never(request)
+    return None
+
+
+def _on_effects(past: PastEffects, log: RunLog, calls: OpenCalls) -> None:
+    """Record what the ledger's answer leads to: nothing, if the log has it all and the run was not reset."""
+    state = log.state
+    known = {effect.key for effect in state.calls.past}
+    known |= {state.effect_key(call.number, call.call) for call in state.calls.current if call.begun or call.past}
+    effects = tuple(effect for effect in past.effects if effect.key not in known)
+    reset, calls.reset = calls.reset, False
+    if (effects or reset) and not state.outcome:
+        asking = bool(calls.under_way(LLMRequest))
+        log.record(*on_reset(state, effects, left_out=past.left_out, asking=asking, at=log.at))
+
+
+def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: OpenCalls) -> None:
+    """Take in the agent that a worker has loaded, with its policy and budget."""
+    spec = shared(loaded.spec)
+    budget = spec.budget.narrowed(request.budget) if spec.budget else request.budget
+    if budget and max(loaded.features, log.state.features) < BUDGETS:
+        why = "the worker that loaded the agent is of a release without budgets: upgrade it, and start the run again"
+        log.record(*on_lost_agent(BUDGET_UNSUPPORTED, why))
+        return
+    log.record(
+        AgentLoaded(
+            spec=spec,
+            spec_hash=spec.hash,
+            policy_hash=spec.policy.hash,
+            workspace=loaded.workspace,
+            notify=loaded.notify,
+            features=loaded.features,
+            budget=budget,
+            price=loaded.price if budget and budget.usd is not None else None,
+        )
+    )
+    if loaded.past:
+        _on_effects(loaded.past, log, calls)
+    if loaded.recalled:
+        log.record(MemoryRecalled(tiers=loaded.recalled))
+    log.record(*on_loaded(log.state))
+
+
+def _on_reply(request: LLMRequest, reply: LLMReply, log: RunLog) -> None:
+    shown = request.transcript.length
+    if request.compacting:
+        kept = log.transcript.unanswered if shown < log.transcript.length else 0
+        originals = log.transcript.originals
+        log.record(*on_summary(log.state, reply, compacted=shown, kept=kept, originals=originals))
+    else:
+        log.record(*on_reply(log.state, reply, shown=shown, at=log.at))
+
+
+def _on_outcome(call: Call, request: ToolRequest, outcome: ToolOutcome, log: RunLog, calls: OpenCalls) -> None:
+    if request.poll:
+        log.record(*on_poll(log.state, call.number, outcome, poll=request.poll, at=log.at))
+        return
+    if call.number:
+        log.record(*on_outcome(log.state, call.number, outcome, at=log.at))
+        return
+    if findings := calls.add_finding(request.call.name, outcome):
+        log.record(*on_findings(log.state, findings, baseline=calls.baseline, at=log.at))
+
+
+def _on_lost_llm(request: LLMRequest, failure: Failure, log: RunLog) -> None:
+    """Take in that an LLM call failed for good. For a run with a budget, the end of a call needs proof: a refusal
+    costs nothing, and anybody who reaches Temporal can fail the activity. Without proof, the call counts as lost.
+    """
+    cause, message, proof = failure.cause, failure.message, failure.proof
+    if proof and (not answers(proof, request) or proof.cause != cause):
+        proof = None
+    if proof and proof.lost:
+        log.record(on_lost_attempts(log.state, proof))
+    learning = log.state.ending.learning == "asked" and not request.compacting
+    if proof and proof.lost and cause == LLM_LOST and not (learning and short_of(log.state)):
+        return  # the call is due again
+    if learning:
+        log.record(LearningSkipped(cause=cause, message=message))
+    elif proof:
+        log.record(*on_lost_llm(log.state, cause, message, proof.outage))
+    elif request.budgeted and cause in (LLM_REJECTED, CONTEXT_TOO_LONG, LLM_LOST):
+        why = f"the end of the LLM call does not come from our own processes ({cause}: {message})"
+        log.record(*on_lost_llm(log.state, NOT_SEALED, why))
+    else:
+        log.record(*on_lost_llm(log.state, cause, message, Outage.from_details(failure.details)))

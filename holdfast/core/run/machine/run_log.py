@@ -1,0 +1,223 @@
+"""The log of an agent run: its events, and how many of them the permanent record has.
+
+1. Each event goes into the log, then into the state and the transcript. Nothing else changes those.
+2. Refusals beyond a limit are only counted (`holdfast.core.run.rules.refusals`). Their number is recorded before the
+   next event that is not a refusal, once the thread's past is loaded.
+3. An event that people are notified of makes that call right after it.
+4. Until the thread's past is loaded, signals and updates are held in order, a bounded number of bounded payloads.
+   Those beyond that are refused, and only counted. If the run continues as new before its past is loaded, the
+   held ones travel in the next run's input.
+5. Events are written to the permanent record once for each pause, before the run continues as new, and before it ends.
+   If a person has paused the run while calls are under way, they are written then and again when those have ended. If
+   it sleeps after it has waited for people in the same step, they are written again, too.
+6. A write continues the record where it ends (`archived`). The next Temporal run begins from there.
+7. A record that refuses the run's events for good is not written to again.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from holdfast.core.log.event_log import EventLog
+from holdfast.core.log.events import AgentEvent, SignalRejected, ToolCallFinished
+from holdfast.core.run.contracts.llm_calls import LLMRequest
+from holdfast.core.run.contracts.loading import AgentRequest, EffectsRequest
+from holdfast.core.run.contracts.record import Archived, ArchiveRequest
+from holdfast.core.run.contracts.runs import RunInput
+from holdfast.core.run.contracts.snapshot import RunSnapshot
+from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.machine.open_calls import OpenCalls
+from holdfast.core.run.rules.loop_guard import noted
+from holdfast.core.run.rules.refusals import Refusals, bounded, encoded, is_refused
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.notices import notice_of
+from holdfast.core.transcript.transcript import Transcript
+
+HELD = 150
+"""How many signals and updates are held until the thread's past is loaded."""
+
+HELD_BYTES = 200_000
+"""How many bytes they may have together, as JSON."""
+
+_PAUSES = ("waiting_approval", "waiting_message", "dormant", "paused", "blocked")
+_NO_PAUSE = (-1, 0, False, False)
+
+
+class RunLog:
+    """The events, the state and the transcript of a run, changed by events alone.
+
+    The end of the permanent record and the held inputs are not part of `RunState`: the state has to follow from the
+    events, and those record neither.
+
+    Args:
+        begin: The run's input, with the inputs held and the refusals counted by the Temporal runs before.
+        calls: Makes the calls.
+        at: The time.
+    """
+
+    def __init__(self, begin: RunInput, calls: OpenCalls, *, at: datetime) -> None:
+        self.at = at
+        """The time that events get."""
+        self.events, self.state, self.transcript = EventLog(), RunState(), Transcript()
+        self.refusals = Refusals(begin.refusals)
+        self.loaded = True
+        """Whether the thread's past is loaded. Without it there is no state yet."""
+        self.archived = RunSnapshot()
+        """The run where the permanent record ends."""
+        self.archive_refuses = False
+        """The permanent record refuses this run's events for good."""
+        self.archive_features = 0
+        """The feature level of the worker that wrote last: the next Temporal run may have it."""
+        self._calls = calls
+        self._held = list(begin.held)
+        self._held_bytes = sum(len(encoded(payload)) for _, payload in begin.held)
+        self._next = RunSnapshot()
+        """The run where the permanent record will end when the write under way has succeeded."""
+        self._paused_at = _NO_PAUSE
+        """The pause at which the events were last written."""
+
+    def open(self, snapshot: RunSnapshot) -> None:
+        """Begin where a snapshot stands. The events in its tail are in the log, and not in the permanent record."""
+        self.archived = snapshot.model_copy(update={"tail": ()})
+        self.events = EventLog(snapshot.position, snapshot.head)
+        self.state = snapshot.state
+        self.transcript = Transcript(snapshot.transcript)
+        for event in snapshot.tail:
+            self.events.restore(event)
+            self._apply(event)
+
+    def record(self, *events: AgentEvent) -> None:
+        """Append events to the log, and apply them to the state and the transcript."""
+        for event in events:
+            refused = is_refused(event)
+            if not refused:
+                self.record_refusals()
+            elif self.refusals.many:
+                self.refusals.count(event)
+                continue
+            if isinstance(event, ToolCallFinished):
+                event = noted(self.state, event)
+            before, stamped = self.state, self.events.append(event, at=self.at)
+            if refused:
+                self.refusals.keep(stamped)
+            self._apply(stamped)
+            if before.notify and (notice := notice_of(before, stamped)):
+                self._calls.call(notice, self.state)
+
+    def record_refusals(self) -> None:
+        """Record how many refusals were only counted, if any were."""
+        if self.refusals.counted and self.loaded:
+            self.record(self.refusals.take())
+
+    def _apply(self, event: AgentEvent) -> None:
+        self.state = evolve(self.state, event)
+        self.transcript.add(event)
+
+    def reconcile(self) -> None:
+        """Ask the ledger for the effects after the last call that is finished for good."""
+        archived = self._next if self.archiving else self.archived
+        first = min((call.number for call in self.state.calls.current), default=self.state.calls.count + 1)
+        request = EffectsRequest(after=first - 1, position=archived.position, head=archived.head)
+        self._calls.call(request, self.state)
+
+    # Before the thread's past is loaded.
+
+    @property
+    def held(self) -> tuple[tuple[str, Any], ...]:
+        """The signals and updates that wait for the thread's past: names and payloads, oldest first."""
+        return tuple(self._held)
+
+    def hold(self, name: str, payload: Any) -> None:
+        """Hold a signal or update, or refuse it if there is no room."""
+        if not self._has_room(payload):
+            why = "too much came before the thread was loaded"
+            for event in bounded([SignalRejected(signal=name, explanation=why, outcome="too_many")], payload):
+                self.refusals.count(event)
+            return
+        if not isinstance(payload, dict | list | str):
+            payload = None  # it means nothing, and may have to travel as JSON
+        self._held.append((name, payload))
+        self._held_bytes += len(encoded(payload))
+
+    def _has_room(self, payload: Any) -> bool:
+        """Whether another payload of this size can be held."""
+        return len(self._held) < HELD and self._held_bytes + len(encoded(payload)) <= HELD_BYTES
+
+    def refuse_held(self, name: str, payload: Any) -> dict[str, str] | None:
+        """Return the outcome and the explanation of an update that cannot be held; None if it can."""
+        if name != "say":
+            return {"outcome": "unknown_request", "explanation": "the thread is being loaded; nothing is open yet"}
+        if not self._has_room(payload):
+            return {"outcome": "too_many", "explanation": "too much waits until the thread is loaded; say it then"}
+        return None
+
+    def release(self) -> tuple[tuple[str, Any], ...]:
+        """Return the held signals and updates, oldest first, if the thread's past is loaded; hold none any longer."""
+        if not self.loaded:
+            return ()
+        held, self._held, self._held_bytes = self.held, [], 0
+        return held
+
+    # The permanent record.
+
+    @property
+    def archiving(self) -> bool:
+        """Whether events are being written."""
+        return bool(self._calls.under_way(ArchiveRequest))
+
+    @property
+    def archive_due(self) -> bool:
+        """Whether the record lacks events, and takes them."""
+        return self.archived.position < self.events.length and not self.archive_refuses
+
+    @property
+    def fork_due(self) -> bool:
+        """Whether the record has to take a fork, with the events before it, before anything else happens."""
+        return self._begins_fork and self.archive_due
+
+    @property
+    def _begins_fork(self) -> bool:
+        """Whether the record ends at the event where the thread was forked: it has nothing of this thread yet."""
+        fork = self.state.fork
+        return fork is not None and self.archived.position == fork.point.position + 1
+
+    @property
+    def unarchived_bytes(self) -> int:
+        """Bytes of the events that the record lacks."""
+        return self.events.size_since(self.archived.position)
+
+    def archive(self, *, pausing: bool = False) -> None:
+        """Write all events that the record lacks.
+
+        Args:
+            pausing: The run pauses: it waits for nothing but inputs.
+        """
+        self.record_refusals()
+        log, start, base = self.events, self.archived.position, self.archived.head
+        self._next = RunSnapshot(position=log.length, head=log.head, state=self.state, transcript=self.transcript.base)
+        request = ArchiveRequest(start=start, stop=log.length, base=base, head=log.head, pausing=pausing)
+        if self._begins_fork and self.state.fork:
+            request = request.model_copy(update={"fork": self.state.fork.point})
+        self._calls.call(request, self.state)
+
+    def archive_at_pause(self) -> None:
+        """Write the events if the run pauses, and has not written them at this pause."""
+        state, calls = self.state, self._calls
+        if calls.verifying or (status := state.status) not in _PAUSES or not self.archive_due or self.archiving:
+            return
+        if any(call.own and call.phase != "finished" for call in state.calls.current):
+            return  # the run's own note on this pause is written with it
+        busy = state.pause is not None and bool(calls.under_way(AgentRequest, LLMRequest, ToolRequest))
+        pause = state.steps.count, state.pauses, busy, status == "dormant"
+        if self._paused_at != pause:
+            self._paused_at = pause
+            self.archive(pausing=not busy)
+
+    def on_archived(self, answer: Archived) -> None:
+        """Note that the write under way has succeeded."""
+        self.archived = self._next
+        self.archive_features = answer.features
+
+    def on_not_archived(self) -> None:
+        """Note that the write under way failed, and is worth another attempt at this pause."""
+        self._paused_at = _NO_PAUSE

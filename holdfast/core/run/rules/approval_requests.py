@@ -1,0 +1,103 @@
+"""Open approval requests: what people are asked about a call, once, and again where their answer no longer fits."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from holdfast.core.authority.approvals import ApprovalRequest, RequestKind
+from holdfast.core.authority.policy import Verdict
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.log.events import AgentEvent, ApprovalRequested, ToolCallFinished
+from holdfast.core.run.rules.loop_guard import guarded
+from holdfast.core.run.rules.verdicts import denial_of, policy_verdict
+from holdfast.core.run.state.calls import CallState
+from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.effects import PastEffect, words_of
+
+
+def new_request(
+    state: RunState,
+    kind: RequestKind,
+    number: int,
+    call: ToolCall,
+    verdict: Verdict,
+    *,
+    why: str = "",
+    at: datetime,
+    ahead: int = 0,
+    past: PastEffect | None = None,
+) -> ApprovalRequest:
+    """Build a request about a call.
+
+    Args:
+        state: Before the request.
+        kind: Whether people are asked to approve the call, or to say whether it happened.
+        number: The call's.
+        call: As it is to run, or has run.
+        verdict: The rule that requires approval, and its terms.
+        why: The reason that people are shown; the verdict's own where it is empty.
+        at: Now.
+        ahead: How many other requests open before it, with the same events.
+        past: The effect that the call had before the run was reset, where the state does not have it yet.
+    """
+    tool = state.spec.tool(call.name) if state.spec else None
+    past = past or state.past_of(number, call)
+    known = state.calls.find(number)
+    why = why or verdict.reason or verdict.rule
+    request = ApprovalRequest(
+        id=str(state.authority.request_count + ahead + 1),
+        kind=kind,
+        number=number,
+        tool=call.name,
+        arguments=call.arguments,
+        digest="",
+        spec_hash=state.spec_hash,
+        effect_key=past.key if past else state.effect_key(number, call),
+        epoch=known.epoch if known else past.epoch if past else 0,
+        why=f"{why}; {past.words}" if past and kind == "approval" else why,
+        rule=verdict.rule,
+        asked_at=at,
+        terms=verdict.terms,
+        requirements=verdict.requirements,
+        undoable=tool is not None and tool.undoable,
+    )
+    return request.model_copy(update={"digest": request.seen.digest})
+
+
+def edited_request(request: ApprovalRequest, *, by: str) -> ApprovalRequest:
+    """Mark a request as being about arguments that this person put in place of the LLM's; empty for the LLM's own."""
+    return request.model_copy(update={"edited_by": by})
+
+
+def ask_again(
+    state: RunState,
+    call: CallState,
+    *,
+    at: datetime,
+    ahead: int = 0,
+    reason: Callable[[ApprovalRequest | None], str] = lambda _: "",
+    past: PastEffect | None = None,
+) -> list[AgentEvent]:
+    """Return the events that judge a call anew which awaits approval, or was approved and has not started.
+
+    Args:
+        state: Before the request.
+        call: The call.
+        at: Now.
+        ahead: How many other requests open before it, with the same events.
+        reason: Gives the reason, for the request that is open about the call; the policy's reason where it is empty.
+        past: The effect that the call had before the run was reset.
+    """
+    request = state.authority.request(call.request or "")
+    asked, editor = (request.call(), request.edited_by) if request else (call.call, call.edited_by)
+    asked = ToolCall(id=call.call.id, name=asked.name, arguments=asked.arguments)
+    verdict = guarded(state, asked, policy_verdict(state, asked))
+    match verdict.verdict:
+        case "deny":
+            content = words_of(denial_of(verdict), past or call.past)
+            return [ToolCallFinished(number=call.number, status="denied", content=content)]
+        case "allow":
+            return []
+        case "ask":
+            why = reason(request)
+            anew = new_request(state, "approval", call.number, asked, verdict, why=why, at=at, ahead=ahead, past=past)
+            return [ApprovalRequested(request=edited_request(anew, by=editor))]

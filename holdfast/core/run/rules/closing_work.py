@@ -1,0 +1,113 @@
+"""What a run leaves in its workspace and in memory: progress.txt, and what the LLM has learnt. Pure functions.
+
+1. A run with `Memory(progress=True)` notes in progress.txt that it begins, where it is blocked, and that it ends. It
+   does so with a call of its own, which the policy judges like any other. Where that takes an approval, the run makes
+   no such call: nobody is asked about it.
+2. With `Memory(learn=True)`, the LLM is asked what is worth remembering when the run would end: one step, in which it
+   may call `LEARNING_TOOLS` only. The result of the run is the answer before that.
+3. Nothing of this keeps a run from ending: not a denial, a failure, the step limit, or silence.
+"""
+
+from datetime import datetime
+
+from holdfast.core.base.canonical import exact_json
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.log import events as ev
+from holdfast.core.run.rules.budget import short_of
+from holdfast.core.run.rules.verdicts import denial_of, judge_call
+from holdfast.core.run.state.progress import LEARNING_SECONDS, LEARNING_TOOLS, PROGRESS_TOOL
+from holdfast.core.run.state.state import RunState
+
+GOAL_CHARS = 500
+"""Characters of the task that progress.txt gets as the goal, where it has none."""
+
+NOTICE = """\
+Your answer stands, and this run ends now. If you have learnt something that later runs should know, and that they \
+could not easily find out by themselves, record it now with {tools}: facts, decisions and their reasons, what did not \
+work. One call for each thing, in words that make sense on their own. If there is nothing, reply without calls. Other \
+tools are not called any more."""
+
+
+def progress_due(state: RunState, *, at: datetime) -> str:
+    """Return what the run has to note in progress.txt now; empty for nothing."""
+    spec, ending = state.spec, state.ending
+    if spec is None or not state.keeps_progress or spec.tool(PROGRESS_TOOL) is None:
+        return ""
+    if state.ends_at(at):
+        asks = not state.blocked and (ending.learning == "asked" or learning_due(state))
+        due = "" if asks else "completed"
+    elif state.blocked:
+        due = f"blocked after step {state.steps.count}"
+    elif state.awaits_message:
+        due = ""
+    else:
+        due = "in progress" if ending.noted in ("", "completed") else ""
+    return due if due != ending.noted else ""
+
+
+def learning_due(state: RunState) -> bool:
+    """Whether the LLM is to be asked what it has learnt, once the run would end."""
+    if not state.learns or state.ending.learning or state.steps.used_up or state.account.closing or short_of(state):
+        return False
+    return bool(_learning_tools(state))
+
+
+def on_learning_due(state: RunState) -> ev.LearningRequested:
+    """Return the event that asks the LLM what it has learnt."""
+    return ev.LearningRequested(notice=NOTICE.format(tools=" or ".join(_learning_tools(state))))
+
+
+def on_learning_time(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
+    """Return the event that gives up waiting for the LLM's reply to that; none where it is not due."""
+    if not state.ending.until or state.ending.until > at:
+        return []
+    return [ev.LearningSkipped(cause="Timeout", message=f"the LLM has not replied within {LEARNING_SECONDS:,} s")]
+
+
+def refuse_other_tool(state: RunState, call: ToolCall) -> str:
+    """Return why a call of the reply to that cannot run; empty where it can."""
+    if state.ending.learning != "asked" or call.name in LEARNING_TOOLS:
+        return ""
+    return f"the run has its answer and ends; now it only calls {' and '.join(_learning_tools(state))}"
+
+
+def on_complete(state: RunState) -> ev.RunFinished:
+    """Return the event that ends the run, with the answer that it was given."""
+    return ev.RunFinished(outcome="completed", result=state.result, structured=state.structured)
+
+
+def on_progress_due(state: RunState, *, at: datetime) -> list[ev.AgentEvent]:
+    """Return the events of the run's own call that keeps progress.txt: the call, its verdict, and a denial."""
+    number = state.calls.count + 1
+    call = ToolCall(id=f"own_{number}", name=PROGRESS_TOOL, arguments=_arguments(state, progress_due(state, at=at)))
+    past = next((each for each in state.calls.past if (each.tool, each.call_digest) == (call.name, call.digest)), None)
+    verdict = judge_call(state, call)
+    events: list[ev.AgentEvent] = [
+        ev.ToolCallRequested(number=number, call=call, past=past.key if past else "", own=True),
+        ev.VerdictGiven(
+            number=number,
+            verdict=verdict.verdict,
+            rule=verdict.rule,
+            terms=verdict.terms if verdict.remembered else None,
+            requirements=verdict.requirements if verdict.remembered else (),
+        ),
+    ]
+    if verdict.verdict == "deny":
+        events.append(ev.ToolCallFinished(number=number, status="denied", content=denial_of(verdict)))
+    elif verdict.verdict == "ask":
+        why = f"Not called: approval is required ({verdict.rule}), which a run does not ask for on its own behalf"
+        events.append(ev.ToolCallFinished(number=number, status="denied", content=why))
+    return events
+
+
+def _arguments(state: RunState, due: str) -> str:
+    tool = state.spec.tool(PROGRESS_TOOL) if state.spec else None
+    assert tool is not None
+    why = f" ({state.blocked.cause})" if state.blocked and due.startswith("blocked") else ""
+    goal = " ".join(state.task[: 2 * GOAL_CHARS].split())[:GOAL_CHARS]
+    last_step = f"{state.steps.count}, {due.partition(' after')[0]}{why}"
+    return exact_json({**tool.defaults, "goal": goal, "last_step": last_step})
+
+
+def _learning_tools(state: RunState) -> list[str]:
+    return [name for name in LEARNING_TOOLS if state.spec and state.spec.tool(name)]

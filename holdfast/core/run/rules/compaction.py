@@ -1,0 +1,107 @@
+"""Context compaction: the request for a summary, and the summary message that stands in for the conversation so far.
+
+1. The request is the unchanged transcript with one instruction after it, so that a provider's prompt cache hits.
+2. The task and its refinements, later messages from people, unresolved calls and constraints are handed on word for
+   word; the rest is the LLM's summary. The original messages stay in the log.
+3. A person's message that holds more than text (images, files) follows the summary message as it was sent. Where there
+   is no room for it (`holdfast.core.transcript.transcript.ORIGINALS_BYTES`), the summary message has its text and names
+   what is left out.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast.core.llm.messages import UserMessage
+from holdfast.core.log.events import CompactionRequested
+from holdfast.core.run.rules.authority import Reaction, Refusal, claimed
+from holdfast.core.run.state.context import Context
+from holdfast.core.run.state.inbox import TaskRefinement
+from holdfast.core.run.state.state import RunState
+from holdfast.core.transcript.transcript import TASK, refinement_text
+
+INSTRUCTION = """\
+The conversation is about to be compacted: everything above will be replaced by a summary that you write now, and you \
+will continue from it alone. Write down what you need in order to continue: what was done and with which results, what \
+was learnt, what did not work and why, which files and identifiers matter, and what comes next. The task, later \
+messages from people, denials and calls of unknown outcome are handed on word for word: do not repeat them. There may \
+be no room for older images and files: say what they show, as far as it matters. Reply with the summary only; call no \
+tool."""
+
+NO_SUMMARY = "(There is no summary: the conversation did not fit the context window any more.)"
+
+
+SUMMARY_REQUEST = UserMessage(content=INSTRUCTION)
+"""What a request for a summary has after the transcript."""
+
+
+def on_compact(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
+    """Take in a request for a compaction, by anybody who reaches the run."""
+    if state.outcome:
+        return Refusal("too_late", f"the run is {state.outcome}")
+    if state.context.requested:
+        return Refusal("duplicate", "somebody has asked for a compaction already, and it has not been made yet")
+    if state.spec is None or state.steps.count <= state.context.compacted_at:
+        why = "the LLM has said nothing since the run began or its context was compacted"
+        return Refusal("nothing_to_compact", why)
+    when = "now"
+    if state.pause:
+        when = "when the run resumes, at the end of the step"
+    elif state.blocked:
+        when = "once the run is not blocked any more (`retry`)"
+    elif not state.awaits_message:
+        when = "at the end of the step"
+    by, reason = claimed(payload)
+    return Reaction([CompactionRequested(by=by, reason=reason)], explanation=f"the context is compacted {when}")
+
+
+def summary_message(state: RunState, summary: str, *, originals: Collection[int] = ()) -> str:
+    """Return the message that stands in for the conversation so far.
+
+    Args:
+        state: Before the compaction.
+        summary: The LLM's own words.
+        originals: Positions of the messages that follow as they were sent.
+    """
+    task = "It is the first message after this one." if TASK in originals else state.task
+    parts = [
+        "This conversation was compacted. What follows stands in for everything before.",
+        f"## The task, word for word\n\n{task}",
+    ]
+    waiting = {message.message for message in state.inbox.waiting}
+    refinements = [each for each in state.refinements if each.message not in waiting]  # others are yet to be shown
+    if refinements:
+        parts.append("## The task was refined, word for word")
+        parts += [refinement_text(number=r.number, kind=r.kind, by=r.by, text=r.text) for r in refinements]
+    context = state.context
+    if context.standing_memory:
+        parts.append(context.standing_memory)
+    if context.follow_ups:
+        parts.append("\n\n".join(_follow_ups(context, originals, refinements)))
+    if context.unresolved_calls:
+        lines = "\n".join(f"- {line}" for line in context.unresolved_calls)
+        parts.append(f"## Denied, or of unknown outcome\n\n{lines}")
+    if state.constraints.kept:
+        lines = "\n".join(f"- {constraint.line}" for constraint in state.constraints.kept)
+        parts.append(f"## Cannot be done: such calls are refused\n\n{lines}")
+    parts.append(f"## Summary\n\n{summary or NO_SUMMARY}")
+    return "\n\n".join(parts)
+
+
+def _follow_ups(context: Context, originals: Collection[int], refinements: Sequence[TaskRefinement]) -> Iterator[str]:
+    """The messages that people sent after the task, what is left out of them, and where refinements came in between."""
+    left_out = context.follow_ups_left_out
+    complete = not left_out and all(not each.more or each.message in originals for each in context.follow_ups)
+    yield "## Said since, word for word" if complete else "## Said since, word for word but for what is left out"
+    if left_out:
+        yield f"[The first {left_out:,} messages are in the log, and left out here]"
+    marks = {each.message: f"- [here came refinement {each.number} of the task]" for each in refinements}
+    for each in context.follow_ups:
+        yield from (marks.pop(position) for position in sorted(marks) if position < each.message)
+        if each.more and each.message in originals:
+            yield f"- [message {each.message}, with {each.more}: see below]"
+        elif each.more:
+            yield f"- {each.text}\n  [{each.more} of message {each.message}: in the log, and left out here]"
+        else:
+            yield f"- {each.text}"
+    yield from marks.values()

@@ -1,0 +1,57 @@
+"""The policies that judge a run: that of its agent, and those above. Pure functions over the run's state.
+
+1. Those above are the policies of the agents that started the run, and those that came with a fork or an import.
+2. Whoever changes what may run is somebody whom each of them lets: no child, and no fork, is a way around one.
+3. A policy knows people by its own approvers, keys and gateways, and by no other policy's.
+"""
+
+from holdfast.core.authority.policy import Policy, Requirement, Verdict
+from holdfast.core.run.state.features import EVERY_POLICY_ASKS
+from holdfast.core.run.state.state import RunState
+
+
+def policy_of(state: RunState) -> Policy:
+    """Return the policy of the run's agent; before the agent is loaded, one that names nobody and requires nothing."""
+    return state.spec.policy if state.spec else Policy()
+
+
+def policies_above(state: RunState) -> tuple[Policy, ...]:
+    """Return the policies above that differ from the agent's own, each once."""
+    own = policy_of(state).hash
+    return tuple({policy.hash: policy for policy in state.origin.policies if policy.hash != own}.values())
+
+
+def policies_of(state: RunState) -> tuple[Policy, ...]:
+    """Return the policies that say who may change what runs, the agent's own first."""
+    above = policies_above(state) if state.features >= EVERY_POLICY_ASKS else ()
+    return (policy_of(state), *above)
+
+
+def policy_for(state: RunState, requirement: Requirement) -> Policy | None:
+    """Return the policy that requires this; None if it no longer judges the run, and so nobody satisfies it."""
+    if not requirement.policy:
+        return policy_of(state)
+    return next((policy for policy in state.origin.policies if policy.hash == requirement.policy), None)
+
+
+def requirements_of_all(state: RunState, rule: str) -> tuple[Requirement, ...]:
+    """Return what every policy requires where not a rule of a policy asks, but the run: each by its own terms.
+
+    Empty where only the agent's own policy judges the run.
+    """
+    own, *above = policies_of(state)
+    if not above:
+        return ()
+    asked = (Requirement(policy=policy.hash, rule=rule, terms=policy.terms) for policy in above)
+    return (Requirement(rule=rule, terms=own.terms), *asked)
+
+
+def asked_of_all(state: RunState, *, rule: str, reason: str) -> Verdict:
+    """Return the verdict on a call about which the run itself asks, whatever the policies say."""
+    terms, requirements = policy_of(state).terms, requirements_of_all(state, rule)
+    return Verdict(verdict="ask", rule=rule, reason=reason, terms=terms, requirements=requirements)
+
+
+def signatures_required(state: RunState) -> bool:
+    """Return whether any of the policies requires signatures."""
+    return any(policy.signatures == "required" for policy in policies_of(state))

@@ -1,0 +1,189 @@
+"""Where a call is judged: it is allowed, approval is required, or it is denied. Pure functions over the run's state.
+
+1. The policy judges every call, also with arguments that people have changed.
+2. A remembered rule lifts "approval required" and nothing else: what the policy denies stays denied.
+3. A constraint (`holdfast.core.run.rules.constraints`) refuses a call before it is judged here.
+4. What the LLM has learnt waits for its approval no longer than the end of a run may take. Where the LLM has read
+   results that cannot be trusted, it always requires approval (`holdfast.core.run.rules.closing_work`).
+5. A call that polls another is judged together with that: the stricter verdict counts.
+6. Where a call repeats itself, the loop guard has the last word (`holdfast.core.run.rules.loop_guard`).
+7. In a fork, effects ask first until an approver lifts that (`holdfast.core.run.rules.forks`).
+8. The policies of the runs above a sub-agent judge its calls, too, and those that were given with a fork: the strictest
+   verdict counts. Each that asks brings its own terms and people (`holdfast.core.authority.requirements`).
+9. A call that gives the run's result is allowed, like a reply that ends it (`holdfast.core.run.decide.results`).
+10. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.authority.condition_costs import Budget
+from holdfast.core.authority.policy import Policy, Requirement, Terms, ToolUse, Verdict, VerdictKind, evaluate
+from holdfast.core.authority.refinements import REFINE_TOOL
+from holdfast.core.authority.requirements import joined
+from holdfast.core.authority.statements import parsed
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.run.rules.forks import judge_in_fork
+from holdfast.core.run.rules.loop_guard import guarded
+from holdfast.core.run.rules.policies import asked_of_all, policies_above, requirements_of_all
+from holdfast.core.run.rules.remembered_approvals import rule_for
+from holdfast.core.run.state.features import BOUNDED_CONDITIONS, EVERY_POLICY_ASKS
+from holdfast.core.run.state.progress import LEARNING_SECONDS, LEARNING_TOOLS
+from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.numbers import with_floats
+from holdfast.core.tools.spec import FINAL_RESULT
+from holdfast.core.trust import Trust, is_tainted
+
+_STRICTNESS: Mapping[VerdictKind, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+
+def judge_call(state: RunState, call: ToolCall) -> Verdict:
+    """Judge a call of a tool that the agent has: `allow`, `ask` (approval required) or `deny`."""
+    if call.name == FINAL_RESULT and state.carries_out_tool(call.name):
+        return Verdict(verdict="allow", rule="the agent's own result")
+    verdict = _lift(state, call, policy_verdict(state, call))
+    calls = _calls(state, call)
+    if approval_required(verdict) and len(calls) > 1:
+        verdict = _stricter(state, calls, [_lift(state, each, _verdict(state, each)) for each in calls])
+    if call.name == REFINE_TOOL and state.carries_out_tool(call.name) and verdict.verdict != "deny":
+        verdict = _require_approval_of_refinement(state, verdict)
+    return guarded(state, call, verdict)
+
+
+def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
+    """Judge a call by the policy alone, without the thread's remembered rules."""
+    calls = _calls(state, call)
+    return _stricter(state, calls, [_verdict(state, each) for each in calls])
+
+
+def _calls(state: RunState, call: ToolCall) -> tuple[ToolCall, ...]:
+    assert state.spec is not None
+    return state.spec.calls_of(call)
+
+
+def _lift(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
+    """The verdict on a call, with the thread's remembered rules."""
+    if approval_required(verdict) and (rule := rule_for(state, call, verdict)):
+        by = ", ".join(vote.by for vote in rule.votes)
+        lifted = {"verdict": "allow", "rule": f"remembered {rule.rule} (by {by})", "reason": ""}
+        return verdict.model_copy(update={**lifted, "remembered": rule.rule})
+    return verdict
+
+
+def _stricter(state: RunState, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> Verdict:
+    """The strictest of the verdicts on a call and on the one that it polls; of two that ask, the one that asks more
+    people, or the one on the polled call, with the requirements of both.
+    """
+    own = verdicts[0]
+    asking = [verdict for verdict in verdicts if approval_required(verdict)]
+    for polled, verdict in zip(calls[1:], verdicts[1:], strict=True):
+        stricter = _STRICTNESS[verdict.verdict] > _STRICTNESS[own.verdict]
+        both_ask = verdict.verdict == own.verdict == "ask" and verdict.terms.quorum >= own.terms.quorum
+        both_lifted = verdict.verdict == own.verdict and verdict.remembered and not own.remembered
+        if stricter or both_ask or both_lifted:
+            why = f"it calls {polled.name} again and again" + (f": {verdict.reason}" if verdict.reason else "")
+            own = verdict.model_copy(update={"reason": why})
+    if approval_required(own) and state.features >= EVERY_POLICY_ASKS:
+        return _asked_by_all(own, [required for verdict in asking for required in verdict.required])
+    return own
+
+
+def _asked_by_all(verdict: Verdict, asked: Sequence[Requirement]) -> Verdict:
+    """The verdict with all of these requirements; without any where the agent's own policy asks once."""
+    requirements = joined((), asked)
+    if [(each.policy, each.terms) for each in requirements] == [("", verdict.terms)]:
+        requirements = ()
+    return verdict.model_copy(update={"requirements": requirements})
+
+
+def _verdict(state: RunState, call: ToolCall) -> Verdict:
+    """The policy's verdict on this very call."""
+    spec = state.spec
+    assert spec is not None
+    tool = spec.tool(call.name)
+    if tool is None:  # a poll of it is refused before and after this
+        return Verdict(verdict="deny", rule="no such tool")
+    trust = state.context.trust
+    use = ToolUse(
+        tool=call.name,
+        effect=tool.effect,
+        arguments=with_floats(parsed(call.arguments), tool.parameters),
+        agent=spec.name,
+        depth=state.origin.depth,
+        workspace=state.workspace,
+        trust=trust,
+        budget=Budget() if state.features >= BOUNDED_CONDITIONS else None,
+    )
+    verdict = _with_those_above(evaluate(spec.policy, use), use, state)
+    verdict = judge_in_fork(state, tool, verdict)
+    learnt = bool(state.ending.learning) and call.name in LEARNING_TOOLS
+    if (tool.trusted_only or learnt) and is_tainted(trust):
+        verdict = _require_approval_of_tainted(state, verdict, trust)
+    if learnt:  # last, for the terms above replace the rule's
+        verdict = verdict.with_terms(_within_the_end)
+    return verdict
+
+
+def _within_the_end(terms: Terms) -> Terms:
+    wait = min(terms.expires_after or LEARNING_SECONDS, LEARNING_SECONDS)
+    return terms.model_copy(update={"expires_after": wait})
+
+
+def _with_those_above(verdict: Verdict, use: ToolUse, state: RunState) -> Verdict:
+    """The verdict on a call with the policies above: what they forbid, a run does not do; where they ask, it asks the
+    people whom they name.
+    """
+    if state.features < EVERY_POLICY_ASKS:
+        return _with_own_terms(verdict, use, state)
+    asked = [Requirement(rule=verdict.rule, terms=verdict.terms)] if verdict.verdict == "ask" else []
+    for policy in policies_above(state):
+        above = evaluate(policy, use)
+        rule = f"{above.rule} ({_source(state, policy)})"
+        if approval_required(above):
+            asked.append(Requirement(policy=policy.hash, rule=rule, terms=above.terms))
+        if _STRICTNESS[above.verdict] > _STRICTNESS[verdict.verdict]:
+            verdict = above.model_copy(update={"rule": rule})
+    return _asked_by_all(verdict, asked) if approval_required(verdict) else verdict
+
+
+def _source(state: RunState, policy: Policy) -> str:
+    given = state.fork is not None and policy.hash in state.fork.policies
+    return "given with the fork" if given else "of the agent above"
+
+
+def _with_own_terms(verdict: Verdict, use: ToolUse, state: RunState) -> Verdict:
+    """The same, where the policy of the agent alone says who decides."""
+    assert state.spec is not None
+    for policy in state.origin.policies:
+        above = evaluate(policy, use)
+        if _STRICTNESS[above.verdict] > _STRICTNESS[verdict.verdict]:
+            rule = f"{above.rule} ({_source(state, policy)})"
+            verdict = above.model_copy(update={"rule": rule, "terms": state.spec.policy.terms})
+    return verdict
+
+
+def approval_required(verdict: Verdict) -> bool:
+    """Return whether people have to approve the call before it runs."""
+    return verdict.verdict == "ask"
+
+
+def denial_of(verdict: Verdict) -> str:
+    """Return what the LLM reads about a call that the policy denies."""
+    return f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
+
+
+def _require_approval_of_refinement(state: RunState, verdict: Verdict) -> Verdict:
+    """The verdict on a call that changes the agent's own task: only a person may approve it."""
+    if verdict.verdict == "allow":
+        rule, reason = "a refinement by the agent asks", "the agent asks to change its own task"
+        requirements = verdict.requirements or requirements_of_all(state, rule)
+        verdict = Verdict(verdict="ask", rule=rule, reason=reason, terms=verdict.terms, requirements=requirements)
+    return verdict.denied_on_expiry()
+
+
+def _require_approval_of_tainted(state: RunState, verdict: Verdict, trust: Trust) -> Verdict:
+    """The verdict on a call that puts tainted content before agents from now on: only a person may approve it."""
+    if verdict.verdict == "allow":
+        read = "the web" if trust == "web" else "tools"
+        reason = f"the LLM has read results of {read}, and this is put before agents from now on"
+        verdict = asked_of_all(state, rule="tainted memory asks", reason=reason)
+    return verdict.denied_on_expiry()

@@ -1,0 +1,244 @@
+"""The tool calls of the current step, and the table of the legal transitions of a call.
+
+A call is `requested`, `allowed`, `started` and `finished`. Where approval is required, it is `awaiting_approval` before
+it is allowed. `outcome_unknown`: it was started, and people are asked whether its effect happened. `orphaned`: its
+effect was under way when the run was closed from outside; the run has to resolve it before it does anything else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from holdfast.core.authority.policy import Requirement, Terms
+from holdfast.core.base.replacing import replace
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.tools.effects import PastEffect
+from holdfast.errors import EventOutOfPlace
+
+Phase = Literal["requested", "awaiting_approval", "allowed", "started", "outcome_unknown", "orphaned", "finished"]
+
+Move = Literal[
+    "judge",
+    "allow",
+    "require_approval",
+    "answer",
+    "approve",
+    "start",
+    "lose_outcome",
+    "repeat",
+    "orphan",
+    "settle",
+    "finish",
+]
+"""What an event does to a call: the policy judged it and did not allow it · the policy, or a remembered rule, allowed
+it · approval is required · people answered, and it does not run for that · it was approved, or the policy approved it
+when the request expired · it started · its outcome is unknown · people said that the effect did not happen, or is to
+be undone · the run was closed from outside and begins again · the run was moved here, and finds out what became of it ·
+it has a result."""
+
+TRANSITIONS: Mapping[Phase, Mapping[Move, Phase]] = {
+    "requested": {
+        "judge": "requested",
+        "allow": "allowed",
+        "require_approval": "awaiting_approval",
+        "finish": "finished",
+    },
+    "awaiting_approval": {
+        "answer": "awaiting_approval",
+        "approve": "allowed",
+        "require_approval": "awaiting_approval",  # asked again: other arguments, or a changed world
+        "finish": "finished",
+    },
+    "allowed": {
+        "start": "started",
+        "settle": "orphaned",  # it was to be undone
+        "require_approval": "awaiting_approval",  # asked again: the world has changed since the approval
+        "finish": "finished",
+    },
+    "started": {
+        "lose_outcome": "outcome_unknown",
+        "orphan": "orphaned",
+        "settle": "orphaned",
+        "finish": "finished",
+    },
+    "outcome_unknown": {
+        "answer": "outcome_unknown",
+        "repeat": "allowed",
+        "orphan": "orphaned",
+        "settle": "orphaned",
+        "finish": "finished",
+    },
+    "orphaned": {
+        "lose_outcome": "outcome_unknown",
+        "orphan": "orphaned",
+        "settle": "orphaned",
+        "finish": "finished",
+    },
+    "finished": {
+        "orphan": "finished",
+    },
+}
+"""Every legal move: phase → what happens → the phase that follows. Anything else raises `EventOutOfPlace`."""
+
+
+@dataclass(frozen=True)
+class CallState:
+    """A tool call of the current step."""
+
+    number: int
+    call: ToolCall
+    phase: Phase = "requested"
+    epoch: int = 0
+    """How often people said that the effect did not happen: each time opens a fresh row in the ledger."""
+    request: str | None = None
+    """Id of the open request about it."""
+    terms: Terms | None = None
+    """How its approval is decided, and later its unknown outcome; None for the policy's own terms."""
+    requirements: tuple[Requirement, ...] = ()
+    """The same, if several policies ask."""
+    grant: str = ""
+    """Id of the request whose approval lets it run; its start uses that up."""
+    granted_by: tuple[str, ...] = ()
+    """The public keys that signed that approval."""
+    undo: bool = False
+    """It is allowed to run in order to undo its effect."""
+    edited_by: str = ""
+    """Who has changed the arguments."""
+    approved: bool = False
+    """A person approved it as it is. A request that expired, and was approved by the policy, does not count."""
+    begun: bool = False
+    """This run started it."""
+    past: PastEffect | None = None
+    """The effect that it had before the run was reset, or in a run that was closed."""
+    own: bool = False
+    """The run itself makes it; no LLM requested it."""
+    starts_at: datetime | None = None
+    """It is allowed, and starts no earlier than this because it repeats itself; None for at once."""
+    repeats: int = 0
+    """How often it has had the same result, if it starts later for that."""
+
+    @property
+    def edit_note(self) -> str:
+        """The note before the result that tells the LLM that a person changed the arguments; empty if nobody did."""
+        arguments = self.call.arguments[:2_000]
+        return f"[{self.edited_by} changed the arguments to {arguments}]\n" if self.edited_by else ""
+
+    def view(self) -> dict[str, Any]:
+        """Return a call that starts later as `show` presents it."""
+        starts_at = self.starts_at.isoformat() if self.starts_at else None
+        return {"call": self.number, "tool": self.call.name, "repeats": self.repeats, "starts_at": starts_at}
+
+    def after(self, move: Move) -> Phase:
+        """Return the phase that follows this move.
+
+        Raises:
+            EventOutOfPlace: The move is illegal in this phase.
+        """
+        phase = TRANSITIONS[self.phase].get(move)
+        if phase is None:
+            raise EventOutOfPlace(f"call {self.number} is {self.phase}, and no transition {move!r} leads on from there")
+        return phase
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The tool calls of the current step, and past effects that calls may still adopt."""
+
+    current: tuple[CallState, ...] = ()
+    """The calls of the current step, in call order."""
+    count: int = 0
+    """How many calls the whole thread has requested: the number of the last one."""
+    past: tuple[PastEffect, ...] = ()
+    """Effects from before a reset that no call of this branch has adopted yet, oldest first."""
+
+    @property
+    def orphaned(self) -> tuple[int, ...]:
+        """Numbers of the calls that have to be resolved."""
+        return tuple(call.number for call in self.current if call.phase == "orphaned")
+
+    @property
+    def allowed(self) -> tuple[int, ...]:
+        """Numbers of the calls that are allowed."""
+        return tuple(call.number for call in self.current if call.phase == "allowed")
+
+    @property
+    def delayed(self) -> tuple[CallState, ...]:
+        """The calls that are allowed and start later, because they repeat themselves; perhaps that time has come."""
+        return tuple(call for call in self.current if call.phase == "allowed" and call.starts_at)
+
+    def startable(self, at: datetime) -> tuple[int, ...]:
+        """Return the numbers of the calls that may start at that time."""
+        later = {call.number for call in self.delayed if call.starts_at and call.starts_at > at}
+        return tuple(number for number in self.allowed if number not in later)
+
+    def without_delays(self) -> "Calls":
+        """Let every allowed call start at once."""
+        if not self.delayed:
+            return self
+        return replace(self, current=tuple(replace(call, starts_at=None, repeats=0) for call in self.current))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any call is waited for: it has no result yet, and does not have to be resolved first."""
+        return any(call.phase not in ("finished", "orphaned") for call in self.current)
+
+    @property
+    def open(self) -> bool:
+        """Whether any call of the step has no result yet."""
+        return any(call.phase != "finished" for call in self.current)
+
+    def find(self, number: int) -> CallState | None:
+        """Return the call of that number in the current step, if there is one."""
+        for call in self.current:
+            if call.number == number:
+                return call
+        return None
+
+    def get(self, number: int) -> CallState:
+        """Return the call of that number in the current step.
+
+        Raises:
+            EventOutOfPlace: There is none.
+        """
+        call = self.find(number)
+        if call is None:
+            raise EventOutOfPlace(f"the current step has no call {number}")
+        return call
+
+    def request(self, number: int, call: ToolCall, *, past: str, own: bool = False) -> "Calls":
+        """Add the call; it adopts the past effect of that key, if a key is given.
+
+        Raises:
+            EventOutOfPlace: The thread has had a call of that number.
+        """
+        if number <= self.count:
+            raise EventOutOfPlace(f"call {number} was requested before; the last one was call {self.count}")
+        effect = self.past_effect(past) if past else None
+        added = CallState(number=number, call=call, past=effect, epoch=effect.epoch if effect else 0, own=own)
+        return replace(self.without_past(effect), current=(*self.current, added), count=number)
+
+    def put(self, changed: CallState) -> "Calls":
+        """Replace the call of the same number."""
+        return replace(self, current=tuple(changed if call.number == changed.number else call for call in self.current))
+
+    def next_step(self) -> "Calls":
+        """Drop the calls of the step that is over.
+
+        Raises:
+            EventOutOfPlace: One of them has no result yet.
+        """
+        if self.open:
+            numbers = ", ".join(str(call.number) for call in self.current if call.phase != "finished")
+            raise EventOutOfPlace(f"the step is not over: no result yet of call {numbers}")
+        return replace(self, current=())
+
+    def past_effect(self, key: str) -> PastEffect | None:
+        """Return the past effect of that key that no call has adopted yet, if there is one."""
+        return next((effect for effect in self.past if effect.key == key), None)
+
+    def without_past(self, adopted: PastEffect | None) -> "Calls":
+        """Drop a past effect that a call has adopted."""
+        if adopted is None:
+            return self
+        return replace(self, past=tuple(effect for effect in self.past if effect is not adopted))

@@ -1,0 +1,330 @@
+"""The state of an agent run: everything that a decision depends on, and nothing else.
+
+1. Nothing about a run lives outside its state, and a state is what its events make of it
+   (`holdfast.core.run.fold.evolve`). Its parts (`holdfast.core.run.substates`) are frozen dataclasses, one concept
+   each, with the changes that concern it alone.
+2. A call moves by the table of transitions in `holdfast.core.run.state.calls`.
+3. The status is derived, never set.
+4. The size of a state does not grow with its thread: the state is carried from one Temporal run to the next. Defaults
+   are left out there, so a part that equals its default costs nothing.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from holdfast.core.agents.agent import AgentSpec
+from holdfast.core.base.models import Frozen
+from holdfast.core.budget.account import Account
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.messages import Usage
+from holdfast.core.log.events import RunOutcome
+from holdfast.core.run.state.authority import Authority
+from holdfast.core.run.state.calls import Calls, CallState
+from holdfast.core.run.state.constraints import Constraints
+from holdfast.core.run.state.context import Context
+from holdfast.core.run.state.dormancy import Dormancy
+from holdfast.core.run.state.features import DORMANCY, KEEPS_PROGRESS, KEEPS_TRUST, LEARNS, SIGNED_STEERING
+from holdfast.core.run.state.freshness import Freshness
+from holdfast.core.run.state.inbox import Inbox, TaskRefinement
+from holdfast.core.run.state.origin import Fork, Import, Move, RunOrigin
+from holdfast.core.run.state.progress import Ending, Idle, Pause, Steps
+from holdfast.core.run.state.repeats import Repeats
+from holdfast.core.run.state.subagents import Subagents
+from holdfast.core.tools.effects import PastEffect, effect_key
+from holdfast.core.tools.subagents import SUBAGENT_TOOLS
+
+Status = Literal[
+    "running",
+    "waiting_approval",
+    "waiting_message",
+    "paused",
+    "dormant",
+    "blocked",
+    "completed",
+    "failed",
+    "cancelled",
+    "moved",
+]
+"""`paused`: a person has paused the run, or the loop. `dormant`: all that the run waits for are wake triggers of the
+agent's own; or a paused loop of feature level 0."""
+
+
+class Blocked(Frozen):
+    """Why a blocked run is blocked."""
+
+    cause: str
+    message: str
+    after: str = ""
+    """What had failed before, where the run gave up calling the LLM."""
+
+    def view(self) -> dict[str, Any]:
+        """Return the cause as `show` presents it."""
+        return self.model_dump(exclude_defaults=True)
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Everything a decision depends on."""
+
+    thread: str = ""
+    task: str = ""
+    """What the thread was started with. Nothing changes it; `refinements` say what has changed since."""
+    refinements: tuple[TaskRefinement, ...] = ()
+    """How people have refined the task, oldest first."""
+    origin: RunOrigin = field(default_factory=RunOrigin)
+    spec: AgentSpec | None = None
+    """The agent, as a worker loaded it; None until then."""
+    spec_hash: str = ""
+    workspace: str = ""
+    notify: bool = False
+    """The worker sends notices of requests and endings."""
+    features: int = 0
+    """The feature level: which release's behaviour the run has (`holdfast.core.run.state.features`)."""
+    fork: Fork | None = None
+    """Where the thread was forked from; None if it was not."""
+    imported: Import | None = None
+    """How the thread came to this place; None if it began here."""
+    moving: Move | None = None
+    """The run is being moved to another place: nothing starts any more."""
+    steps: Steps = field(default_factory=Steps)
+    calls: Calls = field(default_factory=Calls)
+    authority: Authority = field(default_factory=Authority)
+    inbox: Inbox = field(default_factory=Inbox)
+    constraints: Constraints = field(default_factory=Constraints)
+    dormancy: Dormancy = field(default_factory=Dormancy)
+    subagents: Subagents = field(default_factory=Subagents)
+    repeats: Repeats = field(default_factory=Repeats)
+    context: Context = field(default_factory=Context)
+    freshness: Freshness = field(default_factory=Freshness)
+    idle: Idle = field(default_factory=Idle)
+    ending: Ending = field(default_factory=Ending)
+    usage: Usage = field(default_factory=Usage)
+    account: Account = field(default_factory=Account)
+    """What the run may use and has used; without limits where it has no budget."""
+    blocked: Blocked | None = None
+    pause: Pause | None = None
+    """The run is paused by a person."""
+    pauses: int = 0
+    """Pauses, and changes of a pause, since the LLM's last reply."""
+    holds: int = 0
+    """How often the thread was paused, resumed, blocked, unblocked or moved, from feature level 1 on: what a signed
+    statement that steers it is bound to."""
+    outcome: RunOutcome | None = None
+    result: str = ""
+    structured: bool = False
+    """The result is a value of the agent's result type, as canonical JSON."""
+    failure: str = ""
+    """A short name of why the run failed."""
+    events: int = 0
+    """How many events led to this state."""
+    updated_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+
+    @property
+    def status(self) -> Status:
+        """One word for where the run is."""
+        if self.outcome:
+            return self.outcome
+        if self.pause:
+            return "paused"
+        if self.blocked:
+            return "blocked"
+        if self.awaits_message and not self.ends_at(self.updated_at):
+            return "waiting_message"
+        if self.running_calls or self.calls.allowed:
+            return "running"
+        if self.authority.requests:
+            return "waiting_approval"
+        return "dormant" if self.dormancy.waits else "running"
+
+    @property
+    def running_calls(self) -> tuple[CallState, ...]:
+        """The started calls of the step, without those that sleep."""
+        asleep = {wait.number for wait in self.dormancy.waits}
+        return tuple(call for call in self.calls.current if call.phase == "started" and call.number not in asleep)
+
+    @property
+    def awaits_subagents(self) -> bool:
+        """Whether all calls under way run or await sub-agents."""
+        running = self.running_calls if self.spec and self.spec.subagents else ()
+        return bool(running) and all(call.call.name in SUBAGENT_TOOLS for call in running)
+
+    def carries_out(self, number: int) -> bool:
+        """Return whether the run itself carries out a call of the current step: no activity does."""
+        call = self.calls.find(number)
+        return call is not None and self.carries_out_tool(call.call.name)
+
+    def carries_out_tool(self, name: str) -> bool:
+        """Return whether the run itself carries out the calls of a tool of its agent."""
+        tool = self.spec.tool(name) if self.spec else None
+        return tool is not None and tool.kind == "runtime" and self.features >= DORMANCY
+
+    @property
+    def entering(self) -> bool:
+        """Whether an imported run waits for the agent of this cluster."""
+        return self.imported is not None and not self.imported.entered
+
+    @property
+    def awaits_message(self) -> bool:
+        """Whether the LLM has answered, and no follow-up message has arrived yet."""
+        return self.idle.awaiting and not self.inbox.waiting
+
+    @property
+    def handed_in(self) -> bool:
+        """Whether the budget has ended, and `result` is what the LLM has handed in at its end."""
+        return self.account.closing == "over"
+
+    @property
+    def closing_work(self) -> bool:
+        """Whether the run has something to do between the LLM's answer and its end
+        (`holdfast.core.run.rules.closing_work`).
+        """
+        return self.spec is not None and bool(self.subagents.children or self.keeps_progress or self.learns)
+
+    @property
+    def keeps_progress(self) -> bool:
+        """Whether the run notes in progress.txt how far it is."""
+        return self.spec is not None and self.spec.memory.progress and self.features >= KEEPS_PROGRESS
+
+    @property
+    def learns(self) -> bool:
+        """Whether the LLM is asked at the end what is worth remembering."""
+        return self.spec is not None and self.spec.memory.learn and self.features >= LEARNS
+
+    def ends_at(self, at: datetime) -> bool:
+        """Whether the wait for a message is over at that time, and only the closing work comes before the end."""
+        until = self.idle.until
+        return self.awaits_message and self.closing_work and until is not None and until <= at
+
+    def wake_at(self, at: datetime) -> datetime | None:
+        """Return when something is due though nothing arrives; None for never.
+
+        Not when the wait for a message ends, once that time has come: a timer could only fire over and over, where the
+        end of the run waits for something else. The same holds for polls that are due by now: they are under way, or
+        something holds the run.
+        """
+        if self.outcome:
+            return None
+        if self.awaits_message and not self.pause and not self.ends_at(at):
+            return None if self.compacts_now else self.idle.until
+        due = [request.due_at for request in self.authority.requests]
+        due += [self.pause.until] if self.pause else []
+        due += [self.dormancy.due(after=at)] if self.dormancy.waits else []
+        due += [self.ending.until]
+        return min((time for time in due if time), default=None)
+
+    def next_start(self, at: datetime) -> datetime | None:
+        """Return when the next call starts that is delayed beyond that time; None for never."""
+        if self.outcome or self.pause:
+            return None
+        return min(
+            (call.starts_at for call in self.calls.delayed if call.starts_at and call.starts_at > at), default=None
+        )
+
+    @property
+    def compacts_now(self) -> bool:
+        """Whether the context is compacted while the run waits for a message, because a person asked for it."""
+        held = self.pause or self.blocked or self.outcome
+        return self.awaits_message and self.context.requested and not held
+
+    @property
+    def warning(self) -> str:
+        """What a person should change, though the run can continue; empty for nothing."""
+        limit = self.spec.limits.compaction_tokens if self.spec else 0
+        if self.outcome or not limit or self.context.floor < limit:
+            return ""
+        return (
+            f"A compaction cannot shorten this context to its limit: {self.context.floor:,} tokens of {limit:,} "
+            "(compaction_tokens) are instructions, tools, the task and what people said, which are kept word for word. "
+            f"It is compacted at {2 * self.context.floor:,} tokens instead, or when the provider refuses a request as "
+            "too long. Raise the limit, or put long texts into files."
+        )
+
+    def stale_for(self, at: datetime) -> int:
+        """Return the seconds since the agent acted, where its `verify` tools have to run first; else 0."""
+        return self.freshness.stale_for(self.spec, at) if self.spec and self.spec.verify else 0
+
+    def effect_key(self, number: int, call: ToolCall) -> str:
+        """Return the key of the one effect that a call has: in no other run of the thread, and under no other number.
+
+        A call that has had its effect before the run was reset, or in a run that was closed, keeps that key.
+        """
+        if past := self.past_of(number, call):
+            return past.key
+        first_run_id = self.origin.first_run_id
+        return effect_key(thread=self.thread, first_run_id=first_run_id, number=number, call_digest=call.digest)
+
+    def past_of(self, number: int, call: ToolCall) -> PastEffect | None:
+        """Return the effect that a call of the current step has had before, with these arguments; None for none.
+
+        For arguments that a person has put in place of the LLM's, that is one which no other call has adopted.
+        """
+        own = self.calls.find(number)
+        if own is None or own.call.digest == call.digest:
+            return own.past if own else None  # what was asked and signed keeps the key that it was asked with
+        same = (past for past in self.calls.past if (past.tool, past.call_digest) == (call.name, call.digest))
+        return next(same, None)
+
+    def pending_view(self) -> list[dict[str, Any]]:
+        """Return the open requests as `pending` presents them: those of a sub-agent with the path from the root."""
+        if self.outcome == "moved":
+            return []  # they are open in another place
+        path = {"path": [*self.origin.lineage.path, self.thread]} if self.origin.lineage else {}
+        return [{**request.view(), **path} for request in self.authority.requests]
+
+    def view(self) -> dict[str, Any]:
+        """Return the state as `show` presents it (design: the CLI contract)."""
+        return {
+            "thread": self.thread,
+            "agent": self.spec.name if self.spec else None,
+            "status": self.status,
+            "step": self.steps.count,
+            "events": self.events,
+            "task": self.task,
+            "refinements": [refinement.view() for refinement in self.refinements],
+            "workspace": self.workspace,
+            "schedule": self.origin.schedule,
+            "fork": self.fork.view() if self.fork else None,
+            "imported": self.imported.view() if self.imported else None,
+            "lineage": self.origin.lineage.view() if self.origin.lineage else None,
+            "subagents": [child.view() for child in self.subagents.children],
+            "pending": self.pending_view(),
+            "remembered": [rule.view() for rule in self.authority.rules],
+            "delegated": [delegation.view() for delegation in self.authority.delegations],
+            "constraints": [constraint.view() for constraint in self.constraints.kept],
+            "delayed": [call.view() for call in self.calls.delayed],
+            "blocked": self.blocked.view() if self.blocked else None,
+            "paused": self.pause.view() if self.pause else None,
+            "steering": self._steering_view(),
+            "dormancy": self.dormancy.view() if self.dormancy.waits or self.dormancy.buffered else None,
+            "llm": self.spec.llm if self.spec else None,
+            "limits": self._limits(),
+            "warning": self.warning,
+            "trust": self.context.trust if self.features >= KEEPS_TRUST else None,
+            "usage": self.usage.model_dump(),
+            "budget": self.account.view() if self.account.limits else None,
+            "result": self.result if self.outcome or self.idle.awaiting or self.handed_in else None,
+            "structured": self.structured and (self.outcome is not None or self.idle.awaiting),
+            "updated_at": self.updated_at.isoformat(),
+        }
+
+    def _steering_view(self) -> dict[str, Any] | None:
+        """Return what a signed statement that steers the run is bound to; None where the run takes none."""
+        if self.features < SIGNED_STEERING:
+            return None
+        return {"run": self.origin.first_run_id, "seen": self.holds}
+
+    def _limits(self) -> dict[str, int] | None:
+        """Return what counts towards the agent's limits, each with its limit; None until the agent is loaded."""
+        if self.spec is None:
+            return None
+        limits = self.spec.limits
+        return {
+            "steps": self.steps.count,
+            "step_limit": self.steps.limit,
+            "rejected_replies": self.steps.rejected_replies,
+            "max_rejected_replies": limits.max_rejected_replies,
+            "max_calls": limits.max_calls,
+            "repeats": self.repeats.highest if self.repeats.seen else 0,
+            "repeats_asked": limits.repeats_asked,
+        }

@@ -1,0 +1,118 @@
+"""Where a run is in its lifecycle: `phase = phase_of(state)`. Derived from the state, which is a fold over events.
+
+Each action that a run can take (`holdfast.core.run.state.next_actions`) is one of six kinds (`kind_of`). The phase
+follows from the next action, or from the calls under way that it waits for. `RunState.status` is another thing: the
+word by which people find the runs that need them. A run is
+
+- instantiated: it has started, and its agent is not loaded yet;
+- evaluating: the LLM is called, or the calls in its reply are judged;
+- executing: tool calls run, or the `verify` tools record the world that people are asked about, or the run makes a
+  call of its own (`holdfast.core.run.rules.closing_work`);
+- mutating: people's messages become part of what the agent is to do, as soon as an LLM call under way has ended;
+- delegating: all that it waits for are sub-agents, or it ends those in the background before it completes;
+- dormant: nothing follows until a decision, a message, `retry`, `resume` or a time comes: the status says which;
+- re-entering: after a long pause, or where a closed run left effects under way, it looks at the world before it acts;
+- terminated: it is over. A further run of the thread begins as instantiated.
+
+An event leaves the phase as it is, or leads on like this:
+
+    instantiated → evaluating, executing, mutating, dormant, re-entering, terminated
+    evaluating → executing, mutating, delegating, dormant, re-entering, terminated, instantiated
+    executing → evaluating, mutating, delegating, dormant, re-entering, instantiated
+    delegating → evaluating, executing, mutating, dormant, re-entering, instantiated
+    mutating → evaluating, dormant, re-entering, terminated, instantiated
+    dormant → evaluating, executing, mutating, delegating, re-entering, terminated, instantiated
+    re-entering → evaluating, executing, mutating, delegating, dormant, terminated, instantiated
+    terminated → instantiated
+
+An open run becomes instantiated where it was closed from outside, and the thread was started again.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, assert_never
+
+from holdfast.core.run.decide.decide import next_action
+from holdfast.core.run.state.calls import Phase as CallPhase
+from holdfast.core.run.state.next_actions import (
+    Action,
+    AskForLearnings,
+    Block,
+    CallLLM,
+    Compact,
+    Complete,
+    EndSubagents,
+    Finish,
+    LoadAgent,
+    NoteProgress,
+    Poll,
+    ReportBudget,
+    Settle,
+    StartCalls,
+    TakeMessages,
+    Verify,
+    Wait,
+)
+from holdfast.core.run.state.state import RunState
+
+Kind = Literal["execution", "mutation", "delegation", "dormancy", "re-entry", "termination"]
+
+Phase = Literal[
+    "instantiated", "evaluating", "executing", "mutating", "delegating", "dormant", "re-entering", "terminated"
+]
+
+PHASES: Mapping[Kind, Phase] = {
+    "execution": "executing",
+    "mutation": "mutating",
+    "delegation": "delegating",
+    "dormancy": "dormant",
+    "re-entry": "re-entering",
+    "termination": "terminated",
+}
+"""Kind of the next action → the phase, where `phase_of` has no narrower one."""
+
+
+def kind_of(action: Action) -> Kind:
+    """Return the kind of an action."""
+    match action:
+        case LoadAgent() | CallLLM() | Compact() | StartCalls() | NoteProgress() | AskForLearnings() | Poll():
+            return "execution"
+        case EndSubagents():
+            return "delegation"
+        case ReportBudget():
+            return "execution"
+        case TakeMessages():
+            return "mutation"
+        case Wait() | Block():
+            return "dormancy"
+        case Verify() | Settle():
+            return "re-entry"
+        case Complete() | Finish():
+            return "termination"
+        case _:
+            assert_never(action)
+
+
+def phase_of(state: RunState) -> Phase:
+    """Return the phase to which the events have led. It does not depend on the time since the last one."""
+    if state.spec is None and not state.outcome:
+        return "instantiated"
+    action = next_action(state, at=state.updated_at)
+    match action:
+        case CallLLM() | Compact() | AskForLearnings() | ReportBudget() | Complete():
+            return "evaluating"
+        case Verify(baseline=True):
+            return "executing"
+        case Poll():
+            return "dormant"
+        case Wait() if state.awaits_subagents:
+            return "delegating"
+        case Wait() if state.running_calls:
+            return "executing"
+        case Wait() if _has_call(state, "requested"):
+            return "evaluating"
+        case _:
+            return PHASES[kind_of(action)]
+
+
+def _has_call(state: RunState, phase: CallPhase) -> bool:
+    return any(call.phase == phase for call in state.calls.current)

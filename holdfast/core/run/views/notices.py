@@ -1,0 +1,95 @@
+"""Which events people who are elsewhere are notified of, and what the notice says."""
+
+from typing import assert_never
+
+from holdfast.core.log import events
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.run.contracts.record import Notice
+from holdfast.core.run.state.state import RunState
+
+TEXT_CHARS = 4_000
+"""Characters of a result in a notice."""
+
+
+def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
+    """Return the notice of an event; None where people are not notified.
+
+    Args:
+        before: The state before the event.
+        event: Just recorded.
+    """
+    agent, position = before.spec.name if before.spec else "", event.position
+    match event:
+        case events.ApprovalRequested() | events.ReconcileRequested():
+            return Notice(occasion="request_opened", position=position, agent=agent, request=event.request)
+        case events.ApprovalReminded():
+            request = before.authority.request(event.request)
+            return Notice(occasion="request_reminded", position=position, agent=agent, request=request)
+        case events.ApprovalEscalated():
+            request = before.authority.request(event.request)
+            return Notice(occasion="request_escalated", position=position, agent=agent, request=request)
+        case events.ApprovalExpired():
+            request = before.authority.request(event.request)
+            return Notice(occasion="request_expired", position=position, agent=agent, request=request)
+        case events.RunBlocked():
+            text = f"{event.cause}: {event.message}"[:TEXT_CHARS]
+            return Notice(occasion="run_blocked", position=position, agent=agent, status="blocked", text=text)
+        case events.BudgetLow():
+            text = f"{event.spent} of {event.allowed} {event.limit} of the budget are used"
+            return Notice(occasion="budget_low", position=position, agent=agent, text=text)
+        case events.BudgetSpent():
+            text = f"the budget has too little left of its {event.limit} for another call"
+            return Notice(occasion="budget_spent", position=position, agent=agent, text=text)
+        case events.RunFinished():
+            text = event.result[:TEXT_CHARS]
+            return Notice(occasion="run_finished", position=position, agent=agent, status=event.outcome, text=text)
+        case (
+            events.RunStarted()
+            | events.RunContinued()
+            | events.RunReset()
+            | events.RunForked()
+            | events.MoveRequested()
+            | events.RunImported()
+            | events.RunUnblocked()
+            | events.RunPaused()
+            | events.RunResumed()
+            | events.UserMessageReceived()
+            | events.TaskRefined()
+            | events.MessageTaken()
+            | events.MessageAwaited()
+            | events.LearningRequested()
+            | events.LearningSkipped()
+            | events.AgentLoaded()
+            | events.MemoryRecalled()
+            | events.LLMReplied()
+            | events.ReplyRejected()
+            | events.ContextExceeded()
+            | events.LLMCallLost()
+            | events.CompactionRequested()
+            | events.ConstraintLifted()
+            | events.DormancyBegan()
+            | events.WaitPolled()
+            | events.WakeReceived()
+            | events.SubagentStarted()
+            | events.SubagentEnded()
+            | events.ContextCompacted()
+            | events.ToolCallRequested()
+            | events.VerdictGiven()
+            | events.ToolCallStarted()
+            | events.ToolCallFinished()
+            | events.DecisionReceived()
+            | events.RuleRemembered()
+            | events.RuleRevoked()
+            | events.AuthorityDelegated()
+            | events.DelegationRevoked()
+            | events.KeyRevoked()
+            | events.BaselineRecorded()
+            | events.StateVerified()
+            | events.BudgetReserved()
+            | events.BudgetExtended()
+            | events.SignalRejected()
+            | events.RefusalsCounted()
+        ):
+            return None
+        case _:
+            assert_never(event)

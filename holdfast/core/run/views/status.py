@@ -1,0 +1,234 @@
+"""What a run does or waits for now, and what follows, in words: for `show`, the gateway and the Web UI.
+
+Pure functions of the state, so they hold for a recorded state as for a live one. Texts of people and tools in them are
+on one line and short; who shows them makes them safe for the place.
+"""
+
+from datetime import datetime
+from typing import Any, assert_never
+
+from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.base.models import Frozen
+from holdfast.core.base.replacing import replace
+from holdfast.core.base.text import one_line
+from holdfast.core.budget.account import LLM_CALL
+from holdfast.core.run.decide.decide import next_action
+from holdfast.core.run.fold.runs import unblock_run
+from holdfast.core.run.rules.budget import BUDGET_SPENT
+from holdfast.core.run.state.calls import Phase as CallPhase
+from holdfast.core.run.state.dormancy import Wait as Sleep
+from holdfast.core.run.state.next_actions import (
+    Action,
+    AskForLearnings,
+    Block,
+    CallLLM,
+    Compact,
+    Complete,
+    EndSubagents,
+    Finish,
+    LoadAgent,
+    NoteProgress,
+    Poll,
+    ReportBudget,
+    Settle,
+    StartCalls,
+    TakeMessages,
+    Verify,
+    Wait,
+)
+from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.lifecycle import phase_of
+
+SHOWN_REQUESTS = 10
+"""Open requests whose consequences are named one by one."""
+
+
+class Following(Frozen):
+    """One thing that follows."""
+
+    when: str
+    """What has to happen first: `request 3 is approved`."""
+    then: str
+    """`deploy runs`."""
+
+
+def run_view(state: RunState) -> dict[str, Any]:
+    """Return the state as `show` presents it: where the run is in its lifecycle, what it does now, and what follows."""
+    view = state.view()
+    outlook = {
+        "lifecycle": phase_of(state),
+        "now": doing(state),
+        "next": [each.model_dump() for each in following(state)],
+    }
+    return {**{name: view[name] for name in ("thread", "agent", "status")}, **outlook, **view}
+
+
+def doing(state: RunState) -> str:
+    """Return what the run does or waits for: `calls the LLM for step 5`, `waits for a decision on request 3`."""
+    if state.outcome:
+        return f"was {state.outcome}" if state.outcome in ("cancelled", "moved") else f"has {state.outcome}"
+    if state.moving:
+        return "is being moved to another place"
+    action = _next(state)
+    match action:
+        case LoadAgent():
+            return "waits for a worker to load its agent"
+        case CallLLM():
+            return f"calls the LLM for step {state.steps.count + 1}"
+        case Compact():
+            return "compacts its context"
+        case TakeMessages():
+            count = len(state.inbox.waiting)
+            what = "a message" if count == 1 else f"{count} messages"
+            return f"shows {what} to the LLM, after the LLM call under way if there is one"
+        case Verify(tools=tools, baseline=baseline):
+            why = "for those who are asked to decide" if baseline else "after a long pause"
+            return f"looks at the world with {_listed(tools)}, {why}"
+        case Settle():
+            return f"finds out what became of {_names(state, 'orphaned')}, which a closed run has left under way"
+        case StartCalls():
+            return f"starts {_names(state, 'allowed')}"
+        case NoteProgress():
+            return "notes in progress.txt where it is"
+        case ReportBudget():
+            return "notes how much of its budget is used"
+        case AskForLearnings():
+            return "asks the LLM what it has learnt"
+        case EndSubagents():
+            return f"cancels {len(state.subagents.open)} sub-agents in the background, before it ends"
+        case Complete():
+            return "ends with the answer that the LLM has given"
+        case Block(cause=cause):
+            return f"stops because of {cause}"
+        case Poll() | Wait() | Finish():
+            return _waiting(state)
+        case _:
+            assert_never(action)
+
+
+def _next(state: RunState) -> Action:
+    """What the run does next; what is reserved for an LLM call that is under way leaves no doubt of it."""
+    action = next_action(state, at=state.updated_at)
+    return CallLLM() if isinstance(action, ReportBudget) and LLM_CALL in state.account.reserved else action
+
+
+def _waiting(state: RunState) -> str:
+    if state.awaits_subagents:
+        count, awaited = max(1, len(state.subagents.open)), _awaited(state)
+        children = "1 sub-agent" if count == 1 else f"{count} sub-agents"
+        return f"waits for {children}" + (f", and {awaited}" if awaited else "")
+    running, awaited = _listed([call.call.name for call in state.running_calls]), _awaited(state)
+    if running:
+        return f"runs {running}" + (f", and {awaited}" if awaited else "")
+    return awaited or "judges the calls of the LLM's reply"
+
+
+def _awaited(state: RunState) -> str:
+    """What has to come from outside before anything else follows; empty where nothing has to."""
+    if state.pause:
+        until = f" until {_time(state.pause.until)}, or" if state.pause.until else ""
+        return f"waits{until} for a person to resume it"
+    if state.blocked and state.blocked.cause == BUDGET_SPENT:
+        return "waits for a person to extend its budget"
+    if state.blocked:
+        return f"waits for a person to fix the cause ({one_line(state.blocked.cause, 60)})"
+    if state.status == "waiting_message":
+        return "waits for a message" + (f", until {_time(state.idle.until)}" if state.idle.until else "")
+    ids = [request.id for request in state.authority.requests]
+    sleeps = one_line(state.dormancy.words, 300) if state.dormancy.waits else ""
+    decisions = f"a decision on request {ids[0]}" if len(ids) == 1 else f"{len(ids)} decisions" if ids else ""
+    repeats = " and ".join(f"{_time(call.starts_at)}, to repeat {call.call.name}" for call in state.calls.delayed)
+    awaited = " and for ".join(filter(None, (decisions, sleeps, repeats)))
+    return f"waits for {awaited}" if awaited else ""
+
+
+def following(state: RunState) -> tuple[Following, ...]:
+    """Return what follows, and after what; nothing for a run that is over."""
+    if state.outcome:
+        return ()
+    if state.pause:
+        comes = f"{_time(state.pause.until)} comes, or " if state.pause.until else ""
+        resumed = replace(state, pause=None)
+        return (Following(when=f"{comes}a person resumes it", then=f"it {doing(resumed)}"),)
+    if state.blocked and state.blocked.cause == BUDGET_SPENT:
+        return (Following(when="a person sends `extend`", then="it calls the LLM again"),)
+    if state.blocked:
+        retried = f"it {doing(unblock_run(state))}"
+        return (Following(when="the cause is fixed and a person sends `retry`", then=retried),)
+    return _after(state, _next(state))
+
+
+def _after(state: RunState, action: Action) -> tuple[Following, ...]:
+    calls_llm = f"it calls the LLM for step {state.steps.count + 1}"
+    end = "the run ends" if state.ends_at(state.updated_at) else ""
+    match action:
+        case LoadAgent():
+            return (Following(when="its agent is loaded", then=calls_llm),)
+        case CallLLM():
+            last = "its answer" if state.idle.limit else "the result, and ends the run"
+            then = f"the calls in the reply are judged; a reply without calls is {last}"
+            return (Following(when="the LLM has replied", then=then),)
+        case Compact():
+            waits = f"it {_awaited(state)}" if state.status == "waiting_message" else ""
+            return (Following(when="its context is compacted", then=end or waits or calls_llm),)
+        case TakeMessages():
+            return (Following(when="the messages are shown", then=calls_llm),)
+        case Verify(baseline=False):
+            return (Following(when="it has looked", then="what was due before the pause follows"),)
+        case Wait() if state.status == "waiting_message":
+            ends = (Following(when=f"none comes before {_time(state.idle.until)}", then="it completes"),)
+            return (Following(when="a message comes", then=calls_llm), *(ends if state.idle.until else ()))
+        case StartCalls() | Settle() | Verify() | Poll() | Wait():
+            asked = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
+            asked += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
+            return (*asked, Following(when="every call of the step has its result", then=end or calls_llm))
+        case NoteProgress():
+            blocked = f"it {_waiting(state)}" if state.blocked else ""
+            return (Following(when="that is noted", then=end or blocked or calls_llm),)
+        case ReportBudget():
+            return (Following(when="that is recorded", then=calls_llm),)
+        case AskForLearnings():
+            return (Following(when="the LLM has replied", then="its notes are judged, and the run ends"),)
+        case EndSubagents():
+            return (Following(when="they have ended", then="the run ends"),)
+        case Complete():
+            return (Following(when="that is recorded", then="the run is over"),)
+        case Block() | Finish():
+            return ()
+        case _:
+            assert_never(action)
+
+
+def _decided(request: ApprovalRequest) -> list[Following]:
+    """What follows from a decision on a request, or from its expiry."""
+    name = f"request {request.id}"
+    if request.kind == "reconcile":
+        return [Following(when=f"{name} is decided", then=f"it is known what became of {request.tool}")]
+    follows = [Following(when=f"{name} is approved", then=f"{request.tool} runs")]
+    if request.expires_at:
+        when = f"{name} is not decided before {_time(request.expires_at)}"
+        denied = request.on_expiry == "deny"
+        follows.append(Following(when=when, then="it is denied" if denied else f"{request.tool} runs"))
+    return follows
+
+
+def _woken(state: RunState, wait: Sleep) -> Following:
+    """What follows from the end of a wait."""
+    first = f"{one_line(wait.trigger.words, 200)} comes, or a message or `wake`"
+    return Following(when=first, then=f"{state.calls.get(wait.number).call.name} has its result")
+
+
+def _names(state: RunState, phase: CallPhase) -> str:
+    return _listed([call.call.name for call in state.calls.current if call.phase == phase])
+
+
+def _listed(names: tuple[str, ...] | list[str]) -> str:
+    """`look`, `look and pay`, or the first few of many."""
+    shown = list(dict.fromkeys(names))[:5]
+    if len(names) > len(shown):
+        return f"{', '.join(shown)} ({len(names)} calls)"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1]))) if shown else ""
+
+
+def _time(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC" if at else ""

@@ -1,0 +1,337 @@
+"""A run in Temporal's Web UI: one-line summaries, and the current details in Markdown.
+
+1. The page is complete up to a stated size. What is cut says how much is missing and which command shows all of it, and
+   then no decision that lets the call run is offered.
+2. The JSON to send stands above arguments that are long, and names the digest of what is shown: it decides on nothing
+   else.
+3. What people, models and tools wrote is plain text: it forms no heading, link, image or code block of its own.
+
+Temporal keeps no details in history and asks a worker for them, so the only limit is that of a query's answer (2 MB).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.authority.approvals import ApprovalRequest
+from holdfast.core.authority.refinements import RefinementKind
+from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
+from holdfast.core.authority.summaries import describe_call, describe_terms
+from holdfast.core.base.readable_json import readable_json
+from holdfast.core.base.text import code, plain, quoted, wrapped
+from holdfast.core.budget.account import Account
+from holdfast.core.budget.budget import LimitName, amount_text
+from holdfast.core.log.events import AgentEvent, DecisionReceived, SignalRejected
+from holdfast.core.run.rules.budget import BUDGET_SPENT
+from holdfast.core.run.rules.policies import signatures_required
+from holdfast.core.run.state.calls import CallState
+from holdfast.core.run.state.dormancy import Dormancy
+from holdfast.core.run.state.features import REFINE_TASK
+from holdfast.core.run.state.progress import Pause
+from holdfast.core.run.state.state import Blocked, RunState
+from holdfast.core.run.views.lifecycle import phase_of
+from holdfast.core.run.views.status import doing
+from holdfast.core.tools.triggers import EventTrigger
+
+SHOWN_REQUESTS = 10
+"""Open requests that are shown in full."""
+
+SHOWN_CONSTRAINTS = 20
+"""Constraints that are shown, the newest."""
+
+SHOWN_CHILDREN = 20
+"""Sub-agents that are shown, the open ones first."""
+
+SHOWN_WAITS = 20
+"""Waits of a dormant run that are shown."""
+
+SHOWN_CHARS = 20_000
+"""Characters of a request's arguments. Longer ones are cut, and then the page offers no decision that lets them run."""
+
+COLUMNS = 40
+"""Columns of a code block that a phone shows. The Web UI cuts longer lines at its edge, without a mark."""
+
+SHORT_CHARS = 600
+"""Characters of arguments that stand above the JSON to send; longer ones stand below it."""
+
+RESULT_CHARS = 20_000
+"""Characters of the result."""
+
+HARMLESS: frozenset[DecisionKind] = frozenset({"deny", "respond", "happened", "abandon"})
+"""Decisions after which nothing runs: a person may take them without having seen all of a call."""
+
+KIND_WORDS: Mapping[RefinementKind, str] = {
+    "narrow": "narrowed",
+    "rescope": "replaced",
+    "correct": "corrected",
+}
+"""What each kind of refinement did to the task."""
+
+WHO = '```json\n{"by": "your name"}\n```'
+"""The payload of a signal that needs nothing but a name."""
+
+REFINEMENT = '```json\n{\n "kind": "narrow",\n "text": "what to do from now on",\n "by": "your name"\n}\n```'
+"""The payload of the signal that refines the task."""
+
+WHERE = "**More Actions**, at the top of this page, then **Send a Signal**"
+"""Where the Web UI sends signals."""
+
+_SIGNALS: dict[DecisionKind, str] = {
+    "approve": "approve",
+    "deny": "deny",
+    "respond": "respond",
+    "happened": "reconcile",
+    "absent": "reconcile",
+    "undo": "reconcile",
+    "abandon": "reconcile",
+}
+
+
+def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, str]:
+    """Return the signal's name and the exact JSON that make this decision, on what the request shows now."""
+    payload = {"request": request.id, "by": "your name", "reason": "why"}
+    if request.kind == "reconcile":
+        payload = {"decision": decision, **payload}
+    if decision == "respond":
+        payload = {**payload, "result": "what the agent is to read"}
+    if decision not in HARMLESS:
+        payload = {**payload, "digest": request.digest}
+    return _SIGNALS[decision], json.dumps(payload, indent=1)
+
+
+def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
+    """Return the run in Markdown: what it waits for, task, and each open request with the signals that answer it.
+
+    Args:
+        state: The run's state.
+        refused: The last events that record a refused signal or update, oldest first.
+    """
+    agent = state.spec.name if state.spec else "loading…"
+    refined = f" · task refined ({len(state.refinements)})" if state.refinements else ""
+    # The headline says the rest: a run that waits for approval is not asleep, and one that ended was not killed.
+    phase = f" · {phase_of(state)}" if state.status == "running" else ""
+    place = f"agent `{code(agent)}` · step {state.steps.count}{refined}{phase}"
+    lines = [f"**{_headline(state)}** · {place}", "", *budget_details(state.account)]
+    if state.pause:
+        lines += paused_details(state.pause, state.thread, signed=signatures_required(state) or bool(state.pause.proof))
+    if state.blocked:
+        lines += blocked_details(state.blocked, state.thread if signatures_required(state) else "")
+        if state.blocked.cause == BUDGET_SPENT:
+            lines += extend_details(state)
+    if state.dormancy.waits and not state.outcome:
+        lines += dormant_details(state.dormancy)
+    if state.warning:
+        lines += ["", "### Warning", "", quoted(state.warning)]
+    for request in state.authority.requests[:SHOWN_REQUESTS]:
+        lines += [*_request(state, request), ""]
+    if (more := len(state.authority.requests) - SHOWN_REQUESTS) > 0:
+        lines += [f"… and {more} more requests: `{code(f'holdfast pending {state.thread}')}`", ""]
+    if refused:
+        lines += ["### Refused", "", *map(_refusal, refused), ""]
+    lines += [*_family(state), *_constraints(state)]
+    if delayed := state.calls.delayed:
+        lines += [
+            "### Starts later",
+            "",
+            *(f"- `{code(describe_call(call.call))}`: {delay_words(call)}" for call in delayed),
+            "",
+        ]
+    if running := [call.call for call in state.running_calls]:
+        shown = [code(describe_call(call)) for call in running]
+        lines += ["### Running", "", *(f"- `{call}`" for call in shown), ""]
+    lines += ["### Task", "", quoted(state.task), *_refinements(state)]
+    if state.outcome and state.result:
+        title = "### Structured result" if state.structured else "### Result"
+        lines += ["", title, "", quoted(state.result, RESULT_CHARS)]
+    return "\n".join(lines)
+
+
+def _headline(state: RunState) -> str:
+    """What the run waits for or does, first of all."""
+    if state.pause:
+        return f"Paused by {pause_words(state.pause)}"
+    if state.outcome:
+        return state.outcome.capitalize()
+    words = plain(doing(state))
+    return words[:1].upper() + words[1:]
+
+
+def _request(state: RunState, request: ApprovalRequest) -> list[str]:
+    question = "may this run?" if request.kind == "approval" else "did this happen?"
+    arguments = parsed(request.arguments)
+    shown = readable_json(arguments)
+    rows = [row for line in shown[:SHOWN_CHARS].split("\n") for row in wrapped(line, COLUMNS)]
+    pending = code(f"holdfast pending {state.thread}")
+    lines = [f"### Request {request.id}: {question}", "", f"`{code(request.tool)}` ({plain(request.why, 1_000)})", ""]
+    answers = request.answers
+    if terms := describe_terms(request):
+        lines += [plain(terms, 1_000), ""]
+    block = ["```text", *rows, "```", ""]
+    if len(shown) > SHOWN_CHARS:
+        answers = tuple(answer for answer in answers if answer in HARMLESS)
+        cut = f"**Cut: {SHOWN_CHARS:,} of {len(shown):,} characters.** Digest of all: `{request.digest}`."
+        block += [cut, "", f"To let it run, read the rest first: `{pending}`", ""]
+    if signatures_required(state):
+        words = ", ".join(request.answers)
+        return [*lines, *block, f"Only a signed decision counts ({words}): `{pending}` shows the commands."]
+    signals = [f"To decide, press {WHERE}. Choose the signal, and paste its JSON with your name.", ""]
+    for decision in answers:
+        signal, payload = signal_json(request, decision)
+        signals += [f"To {decision}: `{signal}`", "", f"```json\n{payload}\n```", ""]
+    if len(shown) <= SHORT_CHARS:
+        return [*lines, *block, *signals]
+    extent = f"{len(shown):,} characters, {shown.count(chr(10)) + 1:,} lines"
+    below = f"**Its arguments are below ({extent}). Read all of them before you let it run.**"
+    return [*lines, below, "", *signals, f"Arguments of request {request.id}:", "", *block]
+
+
+def _family(state: RunState) -> list[str]:
+    """The run above, and the sub-agents of the run: the newest of those that are open first."""
+    lines: list[str] = []
+    if state.origin.lineage:
+        above = " > ".join(f"`{code(each)}`" for each in state.origin.lineage.path)
+        lines += [f"A sub-agent of {above}. Decide on its requests here.", ""]
+    children = sorted(state.subagents.children, key=lambda child: not child.open)
+    if not children:
+        return lines
+    rows = [f"- `{code(c.thread)}`: agent `{code(c.agent)}`, {c.status or 'open'}" for c in children[:SHOWN_CHILDREN]]
+    if (more := len(children) - SHOWN_CHILDREN) > 0:
+        rows.append(f"- … and {more} more: `{code(f'holdfast show {state.thread} --tree')}`")
+    find = f"HoldfastRoot = '{state.origin.lineage.root if state.origin.lineage else state.thread}'"
+    return [*lines, "### Sub-agents", "", *rows, "", f"All of this tree: `{code(find)}`", ""]
+
+
+def _constraints(state: RunState) -> list[str]:
+    """What tools said cannot be done, and the signal that lifts it."""
+    if state.outcome or not state.constraints.kept:
+        return []
+    shown = state.constraints.kept[-SHOWN_CONSTRAINTS:]
+    lines = ["### Cannot be done", "", *(f"- {plain(each.line, 1_000)}" for each in shown), ""]
+    if older := len(state.constraints.kept) - len(shown):
+        lines += [f"{older:,} older ones: `{code(f'holdfast show {state.thread}')}`", ""]
+    if signatures_required(state):
+        return [*lines, f"Only a signed lift counts: `{code(f'holdfast lift {state.thread} CONSTRAINT')}`", ""]
+    payload = json.dumps({"constraint": shown[-1].number, "by": "your name", "reason": "why"}, indent=1)
+    return [*lines, f"To lift one, press {_named('lift')}", "", f"```json\n{payload}\n```", ""]
+
+
+def _refinements(state: RunState) -> list[str]:
+    """How the task was refined, and the signal that refines it."""
+    lines: list[str] = []
+    for each in state.refinements:
+        by = each.by if each.own else speaker_words(each.by, each.proof)
+        about = f"{plain(KIND_WORDS[each.kind])} by {plain(by, 100)}, {each.at:%Y-%m-%d %H:%M} UTC"
+        lines += ["", f"**Refinement {each.number}**: {about}", "", quoted(each.text)]
+    if state.outcome or state.spec is None or state.features < REFINE_TASK:
+        return lines
+    if signatures_required(state):
+        return [
+            *lines,
+            "",
+            f"Only a signed refinement counts: `{code(f'holdfast refine {state.thread} --narrow TEXT')}`",
+        ]
+    what = f"To refine it (`narrow`, `rescope` or `correct`), press {_named('refine')}"
+    return [*lines, "", what, "", REFINEMENT]
+
+
+def _named(signal: str) -> str:
+    """Say where to send a signal that the Web UI does not list: it has no handler
+    (`holdfast.core.run.inputs.interventions`).
+    """
+    return f"{WHERE}. Choose **Custom**, enter the name `{signal}`, and send"
+
+
+def _refusal(event: AgentEvent) -> str:
+    """A refused signal or update, in one line."""
+    at = f"{event.at:%Y-%m-%d %H:%M:%S} UTC"
+    match event:
+        case DecisionReceived():
+            what = f"{event.decision} on request {event.request}"
+        case SignalRejected():
+            what = event.signal
+        case _:
+            raise TypeError(f"{event.type} refuses nothing")
+    by = f" by {event.by}" if event.by else ""
+    outcome = event.outcome.replace("_", " ")
+    return f"- {at}: {plain(what + by, 200)} did not count ({outcome}): {plain(event.explanation, 400)}"
+
+
+def pause_words(pause: Pause) -> str:
+    """Return who paused the run, until when and why, in a line: `alice until 2026-01-02 03:04 UTC: "look"`."""
+    until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
+    return (
+        plain(speaker_words(pause.by, pause.proof), 100)
+        + until
+        + (f": {plain(pause.reason, 300)}" if pause.reason else "")
+    )
+
+
+def delay_words(call: CallState) -> str:
+    """Return until when a repeated call waits, and why."""
+    assert call.starts_at is not None
+    why = f"the same call has had the same result {call.repeats:,} times"
+    return f"waits until {call.starts_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
+
+
+def paused_details(pause: Pause, thread: str, *, signed: bool) -> list[str]:
+    """Return what a pause means, and the signal or, where only a signed statement counts, the command that ends it."""
+    since = f"Since {pause.since:%Y-%m-%d %H:%M} UTC, nothing starts; decisions and messages count when it resumes."
+    lines = ["", "### Paused", "", since, ""]
+    if signed:
+        return [*lines, f"Only a signed statement ends it: `{code(f'holdfast resume {thread}')}`", ""]
+    return [*lines, f"To resume it, press {_named('resume')}", "", WHO, ""]
+
+
+def dormant_details(dormancy: Dormancy) -> list[str]:
+    """Return what a dormant run waits for, and the signal that wakes it."""
+    rows = [f"- call {wait.number}: {plain(wait.words, 1_000)}" for wait in dormancy.waits[:SHOWN_WAITS]]
+    if (more := len(dormancy.waits) - SHOWN_WAITS) > 0:
+        rows += [f"- and {more} more"]
+    lines = ["", "### Dormant", "", *rows, ""]
+    if dormancy.buffered:
+        lines += [f"Events that no call has waited for yet: {len(dormancy.buffered)}", ""]
+    if trigger := next((each.trigger for each in dormancy.waits if isinstance(each.trigger, EventTrigger)), None):
+        event = {"event": trigger.event, "id": "", "data": trigger.match, "by": "your name"}
+        payload = json.dumps(event, indent=1)
+        lines += [f"To send an event, press {_named('wake')}", "", f"```json\n{payload}\n```", ""]
+    payload = json.dumps({"by": "your name", "reason": "why"}, indent=1)
+    return [*lines, f"To wake it now, press {_named('wake')}", "", f"```json\n{payload}\n```", ""]
+
+
+def blocked_details(blocked: Blocked, signed: str = "") -> list[str]:
+    """Return why a run or a loop is blocked, and the signal that unblocks it.
+
+    Args:
+        blocked: Why.
+        signed: The thread, where only a signed statement unblocks it.
+    """
+    lines = ["", f"### Blocked: {plain(blocked.cause)}", "", quoted(blocked.message), ""]
+    if blocked.after:
+        lines += [plain(f"The run gave up {blocked.after}"), ""]
+    if signed:
+        return [*lines, f"Fix the cause. Then only a signed statement counts: `{code(f'holdfast retry {signed}')}`", ""]
+    return [*lines, f"Fix the cause. Then press {WHERE}: the signal `retry` with", "", WHO]
+
+
+def budget_details(account: Account) -> list[str]:
+    """Return what is spent, reserved and left of each limit; nothing for a run without a budget."""
+    view = account.view() if account.limits else None
+    if view is None:
+        return []
+    rows = [
+        f"- {each['limit']}: {each['spent']} of {each['allowed']} spent, {each['reserved']} reserved, "
+        f"{each['left']} left"
+        for each in view["limits"]
+    ]
+    return ["### Budget", "", *rows, ""]
+
+
+def extend_details(state: RunState) -> list[str]:
+    """Return how to extend a budget that has ended."""
+    if signatures_required(state):
+        return ["", f"Only a signed extension counts: `{code(f'holdfast extend {state.thread}')}`", ""]
+    account = state.account
+    name: LimitName = next(iter(account.limits)) if account.short == "" else account.short
+    more = amount_text(name, account.limits[name])
+    payload = {name: more if name == "usd" else int(float(more)), "by": "your name"}
+    block = ["```json", json.dumps(payload, indent=1), "```"]
+    return ["", "To extend the budget, choose the signal `extend`, and send what it gets in addition:", "", *block, ""]

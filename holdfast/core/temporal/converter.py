@@ -1,0 +1,231 @@
+"""Payload conversion: JSON without defaults, because history stores every byte; and seals on values that only our own
+processes may create (`holdfast.core.mac.seals`).
+
+1. A value of a type with `SEALED` is sealed when encoded. Without a valid seal it decodes as `Unsealed`, never as that
+   type.
+2. A type that also has `OPEN` decodes either way. The converter sets its field `sealed`; the payload cannot.
+3. The data stays readable, because the seal is in the payload's metadata.
+4. A value without a type is a claim: the argument of a signal or an update. One that does not decode is `Unread`.
+"""
+
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, ClassVar, Self, cast
+
+from pydantic import BaseModel
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultPayloadConverter,
+    JSONPlainPayloadConverter,
+    SerializationContext,
+)
+
+from holdfast.core.base.text import one_line
+from holdfast.core.base.unread import Unread
+from holdfast.core.mac.scheduled import place_id
+from holdfast.core.mac.seals import Place, Seals, Unsealed
+from holdfast.core.run.state.features import require_features
+from holdfast.core.temporal.encrypted import KeyUnknown, PlaintextRefused, why_unreadable
+from holdfast.core.temporal.failures import LenientFailureConverter
+
+SEAL = "seal"
+"""The metadata key of a payload's seal."""
+
+
+class _LeanJSON(PydanticJSONPlainPayloadConverter):
+    def to_payload(self, value: Any) -> Payload | None:
+        """Encode a model without its defaults, and any other value as usual."""
+        if not isinstance(value, BaseModel):
+            return super().to_payload(value)
+        data = value.model_dump_json(exclude_defaults=True).encode()
+        return Payload(metadata={"encoding": self.encoding.encode()}, data=data)
+
+
+_LEAN = tuple(
+    _LeanJSON() if isinstance(each, JSONPlainPayloadConverter) else each
+    for each in DefaultPayloadConverter.default_encoding_payload_converters
+)
+"""Made once, because the SDK creates new converters for every workflow task."""
+
+_PROTOBUF_BYTES = 50_000
+"""Maximum size of a claim in Protocol Buffers, which nobody needs, and which Python reads slowly."""
+
+_WHY_CHARS = 200
+"""Characters of the reason why a claim does not decode."""
+
+_PLACES = 1_000
+"""Number of workflows for which converters are cached."""
+
+
+class LeanPayloadConverter(CompositePayloadConverter):
+    """Temporal's default converters with lean JSON, and with seals."""
+
+    seals: ClassVar[Seals] = Seals()
+    """No keys by default, which suffices to read. `sealing` makes the converter of processes that act."""
+
+    def __init__(self) -> None:
+        super().__init__(*_LEAN)
+        self._place: Place | None = None
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """Return this converter bound to the values of one workflow."""
+        placed = copy.copy(self)
+        placed._place = place_of(context)
+        return placed
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        """Encode values, and seal those whose type requires it."""
+        payloads = super().to_payloads(values)
+        if self.seals and self._place:
+            for value, payload in zip(values, payloads, strict=True):
+                if getattr(type(value), "SEALED", False):
+                    encoding = payload.metadata["encoding"]
+                    kind = type(value).__name__
+                    payload.metadata[SEAL] = self.seals.seal(self._place, kind, encoding, payload.data)
+        return payloads
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Decode values, and verify seals.
+
+        Raises:
+            SealKeyUnknown: A value is sealed with a key that this process does not have.
+            DecryptionFailed: A value of a type could not be decrypted.
+            FeaturesUnknown: The input of a workflow needs a newer release.
+        """
+        values: list[Any] = []
+        for payload, hint in zip_longest(payloads, type_hints or []):
+            if getattr(hint, "SEALED", False):
+                values.append(self._opened(payload, hint))
+            elif hint in (None, Any):
+                values.append(self._claim(payload))
+            else:
+                values += super().from_payloads([payload if hint is RawValue else self._readable(payload)], [hint])
+        return values
+
+    def _claim(self, payload: Payload) -> Any:
+        """Decode what anybody may have sent, of any form."""
+        encoding = payload.metadata.get("encoding", b"").decode("utf-8", "replace")
+        if error := why_unreadable(payload):
+            return Unread(str(error), payload.data)
+        if encoding.endswith("/protobuf") and len(payload.data) > _PROTOBUF_BYTES:
+            return Unread(f"it has more than {_PROTOBUF_BYTES:,} bytes in the encoding {encoding!r}", payload.data)
+        try:
+            (value,) = super().from_payloads([payload])
+        except Exception as error:  # each converter raises its own
+            words = one_line(str(error.__cause__ or error), _WHY_CHARS)
+            return Unread(f"it does not decode as {one_line(encoding, 40)!r} ({words})", payload.data)
+        return value
+
+    def _readable(self, payload: Payload) -> Payload:
+        """Return the payload, if it was decrypted.
+
+        Raises:
+            DecryptionFailed: It was not.
+        """
+        if error := why_unreadable(payload):
+            raise error
+        return payload
+
+    def _opened(self, payload: Payload, hint: Any) -> Any:
+        metadata = payload.metadata
+        encoding, seal = metadata.get("encoding", b""), metadata.get(SEAL, b"")
+        error = why_unreadable(payload)
+        is_open = getattr(hint, "OPEN", False)
+        if error and not (is_open and not isinstance(error, KeyUnknown | PlaintextRefused)):
+            raise error  # a worker with the key takes it: nothing ends because of a rotation
+        fault = self.seals.fault(seal, self._place, hint.__name__, encoding, payload.data)
+        if is_open:
+            claimed = self._claimed(payload, hint)
+            if claimed.malformed and not fault:
+                _require_features(payload)
+            return claimed.model_copy(update={"sealed": not fault, "seal_fault": fault if seal else ""})
+        if fault:
+            return Unsealed(hint.__name__, fault)
+        if issubclass(hint, bytes):
+            return hint(payload.data)
+        if issubclass(hint, dict | list):
+            return hint(json.loads(payload.data))
+        (value,) = super().from_payloads([payload], [hint])
+        return value
+
+    def _claimed(self, payload: Payload, hint: Any) -> Any:
+        """Decode an input that anybody may have sent. An exception here would fail the workflow task for ever."""
+        try:
+            (value,) = super().from_payloads([self._readable(payload)], [hint])
+        except Exception as error:
+            return hint(malformed=f"{type(error).__name__}: {error}"[:500])
+        if not isinstance(value, BaseModel):
+            return hint(malformed="it is null")
+        return value.model_copy(update={"malformed": ""})
+
+
+def seals_in(converter: DataConverter) -> Seals:
+    """Return the seals of a data converter of ours; none of any other."""
+    made = converter.payload_converter_class
+    return made.seals if issubclass(made, LeanPayloadConverter) else Seals()
+
+
+def _require_features(payload: Payload) -> None:
+    """Refuse a sealed input that a newer release wrote, and that this one cannot read.
+
+    Raises:
+        FeaturesUnknown: Its feature level is above that of this release. The workflow task fails, and not the run.
+    """
+    try:
+        features = json.loads(payload.data).get("features")
+    except (ValueError, AttributeError):
+        return
+    if isinstance(features, int):
+        require_features(features)
+
+
+@dataclass(frozen=True)
+class PlacedDataConverter(DataConverter):
+    """A data converter whose parts use only the workflow of a context. It caches the converter of each workflow,
+    because the SDK requests one a dozen times per workflow task.
+
+    It reads no payload from elsewhere: Holdfast has no external storage, and the SDK would fail the workflow task for a
+    signal that claims to be there. Such a payload does not decode, like any other of an unknown encoding.
+    """
+
+    _placed: dict[Place | None, DataConverter] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """Return this converter bound to the values of one workflow."""
+        place = place_of(context)
+        if (placed := self._placed.get(place)) is None:
+            if len(self._placed) >= _PLACES:
+                self._placed.clear()
+            placed = self._placed[place] = super().with_context(context)
+        return cast(Self, placed)
+
+    async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+    async def _external_retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+
+def place_of(context: SerializationContext) -> Place | None:
+    """Return the workflow of a serialization context, or of a launcher its schedule; None if it has none."""
+    # Contexts of workflows and of activities share these; `activity_type` is documented as unreliable.
+    namespace, workflow_id = getattr(context, "namespace", None), getattr(context, "workflow_id", None)
+    return Place(namespace, place_id(workflow_id)) if namespace and workflow_id else None
+
+
+data_converter = PlacedDataConverter(
+    payload_converter_class=LeanPayloadConverter, failure_converter_class=LenientFailureConverter
+)
+"""The data converter for reading only: it seals nothing and verifies nothing."""
+
+
+def sealing(seals: Seals) -> type[LeanPayloadConverter]:
+    """Make the payload converter of a process that has fleet keys."""
+    return type("SealingPayloadConverter", (LeanPayloadConverter,), {"seals": seals})

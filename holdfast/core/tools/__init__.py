@@ -1,0 +1,4 @@
+"""Tools: the `@tool` decorator, specifications, arguments, secrets, and the effects of calls.
+
+`holdfast.core.authority` decides whether a call may run; `activities.call_tool` runs it.
+"""

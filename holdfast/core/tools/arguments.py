@@ -1,0 +1,213 @@
+"""Arguments of tool calls: parsed once into the canonical JSON that is judged, shown, signed, recorded and run.
+
+1. The tool's own pydantic model parses what the LLM writes, leniently (`"5"` for an integer) and with defaults. If it
+   refuses that, it parses the one thing that the text means (`holdfast.core.tools.loose_arguments`).
+2. The values are written as canonical JSON, which replaces the LLM's text as the arguments of the call. Integers are
+   written in full, of any size: digests of calls cover this text, and ids beyond 2^53 must not coincide.
+3. Parsing that JSON again must give the same values and the same JSON. A call whose arguments fail this never runs.
+   RFC 8785 writes 5.0 as 5, so a parameter of a type that takes both gets an integer.
+"""
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, from_json
+
+from holdfast.core.base.canonical import exact_json
+from holdfast.core.llm.messages import MAX_DEPTH, too_deep
+from holdfast.core.tools.loose_arguments import loosened
+from holdfast.errors import NotPortable
+
+_NOT_FAITHFUL = (
+    "{place} changes when it is written as JSON and read again, so the call would run with other arguments than the "
+    "policy judged. Other arguments will not help: the developer of the tool must give this parameter a plain type"
+)
+
+REASON_CHARS = 1_000
+"""Longer words of a validator's error are not shown."""
+
+
+class ArgumentsInvalid(Exception):
+    """The LLM's arguments do not fit the tool; the message tells the LLM what is wrong."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The parsed arguments of a call."""
+
+    values: dict[str, Any]
+    """The values by parameter name, of the annotated types."""
+    text: str
+    """The same as canonical JSON: every parameter, defaults included."""
+
+
+def canonical_arguments(text: str) -> str:
+    """Return arguments in canonical form, without the tool's model; verbatim if they are not JSON.
+
+    Lone surrogates, NaN, numbers beyond the range of a double, integers with thousands of digits and deep nesting do
+    not count as JSON here.
+    """
+    try:
+        value = from_json(text.strip() or "{}", allow_inf_nan=False)
+        if too_deep(value):
+            return text
+        return exact_json(value)
+    except ValueError:
+        return text
+
+
+def read_arguments(model: type[BaseModel], text: str) -> Arguments:
+    """Parse the arguments of a call.
+
+    Args:
+        model: The tool's parameters, with their names as aliases.
+        text: JSON; empty for no arguments.
+
+    Raises:
+        ArgumentsInvalid: They are not JSON, do not fit, or change in a JSON round trip; the message names each place.
+    """
+    read = _read(model, text.strip() or "{}")
+    written = _written(read)
+    if written != text:
+        read = _read_again(read, written)
+    # What was read from the text that is recorded: the call gets these very values.
+    return Arguments(
+        {field.alias or name: getattr(read, name) for name, field in type(read).model_fields.items()}, written
+    )
+
+
+def _read(model: type[BaseModel], text: str) -> BaseModel:
+    """Return what the tool reads from what the LLM wrote, or from the one thing that it means.
+
+    Raises:
+        ArgumentsInvalid: The tool reads neither; the message is about what the LLM wrote.
+    """
+    try:
+        return _validated(model, text)
+    except ValidationError as error:
+        meant = loosened(text, lambda candidate: _validated(model, candidate))
+        if meant is None:
+            raise ArgumentsInvalid(_explain(error, model)) from None
+        return meant
+
+
+def _read_again(read: BaseModel, written: str) -> BaseModel:
+    """Return what is read from the canonical JSON of what was read.
+
+    Raises:
+        ArgumentsInvalid: It has other values, or other JSON.
+    """
+    try:
+        again = _validated(type(read), written)
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"]) or "a value"
+        raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=place)) from None
+    for name, field in type(read).model_fields.items():
+        if not _same(getattr(read, name), getattr(again, name)):
+            raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=field.alias or name))
+    if _written(again) != written:
+        raise ArgumentsInvalid(_NOT_FAITHFUL.format(place="a value"))
+    return again
+
+
+def _validated(model: type[BaseModel], text: str) -> BaseModel:
+    """Validate JSON. A validator of a user's type may raise anything: the LLM call that wrote the arguments would be
+    made, and paid for, again and again.
+    """
+    try:
+        return model.model_validate_json(text)
+    except (ValidationError, MemoryError):  # a worker without memory says nothing of the arguments
+        raise
+    except RecursionError:
+        raise ArgumentsInvalid("they are nested too deeply") from None
+    except Exception as error:
+        raise ArgumentsInvalid(f"a validator of their type does not accept them ({_reason(error)})") from None
+
+
+def _written(read: BaseModel) -> str:
+    try:
+        # `round_trip` omits computed fields, which cannot be parsed again.
+        dumped = read.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        dumped = _sets_in_order(read, dumped)
+        if too_deep(dumped):
+            raise ArgumentsInvalid(f"they are nested more than {MAX_DEPTH} levels deep")
+        return exact_json(dumped)
+    except NotPortable as error:
+        raise ArgumentsInvalid(f"they hold {error}") from None
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+        raise ArgumentsInvalid(f"{_NOT_FAITHFUL.format(place='a value')} ({_reason(error)})") from None
+
+
+def _reason(error: Exception) -> str:
+    """Describe an error in its own words, or by its type where those are long. Cut, or on one line, they could hold a
+    secret in a form that is not redacted.
+    """
+    words = f"{type(error).__name__}: {error}"
+    return words if len(words) <= REASON_CHARS else type(error).__name__
+
+
+def _sets_in_order(value: Any, dumped: Any) -> Any:
+    """Sort the items of sets in a dumped value: their own order differs between processes."""
+    match value, dumped:
+        case ((set() | frozenset()), list()):
+            return sorted(map(_sets_in_order, value, dumped), key=exact_json)
+        case ((list() | tuple()), list()):
+            return list(map(_sets_in_order, value, dumped))
+        case dict(), dict():
+            return dict(zip(dumped, map(_sets_in_order, value.values(), dumped.values()), strict=True))
+        case BaseModel(), dict():
+            keys = {name: f.serialization_alias or f.alias or name for name, f in type(value).model_fields.items()}
+            inner = {keys[name]: getattr(value, name) for name in keys if keys[name] in dumped}
+            return dumped | {key: _sets_in_order(inner[key], dumped[key]) for key in inner}
+        case _, dict() if dataclasses.is_dataclass(value):
+            return {name: _sets_in_order(getattr(value, name, None), each) for name, each in dumped.items()}
+    return dumped
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, types included: `1` and `True` differ, and `1` and `1.0`, one in JSON, do not."""
+    if _kind(one) is not _kind(other):
+        return False
+    match one:
+        case BaseModel():
+            return _same(one.__dict__, other.__dict__) and _same(one.__pydantic_extra__, other.__pydantic_extra__)
+        case dict():
+            return {(_kind(key), key) for key in one} == {(_kind(key), key) for key in other} and all(
+                _same(value, other[key]) for key, value in one.items()
+            )
+        case list() | tuple():
+            return len(one) == len(other) and all(map(_same, one, other))
+        case set() | frozenset():
+            return bool(one == other) and Counter(map(_kind, one)) == Counter(map(_kind, other))
+        case float():
+            return one == _as_float(other)
+    if hasattr(one, "__dict__") and not any("__eq__" in vars(each) for each in type(one).__mro__[:-1]):
+        return _same(vars(one), vars(other))  # its own equality is identity
+    return bool(one == other)
+
+
+def _kind(value: Any) -> type:
+    """The type of a value; one for integers and floats alike."""
+    return float if type(value) is int else type(value)
+
+
+def _as_float(value: float) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _explain(error: ValidationError, model: type[BaseModel]) -> str:
+    names = {name: field.alias or name for name, field in model.model_fields.items()}
+    problems = []
+    for item in error.errors(include_url=False, include_input=False):
+        first, *rest = item["loc"] or ("",)
+        if first not in names.values():
+            first = names.get(str(first), first)  # for a default, pydantic gives the field's name
+        place = ".".join(str(part) for part in (first, *rest))
+        problems.append(f"{place}: {item['msg']}" if place else item["msg"])
+    return "; ".join(problems)

@@ -1,0 +1,374 @@
+"""The `@tool` decorator, which turns a typed Python function into a tool.
+
+The signature and the docstring become the schema that the LLM sees:
+
+    @tool(effect="verifiable", check=find_in_outbox)
+    async def send(to: str, text: str, context: ToolContext) -> str:
+        '''Send an e-mail to one recipient.'''
+
+Holdfast fills in a parameter annotated `ToolContext`, or `Resource[…]`, and hides it from the LLM. An instance's method
+becomes a tool with `tool(effect="read")(service.method)`.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, Literal, overload
+
+import docstring_parser
+from pydantic import BaseModel, Field
+from pydantic_core import PydanticUndefined
+from typing_extensions import TypeVar
+
+from holdfast.core.tools.arguments import Arguments, read_arguments
+from holdfast.core.tools.companions import check_companion, check_secrets
+from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.not_done import Exceptions
+from holdfast.core.tools.resources import check_files, files_of, resources_of
+from holdfast.core.tools.schemas import Fields, arguments_of
+from holdfast.core.tools.secrets import NO_SECRETS, Secrets
+from holdfast.core.tools.signatures import annotated_text, hints_of, parameters_of, placed, plain
+from holdfast.core.tools.spec import LONGEST_SETTLING, ToolSpec
+from holdfast.core.trust import NO_ORIGIN, Origin, Trust
+from holdfast.errors import ToolSignatureError
+
+DEFAULT_TIMEOUT = 120.0
+"""Default time limit of a call, in seconds."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The tool names that the API allows."""
+
+NO_RESOURCES: Mapping[Any, Any] = MappingProxyType({})
+
+R_co = TypeVar("R_co", covariant=True, default=Any)
+"""What a tool's function returns. `Tool` alone is any tool. Parameters are left out: type checkers would take a list of
+tools with different ones for a `list[object]`."""
+EffectName = Literal["read", "idempotent", "verifiable", "unsafe"]
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """What Holdfast tells a tool about the current call."""
+
+    thread: str
+    """The thread's id, which is the workflow id."""
+    workspace: Path
+    """The run's workspace folder."""
+    key: str
+    """The effect key, the same on every attempt: pass it to an API as the idempotency key."""
+    attempt: int
+    """The attempt of the activity: 1 at first, more after a crash."""
+    at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    """When the call was made, the same on every attempt."""
+    origin: Origin = NO_ORIGIN
+    """Where the call comes from; set only for `@tool(origin=True)`."""
+    secrets: Secrets = field(default=NO_SECRETS, compare=False)
+    """The secrets that the tool declares. In a test, pass your own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
+
+    def secret(self, name: str) -> str:
+        """Return a secret that the tool declares with `@tool(secrets=(name,))`.
+
+        Call this where you use the secret, and do not store the value.
+
+        Args:
+            name: The environment variable that holds the secret.
+
+        Raises:
+            SecretNotDeclared: The tool does not declare this secret.
+        """
+        return self.secrets.value(name)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A check's result: the effect happened, and the call returned `result`. A tool may return it, too."""
+
+    result: Any
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A check's result: the effect did not happen. A tool may return it, too: then its call has failed."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A check's result: the outcome is unknown, and a person must resolve it. A tool may return it, too."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A tool's result with its own trust level, which overrides that of the tool."""
+
+    result: Any
+    trust: Trust
+
+
+@dataclass(frozen=True)
+class Tool(Generic[R_co]):
+    """A function with its schema, made by `@tool`. Calling it calls the original function."""
+
+    spec: ToolSpec
+    function: Callable[..., R_co]
+    check: Callable[..., Any] | None
+    undo: Callable[..., Any] | None
+    """Undoes an effect that has happened; must be safe to repeat, because it can be interrupted like any call."""
+    _arguments: type[BaseModel]
+    secrets: tuple[str, ...] = ()
+    """Environment variables that the tool may read. Not part of the spec, so neither the LLM nor the log sees them."""
+    not_done_on: Exceptions = ()
+    """Exceptions, besides `NotDone`, that say that the effect did not happen."""
+    files: tuple[str, ...] | None = None
+    """The only files of the workspace that it reads and writes: paths, or `{parameter}`; None for any."""
+
+    @cached_property
+    def takes_context(self) -> bool:
+        """Whether one of its functions takes the context, and with that the workspace."""
+        functions = (self.function, self.check, self.undo)
+        return any(ToolContext in hints_of(each).values() for each in functions if each)
+
+    def files_of(self, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """Return the files that a call with these arguments reads and writes; None for any."""
+        return None if self.files is None else files_of(self.files, arguments)
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether the function is given the effect key; an idempotent tool without it is idempotent by arguments."""
+        return ToolContext in hints_of(self.function).values()
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> R_co:
+        """Call the original function, for example in a test."""
+        return self.function(*args, **kwargs)
+
+    def read(self, arguments: str) -> Arguments:
+        """Parse the arguments that the LLM wrote, or their recorded form (`holdfast.core.tools.arguments`).
+
+        Args:
+            arguments: JSON text; empty for no arguments.
+
+        Raises:
+            ArgumentsInvalid: They are not JSON or do not fit; the message names each place.
+        """
+        return read_arguments(self._arguments, arguments)
+
+    def parse(self, arguments: str) -> dict[str, Any]:
+        """Return the values of arguments by parameter name, of the annotated types; see `read`."""
+        return self.read(arguments).values
+
+
+def bind(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    context: ToolContext,
+    resources: Mapping[Any, Any] = NO_RESOURCES,
+) -> dict[str, Any]:
+    """Select the keyword arguments that a tool's function or check declares, context and resources included."""
+    names = {parameter.name for parameter in parameters_of(function)}
+    bound = {name: value for name, value in arguments.items() if name in names}
+    bound |= {name: context for name, hint in hints_of(function).items() if name in names and hint is ToolContext}
+    if resources:
+        bound |= {name: resources[kind] for name, kind in resources_of(function).items() if name in names}
+    return bound
+
+
+@overload
+def tool(function: Callable[..., R_co], /) -> Tool[R_co]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    effect: Effect | EffectName = Effect.UNSAFE,
+    check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    settles_within: float | None = None,
+    not_done_on: Exceptions = (),
+    secrets: Sequence[str] = (),
+    trust: Trust = "tool",
+    trusted_only: bool = False,
+    origin: bool = False,
+    files: Sequence[str] | None = None,
+) -> Callable[[Callable[..., R_co]], Tool[R_co]]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    effect: Effect | str = Effect.UNSAFE,
+    check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    settles_within: float | None = None,
+    not_done_on: Exceptions = (),
+    secrets: Sequence[str] = (),
+    trust: Trust = "tool",
+    trusted_only: bool = False,
+    origin: bool = False,
+    files: Sequence[str] | None = None,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Turn a typed function, sync or async, into a tool.
+
+    Args:
+        function: The function; its docstring's summary and `Args:` become the descriptions.
+        name: The tool's name; the function's name by default.
+        effect: What a call does to the world (`holdfast.core.tools.effects.Effect`). The default assumes the worst.
+        check: For `verifiable`: a function, sync or async, that finds out whether an interrupted call took effect. It
+            takes the context and any of the tool's arguments and returns `Found(result)`, `Absent()` or
+            `Unknown(reason)`.
+        undo: A function that undoes the effect if it has happened. It takes the context and any of the tool's
+            arguments, and may run more than once. Holdfast offers it to the person who resolves an unknown outcome.
+        timeout: Seconds that a call may take.
+        settles_within: Seconds after the end of an attempt in which its request may still arrive: until then, nobody is
+            believed that the effect did not happen, and the call does not run again. None for as long as `timeout`.
+        not_done_on: Exceptions of the function that say, like `NotDone`, that the effect did not happen. After any
+            other, the outcome is unknown.
+        secrets: Environment variables of the worker that the functions may read with `context.secret(name)`.
+        trust: Trust level of the results (`holdfast.core.trust`): `web` for content that anybody may have written.
+        trusted_only: Require approval, whatever the policy says, if the LLM has read content that no person vouches
+            for.
+        origin: Set `context.origin`: the agent, who gave the task, and the trust level of what the LLM writes.
+        files: The only files of the workspace that the functions read and write: paths, or `{parameter}` for one that
+            an argument names; `()` for none. Without it, a tool that takes the context may use any of them: see
+            `holdfast.workspace.tainted_files`.
+
+    Returns:
+        The tool; or, without `function`, a decorator that makes it.
+
+    Raises:
+        ToolSignatureError: The function cannot become a tool, or `check` or `undo` cannot be called with its arguments;
+            the message has the function's file and line, and names the parameter.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        try:
+            return define(function)
+        except ToolSignatureError as error:
+            raise ToolSignatureError(placed(function, str(error))) from None
+
+    def define(function: Callable[..., Any]) -> Tool:
+        _check_callable(function)
+        tool_name = name or plain(function).__name__
+        if not _NAME.fullmatch(tool_name):
+            raise ToolSignatureError(f"tool {tool_name!r}: a name has up to 64 letters, digits, '_' or '-'")
+        kind = _effect(tool_name, effect, check)
+        _check_doubts(tool_name, kind, settles_within, not_done_on)
+        description, described = _docstring(plain(function))
+        fields = _fields(tool_name, function, described)
+        for role, companion in (("check", check), ("undo", undo)):
+            names = [str(given.alias) for _, given in fields.values()]
+            check_companion(tool_name, role, companion, parameters=names, context=ToolContext)
+        arguments, schema = arguments_of(tool_name, fields)
+        spec = ToolSpec(
+            name=tool_name,
+            description=description,
+            parameters=schema,
+            effect=kind,
+            timeout=timeout,
+            settles_within=settles_within,
+            undoable=undo is not None,
+            trust=trust,
+            trusted_only=trusted_only,
+            wants_origin=origin,
+        )
+        check_secrets(tool_name, secrets, [function, check, undo], context=ToolContext)
+        check_files(tool_name, files, parameters=[str(given.alias) for _, given in fields.values()])
+        only = None if files is None else tuple(files)
+        return Tool(spec, function, check, undo, arguments, tuple(secrets), tuple(not_done_on), only)
+
+    return make(function) if function is not None else make
+
+
+def _effect(name: str, effect: Effect | str, check: Callable[..., Any] | None) -> Effect:
+    try:
+        kind = Effect(effect)
+    except ValueError:
+        known = ", ".join(Effect)
+        raise ToolSignatureError(f"tool {name!r}: effect {effect!r} is not one of {known}") from None
+    if (kind is Effect.VERIFIABLE) != (check is not None):
+        raise ToolSignatureError(
+            f"tool {name!r}: effect 'verifiable' and check=… belong together; "
+            f"here the effect is {kind.value!r} and check is {'missing' if check is None else 'given'}"
+        )
+    return kind
+
+
+def _check_doubts(name: str, effect: Effect, settles_within: float | None, not_done_on: Exceptions) -> None:
+    if effect is Effect.READ and (settles_within is not None or not_done_on):
+        raise ToolSignatureError(f"tool {name!r}: a read has no effect, so leave out settles_within and not_done_on")
+    number = isinstance(settles_within, int | float) and not isinstance(settles_within, bool)
+    if settles_within is not None and not (number and 0 <= settles_within <= LONGEST_SETTLING):
+        raise ToolSignatureError(
+            f"tool {name!r}: settles_within={settles_within!r} is not a number of seconds from 0 to "
+            f"{LONGEST_SETTLING:,} (a week)"
+        )
+    if not isinstance(not_done_on, tuple | list) or not all(
+        isinstance(each, type) and issubclass(each, BaseException) for each in not_done_on
+    ):
+        raise ToolSignatureError(
+            f"tool {name!r}: not_done_on={not_done_on!r} is not a tuple of exception types; "
+            "write not_done_on=(ValueError,)"
+        )
+
+
+def _check_callable(function: Callable[..., Any]) -> None:
+    if isinstance(function, staticmethod | classmethod):
+        raise ToolSignatureError(f"{function!r} is no method yet; make a tool of it outside of its class")
+    if not inspect.isroutine(plain(function)):
+        raise ToolSignatureError(
+            f"{function!r} is not a function; make a tool of a function, an instance's method or a functools.partial"
+        )
+
+
+_SECTION = re.compile(r"(?:Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Attributes):[ \t]*(?:\n|\Z)")
+"""The beginning of a docstring that has no summary."""
+
+
+def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Return a function's description, and those of its parameters by name."""
+    text = inspect.getdoc(function) or ""
+    if bare := _SECTION.match(text):
+        # The parser would take the section for the summary; and without a line of its own, it would lose its indent.
+        text = "\n".join([function.__name__, "", inspect.cleandoc(f"\n{function.__doc__}")])
+    docstring = docstring_parser.parse(text)
+    parts = (None if bare else docstring.short_description, docstring.long_description)
+    params = {p.arg_name: p.description or "" for p in docstring.params}
+    return "\n\n".join(part for part in parts if part), params
+
+
+def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str]) -> Fields:
+    """Read a function's parameters."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ToolSignatureError(f"tool {name!r} is a generator; a tool returns one result")
+    try:
+        hints, resources = hints_of(function), resources_of(function)
+    except NameError as error:
+        raise ToolSignatureError(f"tool {name!r}: {error}; its annotations must resolve where it is defined") from None
+    except ToolSignatureError as error:
+        raise ToolSignatureError(f"tool {name!r}, {error}") from None
+    fields: Fields = {}
+    for parameter in parameters_of(function):
+        where = f"tool {name!r}, parameter {parameter.name!r}"
+        if parameter.name == "self" and "self" not in hints:
+            raise ToolSignatureError(
+                f"{where}: this is a method of a class; make a tool of an instance's: tool(effect=…)(service.{name})"
+            )
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ToolSignatureError(f"{where}: a tool can have only named parameters, no *args, **kwargs or '/'")
+        if parameter.name not in hints:
+            raise ToolSignatureError(f"{where} has no type annotation, which its schema requires")
+        if hints[parameter.name] is ToolContext or parameter.name in resources:
+            continue
+        default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
+        # Only if there is one: an explicit None would override the description of an Annotated type.
+        text = descriptions.get(parameter.name) or annotated_text(hints[parameter.name])
+        described = {"description": text} if text else {}
+        field: Any = Field(default, alias=parameter.name, **described)  # type: ignore[call-overload]
+        fields[f"p{len(fields)}"] = (hints[parameter.name], field)
+    return fields

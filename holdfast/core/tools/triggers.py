@@ -1,0 +1,250 @@
+"""Wake triggers: what an agent waits for when it puts itself to sleep. A closed union, and how arguments become one.
+
+The arguments are the LLM's, or a person's who changed them: what is wrong with them is a sentence for the LLM, and
+never an exception.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, assert_never
+
+from pydantic import Field, TypeAdapter
+from pydantic_core import from_json
+
+from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.durations import read_seconds
+from holdfast.core.base.models import Frozen
+from holdfast.core.base.text import one_line
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.tools.result_conditions import Matched, ResultCondition, matches, read_condition, read_match
+from holdfast.errors import NotPortable
+
+LONGEST_SLEEP = 10 * 365 * 86_400
+"""Maximum number of seconds until a wait ends by itself. Dates end with the year 9999."""
+
+EVENT_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,99}"
+"""The names of events: safe in a query of Temporal's visibility store, and on a command line."""
+
+NAME_RULE = "an event's name begins with a letter or digit, and has up to 100 letters, digits and _ . : / -"
+"""The same in words."""
+
+POLLED_BYTES = 4_000
+"""Bytes of the arguments of a call that is polled, as JSON: a run that sleeps carries them along."""
+
+RUNTIME_TOOLS = ("sleep_until", "wait_for_event", "check_back", "wait_for_run")
+"""The tools that the run itself carries out. A catalog with an agent that has them has no other tool of these names."""
+
+RUN_STATUS = "run_status"
+"""The tool that `wait_for_run` polls."""
+
+ENDED = '"ended": true'
+"""What its result contains once the other run has ended. A long result is clipped in its middle."""
+
+# Not all that Python's parser takes: that differs between versions, and a replay has to read what the run did.
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(?P<offset>Z|[+-]\d\d:\d\d)?", re.ASCII | re.IGNORECASE
+)
+
+
+class TimeTrigger(Frozen):
+    """A time comes."""
+
+    kind: Literal["time"]
+    until: datetime
+
+    @property
+    def words(self) -> str:
+        """What is waited for, in a few words."""
+        return clock(self.until)
+
+
+class EventTrigger(Frozen):
+    """An event arrives, or a time comes."""
+
+    kind: Literal["event"]
+    event: str
+    """The event's name."""
+    match: dict[str, Matched] = {}
+    """Fields that the event's data has to have, with these values."""
+    until: datetime | None = None
+    """When the wait ends without it; None for never."""
+
+    @property
+    def words(self) -> str:
+        """What is waited for, in a few words."""
+        match = f" with {exact_json(self.match)}" if self.match else ""
+        return f"event {self.event}{match}" + (f", until {clock(self.until)}" if self.until else "")
+
+    def fits(self, event: str, data: str) -> bool:
+        """Return whether an event is the one that is waited for.
+
+        Args:
+            event: Its name.
+            data: Its data: an object, as canonical JSON.
+        """
+        if event != self.event:
+            return False
+        return matches(self.match, from_json(data) if self.match else {})
+
+
+class PollTrigger(Frozen):
+    """The result of a read-only call fulfils a condition, or a time comes."""
+
+    kind: Literal["poll"]
+    tool: str
+    """The tool that is called again and again."""
+    arguments: str
+    """Its arguments, as canonical JSON."""
+    condition: ResultCondition
+    until: datetime | None = None
+    """When the last poll is made; None for no end."""
+
+    @property
+    def words(self) -> str:
+        """What is waited for, in a few words."""
+        end = f", until {clock(self.until)}" if self.until else ""
+        if self.tool == RUN_STATUS and self.condition.contains == ENDED:
+            return f"the end of the run of {one_line(self.arguments, 300)}{end}"
+        return f"a result of {self.tool}({one_line(self.arguments, 200)}) that {self.condition.words}{end}"
+
+
+WakeTrigger = Annotated[TimeTrigger | EventTrigger | PollTrigger, Field(discriminator="kind")]
+"""What ends a wait. Its `kind` has no default: encodings leave defaults out."""
+
+WAKE_TRIGGER: TypeAdapter[WakeTrigger] = TypeAdapter(WakeTrigger)
+"""Decodes wake triggers, each by its kind."""
+
+
+def deadline(trigger: WakeTrigger) -> datetime | None:
+    """Return when a wait ends though nothing arrives; None for never."""
+    match trigger:
+        case TimeTrigger() | EventTrigger() | PollTrigger():
+            return trigger.until
+        case _:
+            assert_never(trigger)
+
+
+def read_trigger(tool: str, arguments: Mapping[str, Any], *, at: datetime) -> WakeTrigger | str:
+    """Return what a call waits for, or what is wrong with its arguments.
+
+    Args:
+        tool: The tool's name.
+        arguments: The call's, parsed.
+        at: Now.
+    """
+    try:
+        match tool:
+            case "sleep_until":
+                return TimeTrigger(kind="time", until=_time(arguments.get("until"), at=at))
+            case "wait_for_event":
+                until = arguments.get("until")
+                return EventTrigger(
+                    kind="event",
+                    event=_name(arguments.get("name")),
+                    match=read_match(arguments.get("match"), name="match"),
+                    until=None if until is None else _time(until, at=at),
+                )
+            case "check_back":
+                until = arguments.get("until")
+                polled = _polled(arguments)
+                return PollTrigger(
+                    kind="poll",
+                    tool=polled.name,
+                    arguments=polled.arguments,
+                    condition=read_condition(arguments.get("condition")),
+                    until=None if until is None else _time(until, at=at),
+                )
+            case "wait_for_run":
+                until = arguments.get("until")
+                return PollTrigger(
+                    kind="poll",
+                    tool=RUN_STATUS,
+                    arguments=_of_run(arguments).arguments,
+                    condition=ResultCondition(contains=ENDED),
+                    until=None if until is None else _time(until, at=at),
+                )
+            case _:
+                return f"this release of Holdfast cannot carry out {tool}"
+    except ValueError as error:
+        return str(error)
+
+
+def clock(time: datetime) -> str:
+    """Format a time as the LLM reads and writes it: `2026-05-06T07:08:09Z`."""
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _time(text: Any, *, at: datetime) -> datetime:
+    """The time that a duration from now on, or a time, stands for; a time may have passed.
+
+    Raises:
+        ValueError: It is neither, or it is too far away.
+    """
+    if not isinstance(text, str):
+        raise ValueError("`until` is missing; write a time such as 2026-05-06T07:08:00Z, or 90s, 15m, 3h or 20d")
+    too_far = f"until: {text.strip()[:40]!r} is more than 10 years away"
+    try:
+        seconds = read_seconds(text)
+    except ValueError:
+        seconds = None
+    if seconds is not None:
+        if seconds > LONGEST_SLEEP:
+            raise ValueError(too_far)
+        return at + timedelta(seconds=seconds)
+    found = _TIME.fullmatch(text.strip())
+    wrong = f"until: {text[:40]!r} is neither a time nor a duration; write 2026-05-06T07:08:00Z, 90s, 15m, 3h or 20d"
+    if found is None:
+        raise ValueError(wrong)
+    if not found["offset"]:
+        raise ValueError(f"until: {text[:40]!r} has no offset from UTC; write 2026-05-06T07:08:00Z or …+02:00")
+    try:
+        time = datetime.fromisoformat(found[0].upper().replace("Z", "+00:00")).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(wrong) from None
+    if time - at > timedelta(seconds=LONGEST_SLEEP):
+        raise ValueError(too_far)
+    return time
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or not re.fullmatch(EVENT_NAME, name, re.ASCII):
+        raise ValueError(f"name: {NAME_RULE}")
+    return name
+
+
+def polled_call(call: ToolCall) -> ToolCall | None:
+    """Return the call that Holdfast's `check_back` or `wait_for_run` makes again and again; None for any other call."""
+    if call.name not in ("check_back", "wait_for_run"):
+        return None
+    try:
+        read = from_json(call.arguments)
+        arguments = read if isinstance(read, dict) else {}
+        return _polled(arguments) if call.name == "check_back" else _of_run(arguments)
+    except ValueError:
+        return None
+
+
+def _of_run(arguments: Mapping[str, Any]) -> ToolCall:
+    thread = arguments.get("thread")
+    if not isinstance(thread, str) or not 0 < len(thread) <= 200:
+        raise ValueError("thread: give the id of the other thread")
+    try:
+        return ToolCall(id="", name=RUN_STATUS, arguments=exact_json({"thread": thread}))
+    except NotPortable as error:
+        raise ValueError(f"thread: it holds {error}") from None
+
+
+def _polled(arguments: Mapping[str, Any]) -> ToolCall:
+    tool, given = arguments.get("tool"), arguments.get("arguments")
+    if not isinstance(tool, str):
+        raise ValueError("tool: give the name of one of your read-only tools")
+    if not isinstance(given, dict | None):
+        raise ValueError(f"arguments: give an object with the arguments of {tool[:64]}")
+    try:
+        text = exact_json(given or {})
+    except (NotPortable, RecursionError) as error:
+        raise ValueError(f"arguments: they hold {error}") from None
+    if len(text.encode()) > POLLED_BYTES:
+        raise ValueError(f"arguments: they have {len(text.encode()):,} bytes as JSON; {POLLED_BYTES:,} are the most")
+    return ToolCall(id="", name=tool, arguments=text)

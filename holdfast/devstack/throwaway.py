@@ -1,0 +1,54 @@
+"""A Temporal server for tests, which keeps nothing.
+
+    python -m holdfast.devstack.throwaway
+
+It prints its address, runs until its standard input is closed, and deletes its data: it ends with the process that
+started it, however that ends. If the server ends before, the last lines of its log go to standard error.
+"""
+
+import select
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from holdfast.devstack import processes
+from holdfast.devstack.ports import HOST, Ports, any_free
+from holdfast.devstack.temporal_server import DYNAMIC_CONFIG, SKIPPING, TemporalServer
+from holdfast.devstack.web_ui import hidden_address
+from holdfast.errors import StackError
+
+START_SECONDS = 60.0
+"""How long the server may take to answer."""
+
+WATCH_SECONDS = 0.2
+"""How often to look whether it still runs."""
+
+
+def main() -> None:
+    """Run a server until standard input is closed."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
+        server = TemporalServer(Path(folder), report=lambda line: None, config={**DYNAMIC_CONFIG, **SKIPPING})
+        try:
+            _, ports = server.ensure(
+                Ports(any_free(), any_free(), any_free()),
+                web_ui=hidden_address(),
+                hint=None,
+                owned=True,
+                deadline=time.monotonic() + START_SECONDS,
+                cancelled=threading.Event(),
+            )
+            print(f"{HOST}:{ports.grpc}", flush=True)
+            while not select.select([sys.stdin], [], [], WATCH_SECONDS)[0]:  # nothing is written to it: it is closed
+                if server.find(server.started.pid if server.started else None) is None:
+                    sys.exit(f"Temporal has ended. The last lines of its log:\n{processes.tail(server.log)}")
+        except StackError as error:
+            sys.exit(str(error))
+        finally:
+            if server.started:
+                processes.stop(server.started, [], grace=10)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""What LLMs cost: list prices from the package `genai-prices`. Nothing is fetched."""
+
+from decimal import Decimal
+
+from holdfast.core.budget.account import TokenPrice, nano_dollars
+from holdfast.core.llm.messages import Usage
+
+MANY = 1_000_000
+"""Tokens at whose average price a token is estimated: long requests may cost more for each token."""
+
+
+def price(llm: str, usage: Usage) -> float | None:
+    """The price of these tokens in US dollars; None if the package has no price for the LLM."""
+    exact = _exact(llm, usage)
+    return None if exact is None else float(exact)
+
+
+def cost_of(llm: str, usage: Usage) -> int | None:
+    """The price of these tokens in nano-dollars, rounded up; None if the package has no price for the LLM."""
+    exact = _exact(llm, usage)
+    return None if exact is None else nano_dollars(exact)
+
+
+def token_price(llm: str) -> TokenPrice | None:
+    """The price of a token in nano-dollars, rounded up; None if the package has no price for the LLM."""
+    request = _exact(llm, Usage(prompt_tokens=MANY))
+    reply = _exact(llm, Usage(completion_tokens=MANY))
+    if request is None or reply is None:
+        return None
+    return TokenPrice(request=nano_dollars(request / MANY), reply=nano_dollars(reply / MANY))
+
+
+def _exact(llm: str, usage: Usage) -> Decimal | None:
+    from genai_prices import Usage as Tokens
+    from genai_prices import calc_price
+
+    read = min(usage.cached_tokens, usage.prompt_tokens)  # some endpoints report more than they were sent
+    tokens = Tokens(
+        input_tokens=usage.prompt_tokens,
+        cache_read_tokens=read,
+        cache_write_tokens=min(usage.cache_write_tokens, usage.prompt_tokens - read),
+        output_tokens=usage.completion_tokens,
+    )
+    try:
+        return calc_price(tokens, model_ref=llm).total_price
+    except (LookupError, ValueError):
+        return None

@@ -1,0 +1,197 @@
+"""Reads the log of a thread as a recording."""
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from holdfast.core.budget.budget import Amounts
+from holdfast.core.log.events import (
+    AgentEvent,
+    AgentLoaded,
+    ApprovalExpired,
+    ApprovalRequested,
+    BudgetExtended,
+    ContextCompacted,
+    DecisionReceived,
+    LLMReplied,
+    MemoryRecalled,
+    MessageTaken,
+    RunBlocked,
+    RunForked,
+    RunStarted,
+    RunUnblocked,
+    TaskRefined,
+    ToolCallFinished,
+    ToolCallRequested,
+    ToolStatus,
+    UserMessageReceived,
+)
+from holdfast.core.memory.recalled import RecalledTier
+from holdfast.core.run.fold.evolve import evolve
+from holdfast.core.run.state.state import RunState
+from holdfast.errors import NotPlayable
+from holdfast.evaluation.compare.recording import (
+    RecordedDecision,
+    RecordedInput,
+    RecordedReply,
+    RecordedResult,
+    Recording,
+    without_addresses,
+)
+from holdfast.evaluation.compare.trajectory import course_of
+
+
+def read_recording(events: Sequence[AgentEvent]) -> Recording:
+    """Return what the log of a thread gives its play.
+
+    Args:
+        events: All events, verified.
+
+    Raises:
+        NotPlayable: The log is that of a fork or of a sub-agent, or has no task.
+    """
+    found = _Reading()
+    for event in events:
+        found.take(event)
+    if found.started is None or found.task is None:
+        raise NotPlayable("its log has no task")
+    loaded = found.loaded
+    return Recording(
+        thread=found.started.thread,
+        task=found.task.content,
+        by=found.task.by,
+        agent=loaded.spec.name if loaded else found.started.agent or "",
+        idle_limit=found.started.idle_limit,
+        trust=found.started.trust,
+        budget=loaded.budget if loaded else None,
+        workspace=loaded.workspace if loaded else "",
+        recalled=found.recalled,
+        spec=loaded.spec if loaded else None,
+        inputs=tuple(found.inputs.values()),
+        replies=tuple(found.replies),
+        summaries=tuple(found.summaries),
+        # Not in the order in which they came: calls of one reply end in any order.
+        results={digest: tuple(sorted(each, key=attrgetter("call"))) for digest, each in found.results.items()},
+        decisions={digest: tuple(decisions) for digest, decisions in found.decisions.items()},
+        unblocked=tuple(found.unblocked),
+        extensions=tuple(found.extensions),
+        course=course_of(events),
+    )
+
+
+class _Reading:
+    """Collects from the events of a log, in their order."""
+
+    def __init__(self) -> None:
+        self.started: RunStarted | None = None
+        self.task: RecordedInput | None = None
+        self.loaded: AgentLoaded | None = None
+        self.recalled: tuple[RecalledTier, ...] = ()
+        self.inputs: dict[int, RecordedInput] = {}
+        self.replies: list[RecordedReply] = []
+        self.summaries: list[str] = []
+        self.results: dict[str, list[RecordedResult]] = {}
+        self.decisions: dict[str, list[RecordedDecision]] = {}
+        self.unblocked: list[str] = []
+        self.extensions: list[Amounts] = []
+        self._state = RunState()
+        self._asked: dict[str, str] = {}
+        """Request id → digest of the LLM's call."""
+        self._requested: dict[int, str] = {}
+        """Call number → the same digest."""
+        self._calls: dict[int, int] = {}
+        """Call number → which of the LLM's calls it is."""
+        self._blocked = ""
+
+    def take(self, event: AgentEvent) -> None:
+        """Take the next event."""
+        before, self._state = self._state, evolve(self._state, event)
+        match event:
+            case RunForked():
+                raise NotPlayable(f"it is a fork; play the thread that it was forked from, {event.point.thread}")
+            case RunStarted() if event.lineage:
+                raise NotPlayable(f"it is a sub-agent's; play the thread that started it, {event.lineage.parent}")
+            case RunStarted():
+                self.started = self.started or event
+            case AgentLoaded():
+                self.loaded = self.loaded or event
+            case MemoryRecalled():
+                self.recalled = self.recalled or event.tiers
+            case UserMessageReceived() | TaskRefined():
+                self._sent(event, busy=not before.awaits_message)
+            case MessageTaken() if event.message in self.inputs and self.inputs[event.message].during:
+                during = max(1, len(self.replies))
+                self.inputs[event.message] = self.inputs[event.message].model_copy(update={"during": during})
+            case LLMReplied():
+                reply = {name: getattr(event, name) for name in RecordedReply.model_fields}
+                self.replies.append(RecordedReply(**reply))
+            case ContextCompacted():
+                self.summaries.append(event.summary)
+            case RunBlocked():
+                self._blocked = event.cause
+            case RunUnblocked():
+                self.unblocked.append(self._blocked)
+            case BudgetExtended():
+                self.extensions.append(event.more)
+            case _:
+                self._take_call(event)
+
+    def _sent(self, event: UserMessageReceived | TaskRefined, *, busy: bool) -> None:
+        refinement = event.kind if isinstance(event, TaskRefined) else None
+        given = event.text if isinstance(event, TaskRefined) else without_addresses(event.content)
+        sent = RecordedInput(content=given, by=event.by, refinement=refinement)
+        if isinstance(event, UserMessageReceived) and event.task:
+            if self.task is None:
+                self.task = sent
+                return
+            busy = False  # it continues a closed thread
+        if isinstance(event, UserMessageReceived) or event.call is None:
+            self.inputs[event.position] = sent.model_copy(update={"during": max(1, len(self.replies)) if busy else 0})
+
+    def _take_call(self, event: AgentEvent) -> None:
+        match event:
+            case ToolCallRequested(number=number):
+                self._requested[number] = event.call.digest
+                if not event.own:
+                    self._calls[number] = len(self._calls) + 1
+            case ApprovalRequested(request=request):
+                self._asked[request.id] = self._requested.get(request.number, "")
+            case DecisionReceived(outcome="accepted" | "judged_anew") if event.request in self._asked:
+                decision = {name: getattr(event, name) for name in RecordedDecision.model_fields}
+                self._decided(event.request, RecordedDecision(**decision))
+            case ApprovalExpired():
+                why = "the request expired"
+                self._decided(event.request, RecordedDecision(decision=event.decision, by="", reason=why))
+            case ToolCallFinished(number=number) if number in self._calls:
+                self._finished(event, self._requested[number])
+            case _:
+                pass
+
+    def _decided(self, request: str, decision: RecordedDecision) -> None:
+        self.decisions.setdefault(self._asked.get(request, ""), []).append(decision)
+
+    def _finished(self, event: ToolCallFinished, requested: str) -> None:
+        if event.status == "denied" or (event.status == "cannot" and event.scope is None):
+            return  # refused: no tool has said anything
+        call = self._state.calls.find(event.number)
+        digest = call.call.digest if call else requested
+        self.results.setdefault(digest, []).append(_result(event, call=self._calls[event.number]))
+
+
+_AS: dict[ToolStatus, ToolStatus] = {
+    "answered": "ok",
+    "unknown": "failed",
+    "undone": "failed",
+    "cancelled": "failed",
+}
+"""How a result is given again whose status only people or the end of a run can bring about."""
+
+
+def _result(event: ToolCallFinished, *, call: int) -> RecordedResult:
+    return RecordedResult(
+        call=call,
+        status=_AS.get(event.status, event.status),
+        content=without_addresses(event.content),
+        trust=event.trust,
+        scope=event.scope,
+        seconds=None if event.until is None else (event.until - event.at).total_seconds(),
+    )

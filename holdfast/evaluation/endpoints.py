@@ -1,0 +1,34 @@
+"""The LLM of plays: a configured one, a script, or the recorded replies."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.endpoints.script import Script
+from holdfast.endpoints.scripted_server import ScriptedLLM
+from holdfast.evaluation.replies import RecordedReplies
+
+if TYPE_CHECKING:
+    import openai
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The LLM of plays."""
+
+    client: "openai.AsyncOpenAI"
+    default: str
+    """The LLM of agents that name none."""
+    llm: str | None = None
+    """The LLM of all agents; None for their own."""
+    recorded: RecordedReplies | None = None
+    """It gives the recorded replies again."""
+
+
+@asynccontextmanager
+async def scripted(script: Script | RecordedReplies) -> AsyncIterator[Endpoint]:
+    """Serve a script on loopback for a block, as the LLM of plays."""
+    with ScriptedLLM(script) as llm:
+        async with llm.client() as client:
+            yield Endpoint(client, "scripted", recorded=script if isinstance(script, RecordedReplies) else None)

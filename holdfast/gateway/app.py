@@ -1,0 +1,155 @@
+"""Builds the gateway: one ASGI application."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from temporalio.converter import PayloadCodec
+
+from holdfast.audit.evidence.anchors import Anchors
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.core.stores import ArtifactStore
+from holdfast.encryption.codec_server import MAX_BYTES as CODEC_BYTES
+from holdfast.encryption.codec_server import codec_router
+from holdfast.errors import HoldfastError
+from holdfast.gateway.authentication import Authenticator
+from holdfast.gateway.callers import Callers
+from holdfast.gateway.http.limits import BODY_BYTES, BODY_SECONDS, Limits
+from holdfast.gateway.http.problems import (
+    HTTPProblem,
+    answer_error,
+    answer_http_exception,
+    answer_problem,
+    answer_unexpected_error,
+    answer_validation_error,
+)
+from holdfast.gateway.http.quotas import EACH_ADDRESS, EACH_CALLER, Places, Quota
+from holdfast.gateway.routes.acting import acting_router
+from holdfast.gateway.routes.artifacts import artifacts_router
+from holdfast.gateway.routes.events import events_router
+from holdfast.gateway.routes.exports import exports_router
+from holdfast.gateway.routes.forks import forking_router
+from holdfast.gateway.routes.health import health_router
+from holdfast.gateway.routes.interventions import Actions
+from holdfast.gateway.routes.publications import publishing_router
+from holdfast.gateway.routes.results import results_router
+from holdfast.gateway.routes.schedules import scheduling_router
+from holdfast.gateway.routes.slack import slack_router
+from holdfast.gateway.routes.starts import starting_router
+from holdfast.gateway.routes.threads import reading_router
+
+FOLLOWERS = 64
+"""The most streams at once; also of waits, and of downloads. A stream or a wait queries its worker four times a second,
+a few milliseconds each."""
+FOLLOWERS_EACH = 16
+"""The most of them for one caller."""
+EXPORTS, EXPORTS_EACH = 8, 2
+"""The most exports at once, and of one caller: each reads a whole thread, and has a file on disk while it is sent."""
+WAIT_SECONDS = 30
+"""The longest wait for a result: less than what proxies allow, and than `limits.ANSWER_SECONDS`."""
+
+CODEC = "/codec"
+
+Responder = Callable[[Request, Exception], Awaitable[JSONResponse]]
+
+
+def build_app(
+    threads: Threads,
+    callers: Callers,
+    *,
+    key: str | None = None,
+    slack_secret: str | None = None,
+    audience: str | None = None,
+    followers: int = FOLLOWERS,
+    followers_each: int = FOLLOWERS_EACH,
+    each_caller: Quota = EACH_CALLER,
+    each_address: Quota = EACH_ADDRESS,
+    body_bytes: int = BODY_BYTES,
+    body_seconds: float = BODY_SECONDS,
+    wait_seconds: int = WAIT_SECONDS,
+    artifacts: ArtifactStore | None = None,
+    evidence: Evidence | None = None,
+    anchors: Anchors | None = None,
+    codec: PayloadCodec | None = None,
+    ui: str | None = None,
+) -> Limits:
+    """Build the gateway.
+
+    Args:
+        threads: The threads it gives access to.
+        callers: Who has access.
+        key: Its private key; None to vouch for no decision.
+        slack_secret: The signing secret of the Slack app whose buttons decide; None for no such buttons.
+        audience: Its URL, for which requests are signed; None to refuse signed requests.
+        followers: The most streams of events at once; also of waits, and of downloads.
+        followers_each: The most for one caller.
+        each_caller: The quota of each caller.
+        each_address: The quota of each address whose callers are not authenticated.
+        body_bytes: The longest body.
+        body_seconds: The time within which a body has to arrive.
+        wait_seconds: The longest wait for a result.
+        artifacts: The artifact store; None to read no artifact's content.
+        evidence: Ledger and artifacts, for exports; None to leave them out.
+        anchors: Where seals of threads are, for exports; None to leave them out.
+        codec: Decrypts for Temporal's Web UI, at /codec, for callers with the scope; None where nothing is encrypted.
+        ui: The Web UI, whose page may use /codec; None for no /codec.
+    """
+    authenticator = Authenticator(callers, audience, each_caller)
+    app = FastAPI(
+        title="Holdfast gateway",
+        description="Threads over HTTP: start and read them, decide their requests, send them messages.",
+        version="1",
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,  # for code generators
+    )
+    for kind, answer in _ANSWERS.items():
+        app.add_exception_handler(kind, answer)
+    app.include_router(health_router(threads))
+    actions = Actions(threads, key)
+    places = partial(Places, limit=followers, each=followers_each)
+    for router in (
+        starting_router(threads, authenticator),
+        forking_router(threads, authenticator),
+        reading_router(threads, authenticator),
+        events_router(threads, authenticator, places("streams")),
+        results_router(threads, authenticator, places("waits"), longest=wait_seconds),
+        artifacts_router(threads, authenticator, artifacts, places("downloads")),
+        exports_router(
+            threads, authenticator, evidence, Places("exports", EXPORTS, EXPORTS_EACH), key=key, anchors=anchors
+        ),
+        acting_router(authenticator, actions),
+        scheduling_router(threads, authenticator),
+        publishing_router(threads, authenticator),
+    ):
+        app.include_router(router)
+    if slack_secret:
+        app.include_router(slack_router(actions, callers, secret=slack_secret))
+    larger = {}
+    if codec and ui:
+        dependencies = [Depends(authenticator.for_scope("codec"))]
+        app.include_router(codec_router(codec, _origin(ui), dependencies=dependencies), prefix=CODEC)
+        larger[CODEC] = CODEC_BYTES
+    return Limits(app, body_bytes=body_bytes, body_seconds=body_seconds, larger=larger, unauthenticated=each_address)
+
+
+def _origin(ui: str) -> str:
+    """The origin of a page, as a browser names it."""
+    parts = urlsplit(ui)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+_ANSWERS: dict[Any, Responder] = {
+    HTTPProblem: answer_problem,
+    HoldfastError: answer_error,
+    HTTPException: answer_http_exception,
+    RequestValidationError: answer_validation_error,
+    Exception: answer_unexpected_error,
+}

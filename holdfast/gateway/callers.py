@@ -1,0 +1,213 @@
+"""Who may use the gateway, and for what: owners of bearer tokens, and approvers with their public keys.
+
+    tokens:
+      - {name: alice, sha256: 5e88…, scopes: [decide, say, read]}
+      - {name: billing, sha256: 9f86…, scopes: [start, read, cancel], threads: [billing-]}
+    keys:
+      - {name: bob, key: "ed25519:…", scopes: [decide, read]}
+    slack: {U02ABCDEF: alice}
+
+Tokens are stored as SHA-256 digests: a token is 32 random bytes, so its digest does not reveal it. The keys of the
+policy's approvers count, too, without being listed. A decision is made in the name of the verified token or key, never
+in a name that the caller writes.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from holdfast.config.policy_file import load_policy
+from holdfast.core.authority.policy import Key, Name, Policy
+from holdfast.errors import SettingsError
+
+Scope = Literal[
+    "decide",
+    "say",
+    "read",
+    "codec",
+    "start",
+    "list",
+    "transcript",
+    "artifacts",
+    "delegate",
+    "retry",
+    "cancel",
+    "pause",
+    "wake",
+    "publish",
+    "refine",
+    "extend",
+    "schedule",
+    "schedules",
+    "fork",
+]
+"""`decide` requests, `say`: send messages, `read` states, results, requests and events, `codec`: decrypt payloads,
+`start` and `list` threads, read `transcript` and `artifacts`, `delegate` authority, `retry`, `cancel` runs,
+`pause` and resume them, `wake` them and send them events, `publish` events, `refine` their tasks,
+`extend` their budgets, `schedule`: add, pause, resume, trigger and delete schedules, `schedules`: list and read
+them, `fork` threads and start their tasks again, which needs `start`, too."""
+
+APPROVERS_MAY: tuple[Scope, ...] = ("decide", "say", "read")
+"""What the policy's approvers may do with their keys."""
+
+Scopes = Annotated[tuple[Scope, ...], Field(min_length=1)]
+
+
+Prefix = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}$")]
+"""The beginning of thread ids."""
+
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+
+
+class _Entry(BaseModel):
+    model_config = _STRICT
+
+    name: Name
+    """Who it is, which a decision has as `by`."""
+    scopes: Scopes
+    threads: Annotated[tuple[Prefix, ...], Field(min_length=1)] | None = None
+    """Only threads whose id begins with one of these; None for all. What it starts has an id of that kind."""
+
+    @model_validator(mode="after")
+    def _can_be_restricted(self) -> Self:
+        if self.threads is not None and "codec" in self.scopes:
+            raise ValueError("the scope codec decrypts the payloads of every thread, so `threads` cannot restrict it")
+        return self
+
+    @property
+    def caller(self) -> "Caller":
+        """The caller that it authenticates."""
+        return Caller(self.name, self.scopes, self.threads or ())
+
+
+class Token(_Entry):
+    """A bearer token."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """Of the token's text, in hex."""
+
+
+class KeyHolder(_Entry):
+    """A caller who signs requests with a key that the policy does not list."""
+
+    key: Key
+
+
+class CallersFile(BaseModel):
+    """The file that `HOLDFAST_GATEWAY_TOKENS` names."""
+
+    model_config = _STRICT
+
+    tokens: tuple[Token, ...] = ()
+    keys: tuple[KeyHolder, ...] = ()
+    slack: dict[str, Name] = {}
+    """Slack's ids of people, and their names as the policy has them."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """An authenticated caller."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    threads: tuple[str, ...] = ()
+    """Prefixes of the ids of the threads that the caller may reach; none for all threads."""
+
+    def reaches(self, thread: str) -> bool:
+        """Whether the caller may reach a thread."""
+        return not self.threads or thread.startswith(self.threads)
+
+
+class Callers:
+    """Everybody who may use the gateway.
+
+    Args:
+        file: Tokens and further keys.
+        policy: Its approvers may sign requests.
+
+    Raises:
+        SettingsError: One key has two names.
+    """
+
+    def __init__(self, file: CallersFile, policy: Policy | None = None) -> None:
+        self._tokens = file.tokens
+        self._slack = file.slack
+        self._keys: dict[str, Caller] = {}
+        for key, caller in _keys(file, policy):
+            if self._keys.setdefault(key, caller).name != caller.name:
+                raise SettingsError(
+                    f"{key} is the key of {self._keys[key].name} and of {caller.name}; give each their own"
+                )
+
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """The scopes that at least one caller has."""
+        return frozenset(scope for scopes in self._all_scopes() for scope in scopes)
+
+    def _all_scopes(self) -> Iterator[tuple[Scope, ...]]:
+        yield from (token.scopes for token in self._tokens)
+        yield from (caller.scopes for caller in self._keys.values())
+
+    def with_token(self, token: str) -> Caller | None:
+        """The owner of a token. A wrong one takes as long as a right one."""
+        digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+        held = [each for each in self._tokens if hmac.compare_digest(each.sha256, digest)]
+        return held[0].caller if held else None
+
+    def with_key(self, key: str) -> Caller | None:
+        """The owner of a public key. This proves nothing: check the signature."""
+        return self._keys.get(key)
+
+    def with_slack_id(self, user: str) -> Caller | None:
+        """The caller with an id in Slack."""
+        name = self._slack.get(user)
+        return Caller(name, ("decide",)) if name else None
+
+
+def read_callers(tokens: Path | None, policy: Path | None) -> Callers:
+    """Read the callers that these files name.
+
+    Args:
+        tokens: `HOLDFAST_GATEWAY_TOKENS`.
+        policy: `HOLDFAST_POLICY`.
+
+    Raises:
+        SettingsError: The file cannot be used, or it leaves no caller.
+        PolicyError: Something in the policy is wrong.
+    """
+    callers = Callers(_read(tokens) if tokens else CallersFile(), load_policy(policy) if policy else None)
+    if not callers.scopes:
+        raise SettingsError(
+            "no caller could use the gateway: it has no token and no approver's key. "
+            "Name a file with tokens in HOLDFAST_GATEWAY_TOKENS (docs/how-to/gateway.md)."
+        )
+    return callers
+
+
+def _read(path: Path) -> CallersFile:
+    try:
+        return CallersFile.model_validate(yaml.safe_load(path.read_text()) or {})
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"HOLDFAST_GATEWAY_TOKENS={path} cannot be read: {error}.") from None
+    except yaml.YAMLError as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        where = f", line {line + 1}" if line is not None else ""
+        raise SettingsError(f"HOLDFAST_GATEWAY_TOKENS={path} is neither YAML nor JSON{where}.") from None
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        raise SettingsError(f"HOLDFAST_GATEWAY_TOKENS={path} cannot be used: {'; '.join(wrong)}.") from None
+
+
+def _keys(file: CallersFile, policy: Policy | None) -> Iterator[tuple[str, Caller]]:
+    for holder in file.keys:
+        yield holder.key, holder.caller
+    for approver in policy.approvers if policy else ():
+        for key in approver.keys:
+            yield key, Caller(approver.name, APPROVERS_MAY)

@@ -1,0 +1,1 @@
+"""HTTP concerns of the gateway: limits, quotas, pages, connections, problems and slots."""

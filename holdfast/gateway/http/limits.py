@@ -1,0 +1,220 @@
+"""The limits of every request, before any route: its size, its time, how many at once; and its line in the log.
+
+1. The head of a request has few bytes and few headers; uvicorn checks that only while it is incomplete.
+2. A body is read when a route reads it, up to a limit, regardless of its headers. Before the caller is authenticated,
+   that limit is small.
+3. A request without a token or a signature counts by address, from its first byte on; one with a wrong one, too.
+4. The path stays as it was sent: `%2F` within a thread's id does not separate two segments.
+5. The log has method, path, status and caller; no header, no query and no body.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from holdfast.client.signed_requests import SIGNATURE
+from holdfast.gateway.http.problems import HTTPProblem
+from holdfast.gateway.http.quotas import EACH_ADDRESS, UNKNOWN_AT_ONCE, Quota, Quotas, address_of
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+HEAD_BYTES = 16 * 1024
+"""The most bytes of a request's path, query and headers."""
+URL_BYTES = 8 * 1024
+"""The most bytes of its path and query."""
+HEADERS = 100
+"""The most headers."""
+BODY_BYTES = 256 * 1024
+UNKNOWN_BYTES = 64 * 1024
+"""The longest body of an unauthenticated request, such as Slack's."""
+BODY_SECONDS = 10.0
+"""The time within which a body has to arrive."""
+ANSWER_SECONDS = 60.0
+"""The time within which a response has to begin, or its route to make progress. What a route calls has limits of its
+own; this one is the last."""
+log = structlog.get_logger("gateway")
+
+
+_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""No browser takes a response for another type than it has, and no cache keeps it."""
+
+_CLOSE = {"Connection": "close"}
+_CREDENTIALS = {b"authorization", SIGNATURE.lower().encode()}
+
+
+class _Disconnected(Exception):
+    """The caller disconnected before the request was complete."""
+
+
+class Limits:
+    """An ASGI application with limits around it.
+
+    Args:
+        app: The application.
+        body_bytes: The longest body.
+        body_seconds: The time within which it has to arrive.
+        larger: The longest body below certain paths.
+        unauthenticated: The quota of each address, for unauthenticated requests.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        body_bytes: int = BODY_BYTES,
+        body_seconds: float = BODY_SECONDS,
+        larger: Mapping[str, int] | None = None,
+        unauthenticated: Quota = EACH_ADDRESS,
+    ) -> None:
+        self._app = app
+        self._body_bytes = body_bytes
+        self._body_seconds = body_seconds
+        self._larger = dict(larger or {})
+        self._unauthenticated = Quotas(unauthenticated, all_at_once=UNKNOWN_AT_ONCE)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve a request; pass anything else on."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        path = _raw_path(scope)
+        cleanup = ExitStack()
+        inner = {**scope, "path": path, "state": {**scope.get("state", {}), "cleanup": cleanup}}
+        status = 0
+
+        async def answering(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), *_missing_headers(message)]}
+            await send(message)
+
+        try:
+            with cleanup:
+                check_head(scope)
+                await self._answer(inner, receive, answering)
+        except _Disconnected:
+            return
+        except HTTPProblem as problem:
+            if not status:
+                await problem.response(inner, receive, answering)
+        except Exception:
+            log.exception("request_failed", method=scope["method"], path=path)
+        finally:
+            took = round((time.perf_counter() - began) * 1000)
+            caller = inner["state"].get("caller", "")
+            log.info("request", method=scope["method"], path=path, status=status, ms=took, caller=caller)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Have the application respond within its time.
+
+        Raises:
+            HTTPProblem: It does not, or the address has used up its quota.
+        """
+        address = address_of(scope.get("client"))
+        counted = not _CREDENTIALS & {name for name, _ in scope["headers"]}
+        if counted:
+            self._unauthenticated.take(address)
+            scope["state"]["cleanup"].enter_context(self._unauthenticated.under_way(address))
+        limit, now = asyncio.timeout(ANSWER_SECONDS), asyncio.get_running_loop().time
+        refused = False
+
+        def progress() -> None:
+            """What a route that writes a long response to the disk first calls: it has the time anew."""
+            if limit.when() is not None:
+                limit.reschedule(now() + ANSWER_SECONDS)
+
+        scope["state"]["progress"] = progress
+
+        async def sending(message: Message) -> None:
+            nonlocal counted, refused
+            limit.reschedule(None)  # a response that has begun may take days
+            if not counted and not scope["state"].get("caller"):
+                counted = True
+                try:
+                    self._unauthenticated.take(address)  # the token or signature was wrong, or no route checked it
+                except HTTPProblem as problem:
+                    refused = True
+                    await problem.response(scope, receive, send)
+            if not refused:
+                await send(message)
+
+        try:
+            async with limit:
+                await self._app(scope, self._reading(scope, receive), sending)
+        except TimeoutError:
+            if limit.expired():
+                raise HTTPProblem(
+                    503, f"no response within {ANSWER_SECONDS:g} s; check the state before you send it again"
+                ) from None
+            raise
+
+    def _reading(self, scope: Message, receive: Receive) -> Receive:
+        """A `receive` that passes a body on up to its limit, and then any other message, such as a disconnect."""
+        larger = next((size for path, size in self._larger.items() if scope["path"].startswith(f"{path}/")), None)
+        size, more, deadline = 0, True, 0.0
+
+        async def receiving() -> Message:
+            nonlocal size, more, deadline
+            if not more:
+                return await receive()
+            if not deadline and not scope["state"].get("caller"):
+                scope["state"]["cleanup"].enter_context(
+                    self._unauthenticated.under_way(address_of(scope.get("client")))
+                )
+            deadline = deadline or asyncio.get_running_loop().time() + self._body_seconds
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                more = False
+                slow = f"the body did not arrive within {self._body_seconds:g} s; send it at once"
+                raise HTTPProblem(408, slow, headers=_CLOSE) from None
+            if message["type"] == "http.disconnect":
+                raise _Disconnected
+            size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+            allowed = (larger or self._body_bytes) if scope["state"].get("caller") else UNKNOWN_BYTES
+            if size > allowed:
+                more = False
+                raise HTTPProblem(413, f"a body has at most {allowed:,} bytes; put more into a file in the workspace")
+            return message
+
+        return receiving
+
+
+def check_head(scope: Message) -> None:
+    """Check the size of what precedes a body.
+
+    Raises:
+        HTTPProblem: 414 or 431: it is too large.
+    """
+    url = len(scope.get("raw_path") or scope["path"].encode()) + len(scope.get("query_string", b""))
+    if url > URL_BYTES:
+        raise HTTPProblem(414, f"path and query have {url:,} bytes, and may have {URL_BYTES:,}", headers=_CLOSE)
+    size = url + sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > HEAD_BYTES or len(scope["headers"]) > HEADERS:
+        head = f"the headers, path and query have {size:,} bytes in {len(scope['headers'])} headers"
+        raise HTTPProblem(431, f"{head}, and may have {HEAD_BYTES:,} in {HEADERS}", headers=_CLOSE)
+
+
+def _missing_headers(response: Message) -> list[tuple[bytes, bytes]]:
+    """The headers that every response has, as far as a route has not set them."""
+    present = {name.lower() for name, _ in response.get("headers", ())}
+    return [header for header in _HEADERS if header[0] not in present]
+
+
+def _raw_path(scope: Message) -> str:
+    raw: bytes | None = scope.get("raw_path")
+    return raw.decode("ascii", "replace") if raw else quote(scope["path"])

@@ -1,0 +1,78 @@
+"""The gateway's HTTP server: uvicorn with limits, without logs of its own."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from holdfast.errors import SettingsError
+from holdfast.gateway.http.connections import connection_class
+from holdfast.gateway.http.limits import HEAD_BYTES
+
+IDLE_SECONDS = 15
+"""How long a connection may be idle between two requests."""
+SHUTDOWN_SECONDS = 3
+"""How long requests under way, and followers, have to end when the gateway stops."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a socket that listens.
+
+    Args:
+        host: The address to listen on.
+        port: The port; 0 for any free one.
+
+    Raises:
+        SettingsError: It cannot.
+    """
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise SettingsError(
+            f"the gateway cannot listen on {host}:{port} ({error.strerror}). "
+            "Set HOLDFAST_GATEWAY_HOST and HOLDFAST_GATEWAY_PORT."
+        ) from None
+
+
+def serve_config(app: Any) -> uvicorn.Config:
+    """The server's configuration, but for the socket.
+
+    Args:
+        app: An ASGI application.
+    """
+    return uvicorn.Config(
+        app,
+        http=connection_class(),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,  # ours names the caller, and leaves the query out
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+    )
+
+
+class Server(uvicorn.Server):
+    """Uvicorn without its own signal handlers, which would end the process by the signal.
+
+    Args:
+        app: An ASGI application.
+    """
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(serve_config(app))
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the caller."""
+        yield
+
+    def stop(self) -> None:
+        """Accept no more requests, and end when those under way are answered, or after `SHUTDOWN_SECONDS`."""
+        self.should_exit = True

@@ -1,0 +1,91 @@
+"""Runs a gateway process until it is stopped: its parts, its socket, and what it prints."""
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from holdfast.audit.anchors.setting import anchor_places
+from holdfast.audit.evidence.anchors import Anchors
+from holdfast.client.threads import Threads
+from holdfast.composition.components import Components
+from holdfast.composition.process import say
+from holdfast.config.settings import Settings
+from holdfast.encryption.signing_keys import read_key
+from holdfast.gateway.app import build_app
+from holdfast.gateway.callers import read_callers
+from holdfast.gateway.http.serving import Server, listen
+
+_INDENT = " " * 11
+
+
+async def run_gateway(settings: Settings, environ: Mapping[str, str], *, host: str | None, port: int | None) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        settings: From `environ`.
+        environ: The environment, completed by the project's files.
+        host: The address to listen on; None for the one in the settings.
+        port: The port, 0 for any free one; None for the one in the settings.
+
+    Raises:
+        HoldfastError: Something it needs is missing; the message says what to do.
+    """
+    host = settings.gateway_host if host is None else host
+    callers = read_callers(settings.gateway_tokens, settings.policy)
+    key = read_key(settings.gateway_key) if settings.gateway_key else None
+    async with AsyncExitStack() as cleanup:
+        parts = Components(settings, environ, cleanup=cleanup, connections=4)
+        client = await parts.client()
+        # Not waited for: without the record, the gateway serves all but what Temporal has removed.
+        stores = await parts.stores()
+        threads = Threads(
+            client, task_queue=settings.task_queue, answer_within=settings.answer_seconds, record=stores.threads
+        )
+        socket = listen(host, settings.gateway_port if port is None else port)
+        port = socket.getsockname()[1]
+        audience = _audience(settings, host, port)
+        slack, codec = settings.slack_signing_secret, parts.codec
+        server = Server(
+            build_app(
+                threads,
+                callers,
+                key=key,
+                audience=audience,
+                slack_secret=slack.get_secret_value() if slack else None,
+                artifacts=stores.artifacts,
+                evidence=await parts.evidence(),
+                anchors=Anchors(sealed) if (sealed := anchor_places(settings)) else None,
+                codec=codec if codec.encrypts else None,
+                ui=parts.ui,
+            )
+        )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        say(f"Gateway    http://{host}:{port}/openapi.json    (Ctrl-C stops it)")
+        for variable, effect in _missing(parts, audience=audience, key=key):
+            say(f"{_INDENT}{variable} is not set: {effect}")
+        await server.serve(sockets=[socket])
+
+
+def _missing(parts: Components, *, audience: str | None, key: str | None) -> list[tuple[str, str]]:
+    """The settings that are not there, and what the gateway therefore does not do."""
+    missing = []
+    if not parts.seals:
+        missing.append(("HOLDFAST_FLEET_KEYS", "closed threads cannot be continued, answers are not verified"))
+    if parts.codec.encrypts and parts.ui is None:
+        missing.append(("HOLDFAST_UI_URL", "there is no /codec to decrypt for the Web UI"))
+    if audience is None:
+        missing.append(("HOLDFAST_GATEWAY_URL", "signed requests, which name the gateway they are for, are refused"))
+    if key is None:
+        missing.append(("HOLDFAST_GATEWAY_KEY", "decisions go unsigned, and a policy may refuse them"))
+    return missing
+
+
+def _audience(settings: Settings, host: str, port: int) -> str | None:
+    """What signed requests call this gateway; None where the address is a wildcard, which names no one machine."""
+    if settings.gateway_url:
+        return settings.gateway_url
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104  # compared, not bound
+        return None
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,1 @@
+"""The gateway's routes, a module for each part of the API."""

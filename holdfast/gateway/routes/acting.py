@@ -1,0 +1,185 @@
+"""The routes that change a run, one row each: decisions, messages and the other interventions, and cancellations.
+
+Each route authenticates the caller first, and reads the body only then.
+"""
+
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from holdfast.gateway.answers import Outcome
+from holdfast.gateway.authentication import Access, Authenticator
+from holdfast.gateway.bodies import (
+    Body,
+    DecisionBody,
+    DelegationBody,
+    ExtensionBody,
+    LiftBody,
+    MessageBody,
+    PauseBody,
+    ReasonBody,
+    RefinementBody,
+    RevocationBody,
+    WakeBody,
+    read_body,
+)
+from holdfast.gateway.callers import Scope
+from holdfast.gateway.descriptions import ON_THREAD, body_of, problems
+from holdfast.gateway.routes.interventions import Actions
+
+
+class Route(NamedTuple):
+    """A route that changes a run: `POST /threads/{thread}/{path}`."""
+
+    act: str
+    """The intervention; or `cancel`."""
+    path: str
+    operation: str
+    """Its name in the OpenAPI description."""
+    scope: Scope
+    body: type[Body]
+    description: str
+
+    @property
+    def needs_body(self) -> bool:
+        """Whether a request must have a body."""
+        return self.body not in (ReasonBody, PauseBody, WakeBody)
+
+
+ROUTES = (
+    Route(
+        "decide",
+        "decisions",
+        "decide_request",
+        "decide",
+        DecisionBody,
+        "Decide a request, in the caller's name. 202: it counts, but needs more approvals, or a worker to start.",
+    ),
+    Route(
+        "say",
+        "messages",
+        "send_message",
+        "say",
+        MessageBody,
+        "Send the agent a message, in the caller's name. A closed thread continues with it.",
+    ),
+    Route(
+        "refine",
+        "refinements",
+        "refine_task",
+        "refine",
+        RefinementBody,
+        "Refine the task of an open run, in the caller's name: narrow it, replace it or correct it.",
+    ),
+    Route(
+        "extend",
+        "extensions",
+        "extend_budget",
+        "extend",
+        ExtensionBody,
+        "Extend the budget of an open run, in the caller's name. A run that its end has blocked continues.",
+    ),
+    Route(
+        "delegate_authority",
+        "delegations",
+        "delegate_authority",
+        "delegate",
+        DelegationBody,
+        "Delegate the caller's approval authority within the thread.",
+    ),
+    Route(
+        "revoke",
+        "revocations",
+        "revoke_authority",
+        "delegate",
+        RevocationBody,
+        "Revoke a remembered rule, or a delegation by the caller.",
+    ),
+    Route(
+        "lift",
+        "lifts",
+        "lift_constraint",
+        "decide",
+        LiftBody,
+        "Lift a constraint: calls that a tool said it cannot make are judged again like any others.",
+    ),
+    Route(
+        "retry",
+        "retries",
+        "retry_run",
+        "retry",
+        ReasonBody,
+        "Resume a blocked run, once its cause is fixed.",
+    ),
+    Route(
+        "pause",
+        "pause",
+        "pause_run",
+        "pause",
+        PauseBody,
+        "Pause the run: what is under way ends, and nothing else starts. Again: change the reason and the end.",
+    ),
+    Route(
+        "resume",
+        "resume",
+        "resume_run",
+        "pause",
+        ReasonBody,
+        "Resume a paused run. A message that was sent before is read before anything else.",
+    ),
+    Route(
+        "wake",
+        "wake",
+        "wake_run",
+        "wake",
+        WakeBody,
+        "Send the run an event, or wake it. 202: the event is kept until a call of the agent waits for it.",
+    ),
+    Route(
+        "cancel",
+        "cancellations",
+        "cancel_run",
+        "cancel",
+        ReasonBody,
+        "Ask the run to stop. It stops its running tools, waits for them, and ends as `cancelled`.",
+    ),
+)
+
+
+def acting_router(authenticator: Authenticator, actions: Actions) -> APIRouter:
+    """The routes that change a run.
+
+    Args:
+        authenticator: Authenticates callers.
+        actions: Sends their interventions.
+    """
+    routes = APIRouter()
+    for row in ROUTES:
+        _add(routes, row, authenticator, actions)
+    return routes
+
+
+def _add(routes: APIRouter, row: Route, authenticator: Authenticator, actions: Actions) -> None:
+    own: dict[str, Any] = {"decide": actions.decide, "say": actions.say, "cancel": actions.cancel}
+    act = own.get(row.act) or partial(actions.intervene, row.act)
+    may = Depends(authenticator.for_thread(row.scope))
+
+    async def route(request: Request, response: Response, access: Annotated[Access, may]) -> Outcome:
+        body = read_body(await request.body() or (b"" if row.needs_body else b"{}"), row.body)
+        response.status_code, outcome = await act(access.thread, body, by=access.caller.name)
+        return outcome
+
+    later: dict[int | str, dict[str, Any]] = {
+        202: {"model": Outcome, "description": "It counts, and has yet to take effect."}
+    }
+    routes.add_api_route(
+        f"/threads/{{thread}}/{row.path}",
+        route,
+        methods=["POST"],
+        name=row.operation,
+        description=row.description,
+        response_model=Outcome,
+        responses={**later, **problems(*ON_THREAD)},
+        openapi_extra=body_of(row.body, required=row.needs_body),
+    )

@@ -1,0 +1,153 @@
+"""Interventions of authenticated callers, each in the caller's name, and the HTTP status of each outcome.
+
+A Slack button arrives here, too: `slack.py` reads who pressed it, and calls `Actions.decide`.
+"""
+
+from typing import Any
+
+from holdfast.client.interventions import cancel, intervene
+from holdfast.client.messages import say
+from holdfast.client.reading.runs import ENDED
+from holdfast.client.sending import REOPENED, SENT, UpdateResult
+from holdfast.client.threads import Threads
+from holdfast.core.authority.statements import read_decision
+from holdfast.core.authority.steering import Steering
+from holdfast.core.run.inputs.interventions import INTERVENTIONS
+from holdfast.encryption.signing_keys import check_shown
+from holdfast.errors import ServerUnreachable
+from holdfast.gateway.answers import Outcome
+from holdfast.gateway.bodies import Body, DecisionBody, MessageBody, ReasonBody
+from holdfast.gateway.http.problems import HTTPProblem
+
+STATUS = {
+    "accepted": 200,
+    REOPENED: 200,
+    "delivered": 200,
+    "waiting_for_quorum": 202,
+    "buffered": 202,
+    "queued": 202,
+    "interrupting": 202,
+    SENT: 202,
+    "judged_anew": 202,
+    "duplicate": 409,
+    "too_late": 409,
+    "digest_mismatch": 409,
+    "wrong_kind": 409,
+    "not_paused": 409,
+    "outdated": 409,
+    "not_waiting": 409,
+    "wrong_event": 409,
+    "busy": 409,
+    "not_entitled": 403,
+    "too_many": 429,
+    "unsigned": 403,
+    "bad_signature": 403,
+    "against_policy": 403,
+    "unknown_request": 404,
+    "malformed": 422,
+    "too_long": 413,
+}
+"""The status of the outcomes of `holdfast.core.run.rules.authority`, and of the client's own; 409 for all others."""
+
+ADVICE = {
+    "duplicate": "There is nothing left to do.",
+    "digest_mismatch": "Look at the request again, and decide on what it says now.",
+    "unsigned": "Have this gateway sign: HOLDFAST_GATEWAY_KEY, with its public key in the policy's `gateways`.",
+    "bad_signature": "The policy does not list this gateway's key: add its public key to `gateways`.",
+    "unknown_request": "GET the thread's /pending for those that are open.",
+    "outdated": "Send it again.",
+    "busy": "Send it later, or with when_busy queue or interrupt.",
+}
+
+
+class Actions:
+    """Sends decisions, messages and other interventions to runs.
+
+    Args:
+        threads: The threads.
+        key: The gateway's private key, with which it vouches for the sender; None to send everything unsigned.
+    """
+
+    def __init__(self, threads: Threads, key: str | None) -> None:
+        self._threads = threads
+        self._key = key
+
+    async def intervene(self, name: str, thread: str, body: Body, *, by: str) -> tuple[int, Outcome]:
+        """Send the intervention of that name; return status and outcome.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: There is no such thread; no worker can judge a statement; or a run to retry is not blocked.
+        """
+        await self._check_open(thread, then="; a message continues it (POST …/messages)" if name == "refine" else "")
+        statement = INTERVENTIONS[name].statement
+        if statement and not issubclass(statement, Steering):
+            await self._threads.runs.query(thread, "pending_approvals")  # fails if no worker can judge it
+        return _response(await self._send(name, thread, {**body.payload(), "by": by}, self._key), by=by)
+
+    async def decide(self, thread: str, body: DecisionBody, *, by: str) -> tuple[int, Outcome]:
+        """Decide a request; return status and outcome.
+
+        Raises:
+            HTTPProblem: It was refused.
+            HoldfastError: No worker can judge it; then nothing was done.
+        """
+        decision = read_decision({**body.payload(), "by": by})
+        if isinstance(decision, str):
+            raise HTTPProblem(422, decision, outcome="malformed")
+        await self._check_open(thread)
+        pending = await self._threads.runs.query(thread, "pending_approvals")  # fails if no worker can judge it
+        payload = decision.model_dump(mode="json", exclude_defaults=True) | {"via": f"gateway {by}"}
+        # A request that is not open is not signed: the run says what is wrong.
+        request = next((each for each in pending if each["request"] == decision.request), None)
+        if self._key and request:
+            check_shown(request)
+        return _response(await self._send("decide", thread, payload, self._key if request else None), by=by)
+
+    async def say(self, thread: str, body: MessageBody, *, by: str) -> tuple[int, Outcome]:
+        """Send a message; return status and outcome.
+
+        Raises:
+            HTTPProblem: It was refused, or it is unknown whether it arrived.
+            HoldfastError: There is no such thread, or it cannot be read.
+        """
+        try:
+            said = await say(self._threads, thread, body.message, by=by, when_busy=body.when_busy, private=self._key)
+        except ServerUnreachable:
+            words = (
+                "no worker confirmed the message, and it may still arrive; check the events before you send it again"
+            )
+            raise HTTPProblem(503, words) from None
+        return _response(said, by=by)
+
+    async def cancel(self, thread: str, body: ReasonBody, *, by: str) -> tuple[int, Outcome]:
+        """Ask a run to stop; Temporal's history says that `by` has asked.
+
+        Raises:
+            HoldfastError: It is closed, or there is no such thread.
+        """
+        await self._check_open(thread)
+        reason = f"{by}: {body.reason}" if body.reason else by
+        _, outcome = _response(await cancel(self._threads, thread, reason=reason), by=by)
+        return 202, outcome
+
+    async def _send(self, name: str, thread: str, payload: dict[str, Any], key: str | None) -> UpdateResult:
+        """Send an intervention: signed if there is a key, and bare if no policy lists that key or asks for one."""
+        sent = await intervene(self._threads, thread, name, payload, private=key)
+        if key is None or sent.outcome != "bad_signature":
+            return sent
+        bare = await intervene(self._threads, thread, name, payload)
+        return sent if bare.outcome == "unsigned" else bare
+
+    async def _check_open(self, thread: str, *, then: str = "") -> None:
+        found = await self._threads.reader.find(thread)
+        if found is None or found.status in ENDED:
+            raise HTTPProblem(409, f"the run of thread {thread!r} is over{then}", outcome="too_late")
+
+
+def _response(decided: UpdateResult, *, by: str) -> tuple[int, Outcome]:
+    status = STATUS.get(decided.outcome, 409)
+    if status >= 400:
+        words = f"{decided.outcome}: {decided.explanation or 'not done'}. {ADVICE.get(decided.outcome, '')}"
+        raise HTTPProblem(status, words.strip(), outcome=decided.outcome)
+    return status, Outcome(outcome=decided.outcome, explanation=decided.explanation, by=by)

@@ -1,0 +1,93 @@
+"""Decisions from buttons in Slack.
+
+1. Slack signs its request and names the user who pressed; the tokens file maps that user to a name of the policy.
+2. The button's value holds the thread and the decision, which go to `Actions.decide` (`actions.py`), as for any caller.
+3. Slack shows its user a warning for any status but 200; the gateway's log has the reason.
+"""
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Request
+from pydantic_core import from_json
+
+from holdfast.errors import HoldfastError
+from holdfast.gateway.answers import Outcome
+from holdfast.gateway.bodies import DecisionBody, read_body
+from holdfast.gateway.callers import Callers
+from holdfast.gateway.http.problems import HTTPProblem, problem_of
+from holdfast.gateway.routes.interventions import Actions
+
+WINDOW = 300
+"""Seconds by which a timestamp may differ from our clock."""
+TIMESTAMP, SIGNATURE = "X-Slack-Request-Timestamp", "X-Slack-Signature"
+
+
+def slack_signature(secret: str, timestamp: str, body: bytes) -> str:
+    """The signature that Slack sends, version 0."""
+    return "v0=" + hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256).hexdigest()
+
+
+def slack_router(actions: Actions, callers: Callers, *, secret: str, now: Callable[[], float] = time.time) -> APIRouter:
+    """The path that Slack sends interactions to.
+
+    Args:
+        actions: Sends decisions to runs.
+        callers: Has the names of Slack's users.
+        secret: The Slack app's signing secret.
+        now: The time, in seconds since 1970.
+    """
+    routes = APIRouter()
+
+    @routes.post("/slack/actions", include_in_schema=False)
+    async def decide_by_button(request: Request) -> Outcome:
+        """Decide a request by a button that a user pressed."""
+        body, timestamp = await request.body(), request.headers.get(TIMESTAMP, "")
+        expected = slack_signature(secret, timestamp, body)
+        if not hmac.compare_digest(expected.encode(), request.headers.get(SIGNATURE, "").encode()):
+            raise HTTPProblem(401, "the request is not signed with the secret of our Slack app")
+        if not timestamp.isdigit() or abs(now() - int(timestamp)) > WINDOW:
+            raise HTTPProblem(401, f"{TIMESTAMP} differs from our clock by more than {WINDOW} s")
+        user, value = _read_button(body)
+        caller = callers.with_slack_id(user)
+        if caller is None:
+            raise HTTPProblem(
+                403, f"no caller has the Slack id {user[:40]!a}; list it under `slack` in the tokens file"
+            )
+        request.state.caller = caller.name
+        thread, decision = _read_decision(value)
+        try:
+            _, outcome = await actions.decide(thread, decision, by=caller.name)
+        except HoldfastError as error:
+            raise problem_of(error, thread) from error
+        return outcome
+
+    return routes
+
+
+def _read_button(body: bytes) -> tuple[str, str]:
+    """The id of the user who pressed a button, and the button's value.
+
+    Raises:
+        HTTPProblem: The body is something else.
+    """
+    try:
+        payload: Any = from_json(parse_qs(body.decode(), strict_parsing=True)["payload"][0])
+        return str(payload["user"]["id"]), str(payload["actions"][0]["value"])
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise HTTPProblem(422, "this is not a press of one of our buttons") from None
+
+
+def _read_decision(value: str) -> tuple[str, DecisionBody]:
+    """The thread and the decision in a button's value."""
+    try:
+        decision = from_json(value)
+        thread = str(decision.pop("thread"))
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise HTTPProblem(422, "this is not the value of one of our buttons") from None
+    return thread, read_body(json.dumps(decision).encode(), DecisionBody)

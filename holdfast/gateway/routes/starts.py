@@ -1,0 +1,130 @@
+"""The routes that start threads, each once.
+
+1. `PUT /threads/{thread}` has the thread id in the path, `POST /threads` derives it from the caller and the
+   `Idempotency-Key`. Temporal refuses a second start of an id, so any number of gateways agree without a store.
+2. A start that differs is refused: in its task, agent, idle limit or caller. So nobody takes the thread of another
+   caller for their own.
+3. Ids of the derived form cannot be chosen. Otherwise one caller could occupy those of another.
+"""
+
+import re
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+
+from holdfast.client.idempotent_starts import start_once
+from holdfast.client.start_options import StartOptions, check_own_id, new_thread_id
+from holdfast.client.threads import Threads
+from holdfast.core.base.digests import digest
+from holdfast.core.budget.budget import Budget
+from holdfast.errors import TaskDiffers, ThreadIdInvalid, ThreadNotFound
+from holdfast.gateway.answers import StartedThread
+from holdfast.gateway.authentication import Authenticator, ThreadInPath, decode_thread
+from holdfast.gateway.bodies import StartBody, read_body
+from holdfast.gateway.callers import Caller
+from holdfast.gateway.descriptions import ALWAYS, LOCATION, body_of, problems
+from holdfast.gateway.http.problems import HTTPProblem
+
+KEY = r'^(?:[!#-\[\]-~]{1,255}|"[!#-\[\]-~]{1,255}")$'
+"""A key, bare or as a quoted string of RFC 9651: visible ASCII characters but quotes and backslashes."""
+
+_DERIVED = re.compile(r".*once-[0-9a-f]{32}", re.DOTALL)
+
+IdempotencyKey = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        pattern=KEY,
+        description="A key of the caller's own, such as a UUID: the same key is the same thread.",
+        examples=["8e03978e-40d5-43dd-bc93-6894a57f9324"],
+    ),
+]
+
+
+def derived_id(caller: Caller, key: str) -> str:
+    """The thread id for a caller and an `Idempotency-Key`. It does not depend on the gateway."""
+    prefix = next(iter(caller.threads), "")
+    return f"{prefix}once-{digest(['idempotency-key/1', caller.name, key.strip(chr(34))])[:32]}"
+
+
+def starting_router(threads: Threads, authenticator: Authenticator) -> APIRouter:
+    """The routes that start threads.
+
+    Args:
+        threads: The threads.
+        authenticator: Authenticates callers.
+    """
+    routes = APIRouter()
+    start = Depends(authenticator.for_scope("start"))
+
+    @routes.post(
+        "/threads",
+        status_code=201,
+        response_model=StartedThread,
+        responses={201: LOCATION, **problems(409, *ALWAYS)},
+        openapi_extra=body_of(StartBody),
+    )
+    async def start_thread(
+        request: Request, response: Response, caller: Annotated[Caller, start], key: IdempotencyKey = ""
+    ) -> StartedThread:
+        """Start a thread with a new id. With an `Idempotency-Key`, the same request again has the same response."""
+        body = read_body(await request.body(), StartBody)
+        thread = derived_id(caller, key) if key else "".join([*caller.threads[:1], new_thread_id(body.agent)])
+        try:
+            await _start(threads, thread, body, caller)
+        except TaskDiffers:
+            words = "this Idempotency-Key was used for another start; repeat the request as it was, or use a new key"
+            raise HTTPProblem(422, words, outcome="key_reused") from None
+        return _started(response, thread, caller)
+
+    @routes.put(
+        "/threads/{thread}",
+        status_code=201,
+        response_model=StartedThread,
+        responses={
+            201: LOCATION,
+            200: {"model": StartedThread, "description": "The same start has happened before.", **LOCATION},
+            **problems(409, *ALWAYS),
+        },
+        openapi_extra=body_of(StartBody),
+    )
+    async def start_thread_by_id(
+        request: Request, response: Response, thread: ThreadInPath, caller: Annotated[Caller, start]
+    ) -> StartedThread:
+        """Start a thread with this id, once. 200: the same start has happened before."""
+        body, name = read_body(await request.body(), StartBody), own_id(decode_thread(thread, status=422), caller)
+        try:
+            new = await _start(threads, name, body, caller)
+        except (TaskDiffers, ThreadNotFound):
+            words = f"{name!r} exists, and was started otherwise: with another task or agent, or by another caller"
+            raise HTTPProblem(409, f"{words}. POST to its messages, or choose another id", outcome="exists") from None
+        response.status_code = 201 if new else 200
+        return _started(response, name, caller)
+
+    return routes
+
+
+async def _start(threads: Threads, thread: str, body: StartBody, caller: Caller) -> bool:
+    """Start a thread, once; whether it is new."""
+    budget = Budget.model_validate(body.budget.model_dump()) if body.budget else None
+    options = StartOptions(agent=body.agent, idle_limit=body.idle_limit, by=caller.name, budget=budget)
+    return await start_once(threads, body.task, thread, options, exactly=True)
+
+
+def own_id(thread: str, caller: Caller) -> str:
+    """The thread id, if the caller may start a thread with it."""
+    try:
+        check_own_id(thread)
+    except ThreadIdInvalid as error:
+        raise HTTPProblem(422, str(error)) from None
+    if _DERIVED.fullmatch(thread):
+        raise HTTPProblem(403, "ids that end like this are derived from an Idempotency-Key; choose another id")
+    if not caller.reaches(thread):
+        raise HTTPProblem(403, f"{caller.name} may only use threads that begin with {' or '.join(caller.threads)}")
+    return thread
+
+
+def _started(response: Response, thread: str, caller: Caller) -> StartedThread:
+    response.headers["Location"] = f"/threads/{quote(thread, safe='')}"
+    return StartedThread(thread=thread, by=caller.name)

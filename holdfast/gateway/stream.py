@@ -1,0 +1,98 @@
+"""A thread's events as server-sent events, for programs that follow a run.
+
+1. Each event's id is its position: a follower that reconnects with `Last-Event-ID` gets the events after it.
+2. The stream ends with the run. It reads by queries, which leave no trace and delay no decision.
+3. Each connection has one reader; their number is limited, for each caller too.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import structlog
+from fastapi.responses import StreamingResponse
+
+from holdfast.client.follow import follow
+from holdfast.client.threads import JSON, Threads
+from holdfast.errors import HoldfastError
+from holdfast.gateway.http.limits import Message, Receive, Send
+from holdfast.gateway.http.problems import problem_of
+from holdfast.gateway.http.quotas import Places
+
+KEEP_ALIVE_SECONDS = 15.0
+"""A comment is sent after so much silence, or a proxy would close the connection as dead."""
+AHEAD = 64
+"""The most events that are read ahead of the follower."""
+
+log = structlog.get_logger("gateway")
+
+
+class EventStream(StreamingResponse):
+    """Streams a thread's events until its run is over, or the follower disconnects.
+
+    Args:
+        threads: The threads.
+        thread: The thread id.
+        after: The last position that the follower has.
+        followers: Counts this one: the caller has entered already, and leaves when the stream ends.
+        caller: The follower's name.
+        keep_alive: Seconds of silence before a comment.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        threads: Threads,
+        thread: str,
+        *,
+        after: int,
+        followers: Places,
+        caller: str,
+        keep_alive: float = KEEP_ALIVE_SECONDS,
+    ) -> None:
+        self._followers = followers
+        self._caller = caller
+        self._frames: asyncio.Queue[str] = asyncio.Queue(AHEAD)
+        self._keep_alive = keep_alive
+        self._reader = asyncio.create_task(self._read_ahead(threads, thread, after))
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._sent(), headers=headers)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Send the frames, until the end."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._reader.cancel()
+            self._followers.leave(self._caller)
+
+    async def _read_ahead(self, threads: Threads, thread: str, after: int) -> None:
+        """Read the thread into the queue; an empty text marks the end."""
+        try:
+            async for event in follow(threads, thread, after=after, patient=True):
+                await self._frames.put(_frame(event["type"], event, position=event["position"]))
+            await self._frames.put(_frame("end", {"thread": thread}))
+        except HoldfastError as error:
+            await self._frames.put(_frame("problem", {"detail": str(problem_of(error, thread))}))
+        except Exception:
+            log.exception("following_failed", thread=thread)
+            await self._frames.put(_frame("problem", {"detail": "the gateway failed; reconnect"}))
+        await self._frames.put("")
+
+    async def _sent(self) -> AsyncIterator[str]:
+        yield ": following\n\n"
+        while True:
+            try:
+                frame = await asyncio.wait_for(self._frames.get(), self._keep_alive)
+            except TimeoutError:
+                yield ": keep-alive\n\n"
+                continue
+            if not frame:
+                return
+            yield frame
+
+
+def _frame(name: str, content: JSON, *, position: int | None = None) -> str:
+    lines = [f"event: {name}", f"data: {json.dumps(content, ensure_ascii=True)}"]
+    return "\n".join([*([f"id: {position}"] if position is not None else []), *lines, "", ""])

@@ -1,0 +1,176 @@
+"""What a portable file holds that may be imported: all of it is checked, and who vouches for it.
+
+Whoever writes a file controls everything in it. So somebody who is named here has to have signed it; or a person allows
+a file for which nobody vouches, and then no outcome counts that only its ledger has.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.client.start_options import check_own_id
+from holdfast.core.authority.policy import Policy
+from holdfast.core.log.import_point import ImportPoint
+from holdfast.core.run.state.features import require_features
+from holdfast.core.run.state.state import RunState
+from holdfast.errors import FeaturesUnknown, ImportRefused
+from holdfast.portable.format.layout import Unsound
+from holdfast.portable.format.manifest import sha256
+from holdfast.portable.format.members import ARTIFACTS, LEDGER, LOG, child_member, path_of
+from holdfast.portable.importing_children import ChildContent
+from holdfast.portable.judging import Judged
+from holdfast.portable.ledger import ledger_of
+from holdfast.portable.reader import PortableFile, opened
+from holdfast.portable.verify import check_file
+from holdfast.storage.imported_effects import ImportedEffect
+
+MAX_LOG_BYTES: Final = 256_000_000
+"""A larger log is not imported: a run that continues it has to hold it in memory."""
+
+MAX_ARTIFACT_BYTES: Final = 256_000_000
+"""A file with a larger artifact is not imported: stores take an artifact at once."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds that may be imported."""
+
+    thread: str
+    lines: Sequence[bytes]
+    """The log."""
+    state: RunState
+    """The thread's state at its end."""
+    effects: Sequence[ImportedEffect]
+    """The ledger's rows."""
+    point: ImportPoint
+    artifacts: Sequence[str]
+    """Addresses that the log refers to, and the file has."""
+    children: Sequence[ChildContent]
+    """The sub-agents whose logs are imported, each after the one above it."""
+
+
+@contextmanager
+def opened_for_import(path: Path) -> Iterator[PortableFile]:
+    """Open a file.
+
+    Raises:
+        FileUnreadable: It cannot be opened.
+        ImportRefused: Something of it does not hold, also where that is found within the block.
+    """
+    try:
+        with opened(path) as file:
+            yield file
+    except Unsound as fault:
+        event = "" if fault.position is None else f"event {fault.position}, "
+        raise ImportRefused(
+            f"{path} does not verify: {event}in {fault.where}: {fault.reason}. Nothing was imported; export it again."
+        ) from None
+
+
+async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str | None, unproven: bool) -> Content:
+    """Check all of a file, and return what it holds. Reading it again checks the same digests.
+
+    Args:
+        file: The file.
+        trusted: As for `import_thread`.
+        signer: As for `import_thread`.
+        unproven: As for `import_thread`.
+
+    Raises:
+        Unsound: Something of it does not hold.
+        ImportRefused: Nobody who is named here has signed it, or it lacks what it takes to continue.
+        ThreadIdInvalid: No thread can have its id here.
+    """
+    manifest = file.manifest
+    thread = check_own_id(manifest.thread)
+    voucher = _voucher(file, trusted, signer)
+    if not voucher and not unproven:
+        raise ImportRefused(_unsigned(file))
+    if manifest.redacted:
+        raise ImportRefused(f"the file of {thread} is redacted: what was said is not in it. Export it without --redact")
+    _check_sizes(file)
+    children: dict[str, ChildContent] = {}
+
+    def below(path: str, child: Judged) -> None:
+        """Take a sub-agent that has ended; not one under another that was left out."""
+        above = path.rpartition(".")[0]
+        if voucher and child.audit.state.outcome and (not above or above in children):
+            effects = _effects(file, child, path, vouched=True)
+            children[path] = ChildContent(file.thread_at(path), path, tuple(child.audit.artifacts), effects)
+
+    found, tree = await check_file(file, trusted=trusted if voucher else None, signer=voucher or None, below=below)
+    assert found is not None
+    try:
+        require_features(found.audit.state.features)
+    except FeaturesUnknown as error:
+        raise ImportRefused(f"{thread} cannot continue here: {error}") from None
+    effects_below = any(child.effects for child in children.values())
+    for what, needed in (("artifacts", tree.artifacts), ("ledger", found.audit.effects or effects_below)):
+        if what in manifest.left_out and needed:
+            raise ImportRefused(
+                f"the file of {thread} has no {what}, without which it cannot continue: export it again"
+            )
+    lines = await asyncio.to_thread(lambda: list(file.lines(LOG)))
+    effects = _effects(file, found, vouched=bool(voucher))
+    point = ImportPoint(
+        position=manifest.events - 1, head=manifest.head, manifest=sha256(manifest.encoded), signer=voucher
+    )
+    return Content(
+        thread, lines, found.audit.state, effects, point, tuple(found.audit.artifacts), tuple(children.values())
+    )
+
+
+def artifact_of(file: PortableFile, name: str) -> bytes:
+    """Return an artifact of a file that was checked.
+
+    Raises:
+        Unsound: It was altered since.
+    """
+    return file.whole(name, MAX_ARTIFACT_BYTES)
+
+
+def _voucher(file: PortableFile, trusted: Policy | None, signer: str | None) -> str:
+    """The key that is named here and has signed the file; empty for none.
+
+    An approver's key is none, unless it is named as a signer's, too: it is good for single decisions, within a quorum.
+    """
+    if signer is not None:
+        return signer if signer in file.signers else ""
+    keys = trusted.file_keys if trusted else frozenset[str]()
+    return next((key for key in file.signers if key in keys), "")
+
+
+def _unsigned(file: PortableFile) -> str:
+    thread = file.manifest.thread
+    who = f"is signed with {', '.join(file.signers)}" if file.signers else "is not signed"
+    return (
+        f"the file of {thread} {who}: name the key of whom you trust with --signer, or `signers` in --keys. "
+        "--unproven imports a file for which nobody vouches."
+    )
+
+
+def _check_sizes(file: PortableFile) -> None:
+    limits = {LOG: MAX_LOG_BYTES, LEDGER: MAX_LOG_BYTES}
+    for member in file.manifest.members:
+        own = "memory/" + member.name.rpartition("/")[2] if path_of(member.name) else member.name
+        limit = MAX_ARTIFACT_BYTES if member.name.startswith(ARTIFACTS) else limits.get(own, member.size)
+        if member.size > limit:
+            raise ImportRefused(f"{member.name} has {member.size:,} bytes, and at most {limit:,} are imported")
+
+
+def _effects(file: PortableFile, found: Judged, path: str = "", *, vouched: bool) -> list[ImportedEffect]:
+    """The rows of the ledger: of each effect that the log starts, so that none is taken for one that never began."""
+    has = file.has(child_member(LEDGER, path))
+    rows = {(row.key, row.epoch): row.outcome for row in ledger_of(file, path)} if has else {}
+    effects = []
+    for place, begun in found.audit.effects.items():
+        outcome = rows.pop(place, None)
+        counts = vouched or begun.finished is not None  # then it is what the log has
+        effects.append(ImportedEffect(begun.effect, outcome if counts else None))
+    for (key, epoch), outcome in rows.items():  # of branches that a reset abandoned
+        past = found.audit.past[key].model_copy(update={"epoch": epoch})
+        effects.append(ImportedEffect(past, outcome if vouched else None))
+    return effects

@@ -1,0 +1,153 @@
+"""What follows from a log: the intent of its runs and the context in which they ran.
+
+It reads the events' stored JSON, not models, so that a later release derives the same bytes from the same log.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.core.base.canonical import canonical
+from holdfast.core.base.digests import digest
+from holdfast.portable.format.members import AGENTS, CONTEXT, INTENT, KEYS, POLICIES
+from holdfast.portable.format.origins import trace_id
+
+JSON = Mapping[str, Any]
+
+_TYPES = (
+    "run_started",
+    "user_message_received",
+    "task_refined",
+    "constraint_lifted",
+    "agent_loaded",
+    "tool_call_started",
+    "run_reset",
+    "run_forked",
+    "run_imported",
+    "subagent_started",
+    "subagent_ended",
+)
+
+_SCOPE = ("run_id", "first_run_id", "agent", "depth", "trust", "user_proven", "sealed", "schedule", "lineage")
+"""Fields of `run_started` that say who ran, and how far the run was trusted."""
+
+_BEGINNINGS = ("run_started", "run_forked", "run_imported")
+"""Types of events with the first run id of the chain of Temporal runs that recorded them, and what follows."""
+
+FIRST_HANDED, HANDED = 900_000_000, 50
+"""How the log numbers constraints that parents and sub-agents hand to one another (`Constraints.take_over`)."""
+
+
+class Derived:
+    """Collects from the events of a log, in their order. Its size grows with what it derives, not with the log."""
+
+    def __init__(self) -> None:
+        self.keys: set[str] = set()
+        """Keys of the effects that the log starts, or that a reset found."""
+        self._thread = ""
+        self._runs: list[dict[str, Any]] = []
+        self._tasks: list[dict[str, Any]] = []
+        self._refinements: list[dict[str, Any]] = []
+        self._constraints: dict[int, dict[str, Any]] = {}
+        self._agents: dict[str, JSON] = {}
+        self._policies: dict[str, JSON] = {}
+        self._forks: list[dict[str, Any]] = []
+        self._imports: list[dict[str, Any]] = []
+        self._subagents: list[dict[str, Any]] = []
+        self._segments: list[dict[str, Any]] = []
+
+    def take(self, kind: str, line: bytes) -> None:
+        """Take the next event: its type, and its line in the log."""
+        if kind in _TYPES or (kind == "tool_call_finished" and b'"status":"cannot"' in line):
+            self._take(json.loads(line))
+
+    def _take(self, event: JSON) -> None:
+        if event["type"] in _BEGINNINGS:
+            self._begin(event["position"], event["first_run_id"])
+        match event["type"]:
+            case "run_started":
+                self._thread = event["thread"]
+                above = [self._policy(policy) for policy in event.get("policies", ())]
+                self._runs.append(_picked(event, "position", "at", *_SCOPE) | ({"policies": above} if above else {}))
+                self._take_over(event, 0)
+            case "run_forked":
+                self._thread = event["thread"]
+                own = ("thread", "first_run_id", "point", "origin", "by", "llm")
+                given = [self._policy(policy) for policy in event.get("policies", ())]
+                forked = _picked(event, "position", "at", *own) | ({"policies": given} if given else {})
+                self._forks.append(forked)
+            case "run_imported":
+                self._imports.append(_picked(event, "position", "at", "run_id", "first_run_id", "point", "by"))
+            case "subagent_started":
+                self._subagents.append(_picked(event, "position", "at", "number", "thread", "agent", "run_id"))
+            case "subagent_ended":
+                self._take_over(event, event["number"])
+            case "user_message_received" if event.get("task"):
+                self._tasks.append(_picked(event, "position", "at", "by", "content", "key", "signature"))
+            case "task_refined":
+                picked = ("position", "at", "refinement", "kind", "by", "text", "call", "key", "signature")
+                self._refinements.append(_picked(event, *picked))
+            case "tool_call_finished" if event["status"] == "cannot" and event.get("scope"):
+                own = ("position", "at", "number", "scope", "until", "content")
+                self._constraints[event["number"]] = _picked(event, *own)
+            case "constraint_lifted" if event["constraint"] in self._constraints:
+                self._constraints[event["constraint"]]["lifted"] = event["position"]
+            case "agent_loaded":
+                self._agents[event["spec_hash"]] = event["spec"]
+                self._policy(event["spec"].get("policy", {}))
+            case "tool_call_started":
+                self.keys.add(event["key"])
+            case "run_reset":
+                self.keys.update(effect["key"] for effect in event.get("effects", ()))
+            case _:
+                pass
+
+    def _begin(self, position: int, run: str) -> None:
+        if not self._segments or self._segments[-1]["first_run_id"] != run:
+            self._segments.append({"position": position, "first_run_id": run, "trace_id": trace_id(run)})
+
+    def _policy(self, policy: JSON) -> str:
+        """Add a policy that judged calls; return its digest."""
+        name = digest(["policy/1", {field: value for field, value in policy.items() if field != "signers"}])
+        self._policies[name] = policy
+        return name
+
+    def _take_over(self, event: JSON, number: int) -> None:
+        """Add the constraints that a parent handed down with a start, or a sub-agent handed back at its end."""
+        for index, each in enumerate(event.get("constraints", ())):
+            own = FIRST_HANDED + number * HANDED + index
+            self._constraints[own] = {**_picked(event, "position", "at"), "number": own, "handed": each}
+
+    def members(self, *, redacted: bool = False) -> Iterator[tuple[str, bytes]]:
+        """Yield the members that follow from the log, with their content, in their order."""
+        context = {
+            "thread": self._thread,
+            "runs": self._runs,
+            "segments": self._segments,
+            "agents": sorted(self._agents),
+            "policies": sorted(self._policies),
+            **({"forks": self._forks} if self._forks else {}),
+            **({"imports": self._imports} if self._imports else {}),
+            **({"subagents": self._subagents} if self._subagents else {}),
+        }
+        yield CONTEXT, canonical(context)
+        if redacted:
+            return
+        yield AGENTS, _lines({"hash": key, "agent": agent} for key, agent in sorted(self._agents.items()))
+        yield POLICIES, _lines({"hash": key, "policy": policy} for key, policy in sorted(self._policies.items()))
+        yield KEYS, canonical({"approvers": self._people("approvers"), "gateways": self._people("gateways")})
+        constraints = [self._constraints[number] for number in sorted(self._constraints)]
+        yield INTENT, canonical({"tasks": self._tasks, "refinements": self._refinements, "constraints": constraints})
+
+    def _people(self, kind: str) -> list[JSON]:
+        """People or gateways with keys, of all policies, each once."""
+        found = {canonical(each): each for policy in self._policies.values() for each in policy.get(kind, ())}
+        return [found[key] for key in sorted(found)]
+
+
+def _picked(event: JSON, *names: str) -> dict[str, Any]:
+    return {name: event[name] for name in names if name in event}
+
+
+def _lines(rows: Iterator[JSON]) -> bytes:
+    return b"".join(canonical(row) + b"\n" for row in rows)

@@ -1,0 +1,122 @@
+"""Node seals in a portable file: those of its thread that the exporter's anchors had, and whose they are.
+
+A file may have them or not; each has to fit its log. Whether the nodes are to be trusted is for the reader to say.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from holdfast.core.base.canonical import canonical
+from holdfast.core.log.node_seals import NodeSeal, read_seal
+from holdfast.errors import NotPortable
+from holdfast.portable.format.layout import Unsound
+from holdfast.portable.format.members import NODES, SEALS
+from holdfast.portable.format.origins import stretches
+
+MOST_SEALS = 10_000
+"""Seals that an exporter writes into a file: of more, those that cover the most."""
+
+
+@dataclass(frozen=True)
+class OwnSeals:
+    """Seals of a thread that may go into its file."""
+
+    seals: tuple[NodeSeal, ...] = ()
+
+    @property
+    def positions(self) -> frozenset[int]:
+        """The positions of the events that they name."""
+        return frozenset(seal.events - 1 for seal in self.seals)
+
+    def members(self, digests: Mapping[int, str]) -> list[tuple[str, bytes]]:
+        """Return the members for a log, with their content; none where no seal fits it.
+
+        Args:
+            digests: The digests of its events, by position.
+        """
+        fitting = [seal for seal in self.seals if digests.get(seal.events - 1) == seal.head]
+        if not fitting:
+            return []
+        lines = sorted({seal.line() for seal in fitting})
+        return [(SEALS, b"".join(line + b"\n" for line in lines)), (NODES, nodes_of(fitting))]
+
+
+def own_seals(lines: Iterable[bytes], *, thread: str, namespace: str) -> OwnSeals:
+    """Choose the seals of a thread that are signed, and whose log is not gone.
+
+    Args:
+        lines: As anchored.
+        thread: The thread's id.
+        namespace: Temporal's namespace.
+    """
+    found: dict[bytes, NodeSeal] = {}
+    for line in lines:
+        seal = read_seal(line)
+        if seal and (seal.thread, seal.namespace, seal.gone) == (thread, namespace, "") and seal.is_signed():
+            found[seal.line()] = seal
+            if len(found) > 2 * MOST_SEALS:
+                found = {each.line(): each for each in _most(found.values())}
+    return OwnSeals(tuple(_most(found.values())))
+
+
+def _most(seals: Iterable[NodeSeal]) -> list[NodeSeal]:
+    return sorted(seals, key=lambda seal: (seal.events, seal.at), reverse=True)[:MOST_SEALS]
+
+
+def nodes_of(seals: Iterable[NodeSeal]) -> bytes:
+    """Return the member that names the nodes of seals, sorted, and what each was the first to seal."""
+    known = list(seals)
+    first = [asdict(stretch) for stretch in stretches(known)]
+    return canonical({"nodes": sorted({seal.node for seal in known}), "stretches": first})
+
+
+def claimed_positions(content: bytes) -> set[int]:
+    """Return the positions of events that the lines of a file's seals name, whatever else they hold."""
+    found: set[int] = set()
+    for line in content.splitlines():
+        if seal := read_seal(line):
+            found.add(seal.events - 1)
+    return found
+
+
+def check_seals(content: bytes, *, thread: str, digests: Mapping[int, str]) -> tuple[NodeSeal, ...]:
+    """Return the seals of a file.
+
+    Args:
+        content: The member.
+        thread: The thread's id, as the manifest has it.
+        digests: The digests of the events that the seals name, by position.
+
+    Raises:
+        Unsound: They are out of order, or one is no seal of the thread that its node signed, or does not fit the log.
+    """
+    lines = content.split(b"\n")
+    if lines.pop() or not lines or lines != sorted(set(lines)):
+        raise Unsound(SEALS, "its lines are out of order, or one is there twice, or none")
+    seals: list[NodeSeal] = []
+    for line in lines:
+        seal = read_seal(line)
+        if seal is None or seal.gone or seal.thread != thread or _line(seal) != line or not seal.is_signed():
+            raise Unsound(SEALS, "a line is no seal of this thread that its node has signed")
+        if digests.get(seal.events - 1) != seal.head:
+            words = f"node {seal.node} saw event {seal.events - 1} with the digest {seal.head}"
+            raise Unsound(SEALS, f"a seal does not fit the log: {words}")
+        seals.append(seal)
+    return tuple(seals)
+
+
+def _line(seal: NodeSeal) -> bytes:
+    try:
+        return seal.line()
+    except NotPortable:
+        return b""
+
+
+def check_nodes(content: bytes, seals: Iterable[NodeSeal]) -> None:
+    """Check that the member names exactly the nodes of the seals.
+
+    Raises:
+        Unsound: It does not.
+    """
+    if content != nodes_of(seals):
+        raise Unsound(NODES, "it does not name exactly the nodes of the seals, and what they sealed first")

@@ -1,0 +1,131 @@
+"""A run as a trajectory in ATIF, the Agent Trajectory Interchange Format (version 1.4), for tools that read that.
+
+An LLM's reply with the results of its calls is one step. The log has more: verdicts, approvals and effects are left
+out, for the format has no place for them.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from holdfast.core.llm.blocks import ReasoningBlock, ToolCall, blocks_of, text_of
+from holdfast.core.llm.messages import Usage
+from holdfast.core.log.events import (
+    AgentEvent,
+    AgentLoaded,
+    ContextCompacted,
+    LLMReplied,
+    RunStarted,
+    TaskRefined,
+    ToolCallFinished,
+    ToolCallRequested,
+    UserMessageReceived,
+)
+
+SCHEMA: Final = "ATIF-v1.4"
+"""https://www.harborframework.com/docs/agents/trajectory-format
+
+The fields follow public descriptions of the format; no validator of it has checked them.
+"""
+
+JSON = dict[str, Any]
+
+
+def trajectory(events: Iterable[AgentEvent], *, version: str) -> JSON:
+    """Return the trajectory of a thread.
+
+    Args:
+        events: All events of the thread.
+        version: The release that exports it.
+    """
+    made = _Trajectory()
+    for event in events:
+        made.take(event)
+    total = made.usage
+    agent: JSON = {"name": made.agent or "unknown", "version": version}
+    if made.llm:
+        agent["model_name"] = made.llm
+    metrics = {
+        "total_prompt_tokens": total.prompt_tokens,
+        "total_completion_tokens": total.completion_tokens,
+        "total_cached_tokens": total.cached_tokens,
+        "total_steps": len(made.steps),
+    }
+    return {
+        "schema_version": SCHEMA,
+        "session_id": made.thread,
+        "agent": agent,
+        "steps": made.steps,
+        "final_metrics": metrics,
+    }
+
+
+class _Trajectory:
+    def __init__(self) -> None:
+        self.thread = self.agent = self.llm = ""
+        self.steps: list[JSON] = []
+        self.usage = Usage()
+        self._calls: dict[int, tuple[JSON, str]] = {}
+        """Number of a call → its step, and the provider's id."""
+
+    def take(self, event: AgentEvent) -> None:
+        match event:
+            case RunStarted():
+                self.thread = event.thread
+            case AgentLoaded():
+                self.agent, self.llm = event.spec.name, event.spec.llm
+                self._step(event, "system", event.spec.instructions)
+            case UserMessageReceived():
+                self._step(event, "user", text_of(event.content))
+            case TaskRefined():
+                self._step(event, "user", event.text, extra={"refinement": event.kind, "by": event.by})
+            case ContextCompacted():
+                self.usage += event.usage
+                self._step(event, "system", event.summary_message)
+            case LLMReplied():
+                self._reply(event)
+            case ToolCallRequested() if not event.own and self.steps:
+                self._calls[event.number] = self.steps[-1], event.call.id
+            case ToolCallFinished() if event.number in self._calls:
+                step, call = self._calls.pop(event.number)
+                result = {"source_call_id": call, "content": event.text}
+                step.setdefault("observation", {"results": []})["results"].append(result)
+            case _:
+                pass
+
+    def _reply(self, event: LLMReplied) -> None:
+        self.usage += event.usage
+        message, usage = event.message, event.usage
+        blocks = blocks_of(message.content) if message else ()
+        step = self._step(event, "agent", message.text if message else "", model_name=event.llm or self.llm)
+        if thought := "".join(block.text for block in blocks if isinstance(block, ReasoningBlock)):
+            step["reasoning_content"] = thought
+        if calls := [_call(block) for block in blocks if isinstance(block, ToolCall)]:
+            step["tool_calls"] = calls
+        step["metrics"] = {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "cached_tokens": usage.cached_tokens,
+        }
+
+    def _step(self, event: AgentEvent, source: str, message: str, **more: Any) -> JSON:
+        given = {name: value for name, value in more.items() if value}
+        step = {
+            "step_id": len(self.steps) + 1,
+            "timestamp": event.at.isoformat(),
+            "source": source,
+            "message": message,
+            **given,
+        }
+        self.steps.append(step)
+        return step
+
+
+def _call(call: ToolCall) -> JSON:
+    """A call as the LLM wrote it; arguments that are no JSON object are kept as text."""
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        arguments = None
+    arguments = arguments if isinstance(arguments, dict) else {"text": call.arguments}
+    return {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments}

@@ -1,0 +1,218 @@
+"""Reads a portable file that anybody may have made: layout, manifest and statement first, then each member.
+
+No member is held in memory but the small ones. A reader raises `Unsound` at the first thing that does not hold.
+"""
+
+import hashlib
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.core.stores import origin_of
+from holdfast.errors import FileUnreadable
+from holdfast.portable.envelope import signers
+from holdfast.portable.format.layout import END_BYTES, Placed, Unsound, directory_bytes, local_header, read_directory
+from holdfast.portable.format.manifest import Manifest, read_manifest, statement_of
+from holdfast.portable.format.members import (
+    LOG,
+    MANIFEST,
+    MAX_LINE_BYTES,
+    MAX_SMALL_BYTES,
+    REDACTED_LOG,
+    STATEMENT,
+    child_member,
+    is_log,
+    path_of,
+)
+
+_CHUNK = 1 << 20
+
+
+@contextmanager
+def opened(path: Path) -> Iterator["PortableFile"]:
+    """Open a portable file, and check its layout, its manifest and its statement.
+
+    Raises:
+        FileUnreadable: It cannot be read, or is no regular file.
+        Unsound: Something of it does not hold.
+    """
+    try:
+        # O_NONBLOCK: a named pipe would block for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise FileUnreadable(f"{path} is not a regular file")
+            yield PortableFile(file)
+    except OSError as error:
+        raise FileUnreadable(f"{path} cannot be read: {error.strerror}") from None
+
+
+class PortableFile:
+    """An open file, whose layout, manifest and statement hold.
+
+    Args:
+        file: Seekable.
+
+    Raises:
+        Unsound: One of them does not.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._placed = self._read_layout()
+        self.manifest = self._read_manifest()
+        self._digests = {each.name: each.sha256 for each in self.manifest.members}
+        self.signers = signers(self.small(STATEMENT), statement_of(self.manifest))
+        """The public keys that signed the statement. Whether they are to be trusted is another question."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the members, in their order."""
+        return list(self._placed)
+
+    @property
+    def subagents(self) -> list[str]:
+        """The paths of the sub-agents whose logs it has, as `3.1`: each after the one above it."""
+        return [path_of(name) for name in self._placed if path_of(name) and is_log(name)]
+
+    @property
+    def log(self) -> str:
+        """The name of the log."""
+        return REDACTED_LOG if self.manifest.redacted else LOG
+
+    @property
+    def owner(self) -> str:
+        """The thread to which its last event belongs; of a log that a reset set aside, its thread."""
+        return origin_of(self.manifest.thread) or self.manifest.thread
+
+    def thread_at(self, path: str) -> str:
+        """Return the thread of a sub-agent; for no path, that at the top."""
+        return f"{self.owner}.{path}" if path else self.owner
+
+    def has(self, name: str) -> bool:
+        """Whether the file has a member of that name."""
+        return name in self._placed
+
+    def content(self, name: str) -> bytes:
+        """Return a small member, as the manifest has it.
+
+        Raises:
+            Unsound: It was altered.
+        """
+        found = self.small(name)
+        if hashlib.sha256(found).hexdigest() != self._digest(name):
+            raise Unsound(name, "it was altered: its digest is not that in the manifest")
+        return found
+
+    def check(self, name: str) -> str:
+        """Read a member of any size, check its digest, and return that.
+
+        Raises:
+            Unsound: It was altered.
+        """
+        found, crc = hashlib.sha256(), 0
+        for chunk in self._chunks(name):
+            found.update(chunk)
+            crc = zlib.crc32(chunk, crc)
+        if found.hexdigest() != self._digest(name) or crc != self._placed[name].entry.crc:
+            raise Unsound(name, "it was altered: its digest is not that in the manifest")
+        return found.hexdigest()
+
+    def whole(self, name: str, limit: int) -> bytes:
+        """Return a member of at most `limit` bytes, as the manifest has it.
+
+        Raises:
+            Unsound: It is larger, or was altered.
+        """
+        if self._placed[name].entry.size > limit:
+            raise Unsound(name, f"it has more than {limit:,} bytes")
+        found = b"".join(self._chunks(name))
+        if hashlib.sha256(found).hexdigest() != self._digest(name):
+            raise Unsound(name, "it was altered: its digest is not that in the manifest")
+        return found
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """Yield the lines of a member without their ends, and at its end check its digest.
+
+        Raises:
+            Unsound: A line is too long or the last one has no end; the member was altered.
+        """
+        found, rest, crc = hashlib.sha256(), list[bytes](), 0
+        for chunk in self._chunks(name):
+            found.update(chunk)
+            crc = zlib.crc32(chunk, crc)
+            first, *more = chunk.split(b"\n")
+            rest.append(first)
+            if more:
+                yield b"".join(rest)
+                yield from more[:-1]
+                rest = more[-1:]
+            if sum(map(len, rest)) > MAX_LINE_BYTES:
+                raise Unsound(name, f"it has a line of more than {MAX_LINE_BYTES:,} bytes")
+        if any(rest):
+            yield b"".join(rest)
+            raise Unsound(name, "its last line has no end")
+        if found.hexdigest() != self._digest(name) or crc != self._placed[name].entry.crc:
+            raise Unsound(name, "it was altered: its digest is not that in the manifest")
+
+    # Layout and manifest.
+
+    def _read_layout(self) -> dict[str, Placed]:
+        size = self._file.seek(0, os.SEEK_END)
+        self._file.seek(max(0, size - END_BYTES))
+        ending = directory_bytes(self._file.read(END_BYTES), size)
+        self._file.seek(size - ending)
+        found = {each.entry.name: each for each in read_directory(self._file.read(ending))}
+        for each in found.values():
+            self._file.seek(each.offset)
+            if self._file.read(each.entry.header_bytes) != local_header(each.entry):
+                raise Unsound("zip", f"the header of {each.entry.name} differs from the directory")
+        for name in (MANIFEST, STATEMENT):
+            if name not in found:
+                raise Unsound("zip", f"it has no {name}")
+        return found
+
+    def _read_manifest(self) -> Manifest:
+        manifest = read_manifest(self.small(MANIFEST))
+        listed = [(each.name, each.size) for each in manifest.members]
+        found = [(each.entry.name, each.entry.size) for each in self._placed.values()][:-2]
+        if listed != found:
+            raise Unsound(MANIFEST, "its members are not those of the file")
+        paths = dict.fromkeys(path_of(name) for name in self._placed)
+        logs = {child_member(REDACTED_LOG if manifest.redacted else LOG, path) for path in paths}
+        if logs != set(filter(is_log, self._placed)):
+            raise Unsound(MANIFEST, "it lists no log, or two")
+        for path in paths:
+            if path.rpartition(".")[0] not in paths:
+                raise Unsound(MANIFEST, f"it lists sub-agent {path}, and not the one above it")
+        return manifest
+
+    def _digest(self, name: str) -> str:
+        return self._digests[name]
+
+    def small(self, name: str) -> bytes:
+        """Return a small member, whatever the manifest says of it.
+
+        Raises:
+            Unsound: It is too large, or was altered by accident.
+        """
+        if self._placed[name].entry.size > MAX_SMALL_BYTES:
+            raise Unsound(name, f"it has more than {MAX_SMALL_BYTES:,} bytes")
+        content = b"".join(self._chunks(name))
+        if zlib.crc32(content) != self._placed[name].entry.crc:
+            raise Unsound(name, "it was altered: its checksum does not match")
+        return content
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        entry, offset = self._placed[name]
+        at, stop = offset + entry.header_bytes, offset + entry.header_bytes + entry.size
+        while at < stop:
+            self._file.seek(at)
+            chunk = self._file.read(min(_CHUNK, stop - at))
+            if not chunk:
+                raise Unsound(name, "it was cut off while it was read")
+            at += len(chunk)
+            yield chunk

@@ -1,0 +1,55 @@
+"""Check a thread before its file is signed: the signer vouches for it, and others import it because of that.
+
+A file is signed only if the permanent record was checked and holds, and with it the seals of Temporal's histories, or
+seals of nodes in anchors.
+"""
+
+from dataclasses import dataclass, replace
+
+from holdfast.audit.evidence.anchors import Anchors
+from holdfast.audit.evidence.verify import verify
+from holdfast.client.reading.record import Evidence
+from holdfast.client.threads import Threads
+from holdfast.errors import ExportFailed
+
+
+@dataclass(frozen=True)
+class Vouched:
+    """How much of a thread was checked."""
+
+    events: int = 0
+    head: str = ""
+    """The digest of the last of these events."""
+    lacks: str = ""
+    """Why the thread cannot be vouched for; empty if it can."""
+
+    @property
+    def last(self) -> set[int]:
+        """The position of the last event that was checked."""
+        return {self.events - 1} if self.events else set()
+
+
+async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchors: Anchors | None) -> Vouched:
+    """Check a thread that is about to be exported.
+
+    Args:
+        threads: Reads the thread.
+        thread: The thread id.
+        evidence: The ledger; None without a database.
+        anchors: Anchors with seals of the thread; None for no anchors.
+
+    Raises:
+        ExportFailed: It was altered, or is not a thread of ours.
+        ThreadNotFound: There is no such thread.
+    """
+    checks = replace(evidence, artifacts=None) if evidence else None
+    found = await verify(threads, thread, evidence=checks, anchors=anchors)
+    if found.faults:
+        place = found.where if found.position is None else f"{found.where}, event {found.position}"
+        raise ExportFailed(f"thread {thread!r} does not verify, so its file is not signed: {place}: {found.reason}")
+    gaps = {gap.what: gap.why for gap in found.unchecked}
+    needed = ("record",) if "anchors" in found.checked else ("record", "history", "seals", "beginning")
+    lacks = next((f"{name}: {gaps[name]}" for name in needed if name in gaps), "")
+    if not lacks and "record" not in found.checked:
+        lacks = "record: it was not checked"
+    return Vouched(found.events, found.head, lacks)

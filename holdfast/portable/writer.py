@@ -1,0 +1,158 @@
+"""Writes a portable file member by member: memory does not grow with the log."""
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.errors import ExportFailed
+from holdfast.portable.envelope import enveloped
+from holdfast.portable.format.layout import Entry, directory, local_header
+from holdfast.portable.format.manifest import Manifest, Member, statement_of
+from holdfast.portable.format.members import (
+    ARTIFACTS,
+    LEDGER,
+    MANIFEST,
+    MAX_FILE_BYTES,
+    MAX_MEMBERS,
+    MAX_SMALL_BYTES,
+    STATEMENT,
+)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file beside `path`, and give it that name when all is written; a kill leaves no half of it there.
+
+    What kills have left of earlier files for that name is removed: a file that is being written is locked.
+
+    Raises:
+        ExportFailed: The file exists already, or cannot be written.
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        _remove_leftovers(path)
+        if os.path.lexists(path):
+            raise FileExistsError
+        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            with os.fdopen(descriptor, "w+b") as file:
+                with suppress(OSError):  # not every file system has locks
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(part, path)  # unlike a rename, it never replaces a file
+        finally:
+            with suppress(OSError):
+                part.unlink()
+    except FileExistsError:
+        raise ExportFailed(f"{path} exists already, and is not overwritten; name another file") from None
+    except OSError as error:
+        if error.errno is None:
+            raise  # not of the file: a timeout while the thread was read
+        raise ExportFailed(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the files for that name which no process is writing."""
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part", re.ASCII)
+    for each in path.parent.iterdir():
+        if ours.fullmatch(each.name):
+            with suppress(OSError):
+                descriptor = os.open(each, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    each.unlink()
+                finally:
+                    os.close(descriptor)
+
+
+class Writer:
+    """Writes the members of one file, in their order.
+
+    Args:
+        file: Empty, and seekable.
+        progress: Called with each part that is written.
+    """
+
+    def __init__(self, file: BinaryIO, progress: Callable[[], None] = lambda: None) -> None:
+        self._file = file
+        self._progress = progress
+        self._entries: list[Entry] = []
+        self._members: list[Member] = []
+
+    @contextmanager
+    def member(self, name: str) -> Iterator["_Open"]:
+        """Write a member part by part. Where the block raises, the file has nothing of it."""
+        begin = self._file.tell()
+        self._file.write(local_header(Entry(name, 0, 0)))
+        content = _Open(self._file, self._progress)
+        try:
+            yield content
+        except BaseException:
+            self._file.seek(begin)
+            self._file.truncate()
+            raise
+        entry, end = Entry(name, content.size, content.crc), self._file.tell()
+        if len(self._entries) >= MAX_MEMBERS - 2 or end > MAX_FILE_BYTES - 10_000_000:
+            raise ExportFailed(
+                f"the thread is too large for one file: at most {MAX_FILE_BYTES:,} bytes and {MAX_MEMBERS:,} members; "
+                "try --no-artifacts or --no-subagents"
+            )
+        self._file.seek(begin)
+        self._file.write(local_header(entry))
+        self._file.seek(end)
+        self._entries.append(entry)
+        self._members.append(Member(name=name, size=entry.size, sha256=content.digest))
+
+    def add(self, name: str, content: bytes) -> None:
+        """Write a member.
+
+        Raises:
+            ExportFailed: It is larger than a reader accepts.
+        """
+        if len(content) > MAX_SMALL_BYTES and name != LEDGER and not name.startswith(ARTIFACTS):
+            raise ExportFailed(f"the thread is too large for one file: {name} has more than {MAX_SMALL_BYTES:,} bytes")
+        with self.member(name) as member:
+            member.write(content)
+
+    def finish(self, manifest: Manifest, private: str | None) -> Manifest:
+        """Write the manifest, the statement, signed if there is a key, and the directory.
+
+        Args:
+            manifest: Without its members.
+            private: The key to sign with; None to sign nothing.
+        """
+        manifest = manifest.model_copy(update={"members": tuple(self._members)})
+        self.add(MANIFEST, manifest.encoded)
+        self.add(STATEMENT, enveloped(statement_of(manifest), private))
+        self._file.write(directory(self._entries))
+        return manifest
+
+
+class _Open:
+    """A member while it is written."""
+
+    def __init__(self, file: BinaryIO, progress: Callable[[], None]) -> None:
+        self._file = file
+        self._progress = progress
+        self._hash = hashlib.sha256()
+        self.size = self.crc = 0
+
+    def write(self, content: bytes) -> None:
+        self._file.write(content)
+        self._progress()
+        self._hash.update(content)
+        self.crc = zlib.crc32(content, self.crc)
+        self.size += len(content)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()

@@ -1,0 +1,22 @@
+"""Which stores backups and pruning cover: those of Holdfast. A user's own store has its own means."""
+
+from holdfast.composition.stores import Stores
+from holdfast.errors import SettingsError
+from holdfast.storage.artifacts import FolderArtifacts, PostgresArtifacts
+from holdfast.storage.threads import PostgresThreads
+
+
+def require_own_stores(stores: Stores) -> PostgresArtifacts | FolderArtifacts:
+    """Return the store of artifacts.
+
+    Raises:
+        SettingsError: The catalog keeps threads or artifacts in a store of its own.
+    """
+    if isinstance(stores.threads, PostgresThreads) and isinstance(
+        stores.artifacts, PostgresArtifacts | FolderArtifacts
+    ):
+        return stores.artifacts
+    raise SettingsError(
+        "the catalog keeps threads or artifacts in a store of its own, which Holdfast can neither back up nor prune: "
+        "use the means of that store, and those of PostgreSQL for the ledger"
+    )

@@ -1,0 +1,222 @@
+"""Restore a backup into a migrated database.
+
+1. All of the backup is checked before anything is written.
+2. Restoring only adds: rows of the database stay, and have to agree. So a restore that was killed can be repeated, and
+   resumes.
+3. A thread that the database has forgotten stays forgotten.
+4. A damaged thread causes the whole backup to be refused, or its whole log is left out. Its rows of the ledger are
+   restored: no effect may happen twice.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar, cast
+
+from psycopg_pool import AsyncConnectionPool
+
+from holdfast.core.log.events import AgentEvent
+from holdfast.core.log.references import artifacts_of
+from holdfast.core.stores import ArtifactStore
+from holdfast.errors import ArtifactAltered, BackupInvalid, StackError
+from holdfast.retention.format import Effect, Memory, columns
+from holdfast.retention.source import Content, Source
+from holdfast.storage.artifacts import FolderArtifacts, PostgresArtifacts
+from holdfast.storage.forget import insert_tombstone
+from holdfast.storage.memory_search import lexeme_of
+from holdfast.storage.pool import schema_of
+from holdfast.storage.threads import PostgresThreads
+
+_T = TypeVar("_T")
+
+_ROWS_AT_ONCE = 500
+"""Rows of one transaction."""
+
+_VALUE = "%({})s"
+_EFFECT = f"""
+    INSERT INTO holdfast.effects ({columns(Effect)}) VALUES ({columns(Effect, _VALUE)})
+    ON CONFLICT DO NOTHING
+"""  # noqa: S608  # our models' columns
+_MEMORY = f"""
+    INSERT INTO holdfast.memories ({columns(Memory)}, lexemes)
+    VALUES ({columns(Memory, _VALUE)}, CASE WHEN %(live)s THEN
+        strip(to_tsvector('english', %(text)s)) || array_to_tsvector(ARRAY[%(lexeme)s::text]) END)
+    ON CONFLICT DO NOTHING
+"""  # noqa: S608
+
+Report = Callable[[str], None]
+
+
+@dataclass
+class Restored:
+    """The counts of a restore. A repeated one also counts rows that were there already."""
+
+    threads: set[str] = field(default_factory=set)
+    events: int = 0
+    effects: int = 0
+    memories: int = 0
+    artifacts: int = 0
+    forgotten: set[str] = field(default_factory=set)
+    """Threads of the backup that were left out, because the database has forgotten them."""
+    damaged: dict[str, str] = field(default_factory=dict)
+    """Threads of the backup whose logs were left out → why."""
+
+
+async def check_schema(url: str) -> None:
+    """Check that a database has every migration of this release.
+
+    Raises:
+        StackError: It lacks some.
+        psycopg.Error: It cannot be reached.
+    """
+    if (schema := await schema_of(url)).missing:
+        raise StackError(schema.advice())
+
+
+async def restore(
+    source: Source,
+    pool: AsyncConnectionPool,
+    artifacts: ArtifactStore,
+    *,
+    into_existing: bool = False,
+    report: Report = lambda line: None,
+) -> Restored:
+    """Restore a backup.
+
+    Args:
+        source: The backup.
+        pool: Open, to a migrated database.
+        artifacts: The store for the artifacts.
+        into_existing: The database may have threads that the backup lacks.
+        report: Called with a line about the progress.
+
+    Raises:
+        BackupInvalid: The backup was altered, or the database has other threads; nothing was written.
+        RecordConflict: The database has another event at a position than the backup.
+        psycopg.Error: The database cannot be written to.
+    """
+    content = await asyncio.to_thread(source.check)
+    report(f"checked: {len(content.threads):,} threads, {len(content.artifacts):,} artifacts")
+    if not into_existing:
+        await _refuse_others(pool, content)
+    done = Restored(damaged=dict(source.damaged))
+    forgotten = {thread async for thread in _threads(pool, "WHERE forgotten_at IS NOT NULL")}
+    done.forgotten = forgotten & content.threads - {each.thread for each in source.tombstones()}
+    keep = _Artifacts(source, artifacts, content)
+    await _restore_events(source, pool, keep, done, forgotten=forgotten)
+    report(f"{done.events:,} events of {len(done.threads):,} threads")
+    await _restore_tombstones(source, pool)
+    # The ledger keeps the rows of a thread that was forgotten before the backup: an interrupted restore may lack them.
+    rows = (row.model_dump() for row in source.effects())
+    done.effects = await _insert(pool, _EFFECT, rows, without=done.forgotten)
+    done.memories = await _insert(pool, _MEMORY, map(_memory, source.memories()), without=forgotten)
+    report(f"{done.effects:,} effects, {done.memories:,} memories")
+    async for row in _stepwise(source.artifact_rows()):
+        if row.thread not in forgotten and (row.thread or isinstance(artifacts, FolderArtifacts)):
+            await keep(row.digest, row.thread)
+    done.artifacts = len(keep.digests)
+    report(f"{done.artifacts:,} artifacts")
+    return done
+
+
+async def _refuse_others(pool: AsyncConnectionPool, content: Content) -> None:
+    async for thread in _threads(pool):
+        if thread not in content.threads:
+            raise BackupInvalid(
+                f"the database has threads that the backup lacks, such as {thread!r}: restore into an empty database, "
+                "or add --into-existing to keep both"
+            )
+
+
+async def _threads(pool: AsyncConnectionPool, where: str = "") -> AsyncIterator[str]:
+    async with pool.connection() as connection:
+        query = f"SELECT thread FROM holdfast.threads {where}"  # noqa: S608  # constants
+        async for (thread,) in connection.cursor().stream(query):
+            yield thread
+
+
+async def _restore_events(
+    source: Source, pool: AsyncConnectionPool, keep: "_Artifacts", done: Restored, *, forgotten: set[str]
+) -> None:
+    threads = PostgresThreads(pool)
+    async for page in _stepwise(source.events()):
+        if page.thread in forgotten:
+            continue
+        await threads.append(page.thread, page.position, page.lines)
+        done.threads.add(page.thread)
+        done.events += len(page.lines)
+        for event in page.events:
+            for address in artifacts_of(cast(AgentEvent, event), named=False):  # those of a loop refer to none
+                await keep.referred(address, page.thread)
+
+
+async def _restore_tombstones(source: Source, pool: AsyncConnectionPool) -> None:
+    async for found in _stepwise(source.tombstones()):
+        async with pool.connection() as connection, connection.transaction():
+            await insert_tombstone(connection, found)
+
+
+class _Artifacts:
+    """Puts artifacts of a backup into a store, each reference once, and replaces those that were altered there."""
+
+    def __init__(self, source: Source, store: ArtifactStore, content: Content) -> None:
+        self._source = source
+        self._store = store
+        self._content = content
+        self._missing = set(source.manifest.missing)
+        self._put: set[tuple[str, str]] = set()
+        self.digests: set[str] = set()
+
+    async def __call__(self, digest: str, thread: str) -> None:
+        if digest in self._missing or (digest, thread) in self._put:
+            return
+        self._put.add((digest, thread))
+        content = await asyncio.to_thread(self._source.artifact, digest)
+        address = await self._store.put(content, thread=thread)
+        try:
+            await self._store.get(address, 0, 0)
+        except ArtifactAltered:
+            if not isinstance(self._store, PostgresArtifacts | FolderArtifacts):
+                raise
+            await self._store.repair(content, thread=thread)
+        self.digests.add(digest)
+
+    async def referred(self, address: str, thread: str) -> None:
+        """Put an artifact that an event refers to, if the backup does not say which threads refer to it."""
+        digest = address.removeprefix("sha256:")
+        if self._content.artifacts.get(digest) is False:
+            await self(digest, thread)
+
+
+def _memory(row: Memory) -> dict[str, Any]:
+    live = row.text is not None and not row.superseded_by and row.forgotten_at is None
+    return {**row.model_dump(), "live": live, "lexeme": lexeme_of(row.scope)}
+
+
+async def _insert(
+    pool: AsyncConnectionPool, statement: str, rows: Iterator[dict[str, Any]], *, without: set[str]
+) -> int:
+    """Insert rows, some hundred in a transaction; return how many there are."""
+    count = 0
+    while batch := await asyncio.to_thread(lambda: list(islice(rows, _ROWS_AT_ONCE))):
+        given = [row for row in batch if _owner(row) not in without]
+        count += len(given)
+        async with pool.connection() as connection, connection.transaction(), connection.cursor() as cursor:
+            if given:
+                await cursor.executemany(statement, given)
+    return count
+
+
+def _owner(row: dict[str, Any]) -> str:
+    """The thread that a row belongs to, and is forgotten with; a memory in a wider scope belongs to none."""
+    if "scope" in row:
+        return str(row["scope"]).removeprefix("thread:") if str(row["scope"]).startswith("thread:") else ""
+    return str(row["thread"])
+
+
+async def _stepwise(rows: Iterator[_T]) -> AsyncIterator[_T]:
+    """Take rows in a thread: checking them takes time."""
+    end = object()
+    while (row := await asyncio.to_thread(next, rows, end)) is not end:
+        yield row  # type: ignore[misc]  # not the end

@@ -1,4 +1,0 @@
-"""Sends node seals outside the database, to folders and webhooks. Nothing here stops or fails a run.
-
-`holdfast.log.node_seals` defines a seal; `holdfast.audit.anchors` compares seals with a log.
-"""

@@ -1,4 +1,0 @@
-"""Verify and replay recorded threads: gather the evidence here, and audit it with `holdfast.audit`.
-
-`holdfast.runtime.cli` reports the results to people.
-"""

@@ -1,4 +1,0 @@
-"""The embedded stack: starts and stops a real Temporal server, PostgreSQL and the guarded Web UI.
-
-A production deployment replaces it. `holdfast.runtime.client` connects to either.
-"""

@@ -1,4 +1,0 @@
-"""PostgreSQL: threads, artifacts, the effect ledger and semantic memory, their migrations and pruning.
-
-The protocols are in `holdfast.stores` and `holdfast.memory.semantic`; users may supply stores of their own.
-"""

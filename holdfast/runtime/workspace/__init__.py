@@ -1,4 +1,0 @@
-"""The workspace of a run: file tools, shell commands and their sandbox, and file access confined to the folder.
-
-`holdfast.runtime.memory` owns memory files and git.
-"""

@@ -1,0 +1,371 @@
+"""The effect ledger: which effects were started, which were finished, and with which outcome.
+
+1. `claim` gives one attempt at a time an exclusive claim on an effect, across all workers: a PostgreSQL advisory lock.
+   It ends with the connection, and so with the process; an attempt confirms it right before it acts. It is one for the
+   effect, whatever people have said about earlier attempts: they lock the epochs before, too.
+2. The start is committed before the effect happens, in the same statement that takes the claim; `finish` after it. What
+   is recorded first stands: an attempt that lost its claim, and ends late, overwrites nothing.
+3. An outcome counts if a process of this fleet has recorded it for this very effect: its MAC shows that
+   (`holdfast.core.mac.outcomes`). Any other is none: a worker does not adopt it, but asks people, and overwrites it
+   with its own. A row without an outcome needs no MAC, because it can only make a worker look, or ask.
+4. How long a request of a lost attempt has had to arrive is measured by this server's clock alone, and begins again
+   after an attempt that has not looked, such as one of an older release.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import psycopg
+import structlog
+from psycopg_pool import AsyncConnectionPool
+from temporalio.exceptions import ApplicationError
+
+from holdfast.core.llm.blocks import text_of
+from holdfast.core.mac.outcomes import NO_SEALS, MACVerdict, OutcomeMACs, Recorded
+from holdfast.core.mac.seals import Seals
+from holdfast.core.run.contracts.ledger import FIRST_ATTEMPT, CallAttempt, stands
+from holdfast.core.run.contracts.loading import PastEffects
+from holdfast.core.run.contracts.tool_calls import ToolOutcome
+from holdfast.core.stores import EffectRow
+from holdfast.core.tools.effects import PastEffect, effect_key
+from holdfast.core.transcript.transcript import clip
+from holdfast.storage.pool import retried_by_temporal, unlock_all
+
+log = structlog.get_logger(__name__)
+
+MOST_PAST_EFFECTS = 500
+"""The most past effects that a reset run is given, which fits into its state; further ones are only counted."""
+
+PAST_RESULT_CHARS = 500
+"""The most characters of the result of each."""
+
+_DOUBTS: Final[Mapping[MACVerdict, str]] = {
+    "missing": "it carries no MAC of the fleet: a release before 0.2.0 has recorded it, or somebody else",
+    "wrong": "its MAC is not of this effect and this outcome: somebody has altered or copied it",
+    "unknown key": "its MAC is by a fleet key that this worker does not have: it was removed, or never ours",
+}
+
+_COLUMNS = ("key", "epoch", "tool", "number", "first_run_id", "call_digest", "call")
+CONFIRMED_SECONDS = 1.0
+"""For how long a claim need not be confirmed again. A worker has to be silent for longer (`HEARTBEAT_TIMEOUT`), or be
+dead, before another one gets its call."""
+
+_OUTCOME = "SELECT outcome, mac FROM holdfast.effects WHERE key = %s AND epoch = %s"
+_EPOCHS = "SELECT epoch, outcome, mac FROM holdfast.effects WHERE key = %s AND epoch <= %s ORDER BY epoch DESC"
+_LOCK = "pg_try_advisory_lock(hashtextextended(%s, epoch))"
+_CLAIM = f"SELECT bool_and({_LOCK}) FROM generate_series(0, %s) AS epoch"  # noqa: S608  # a constant
+_INSERT = f"INSERT INTO holdfast.effects (thread, {', '.join(_COLUMNS)})"
+_CLAIM_AND_START = f"""
+    WITH claim AS MATERIALIZED (SELECT pg_try_advisory_lock(hashtextextended(%s, %s)) AS held), started AS (
+        {_INSERT}
+        SELECT %s{", %s" * len(_COLUMNS)} FROM claim WHERE held
+        ON CONFLICT DO NOTHING RETURNING true
+    )
+    SELECT held, EXISTS (SELECT FROM started) FROM claim
+"""  # noqa: S608  # constants
+_ADD = f"{_INSERT} VALUES (%s{', %s' * len(_COLUMNS)}) ON CONFLICT DO NOTHING"
+_START = f"""
+    {_INSERT} VALUES (%s{", %s" * len(_COLUMNS)})
+    ON CONFLICT (key, epoch) DO UPDATE SET settling_since = NULL, settling_by = NULL
+"""
+_SETTLING = """
+    WITH lost AS (
+        UPDATE holdfast.effects SET
+            settling_since = CASE WHEN epoch < %(epoch)s OR settling_by = ANY (%(attempts)s)
+                THEN coalesce(settling_since, clock_timestamp()) ELSE clock_timestamp() END,
+            settling_by = CASE WHEN epoch < %(epoch)s THEN settling_by ELSE %(attempt)s END
+        WHERE key = %(key)s AND epoch <= %(epoch)s AND (outcome IS NULL OR epoch = ANY (%(doubtful)s::int[]))
+        RETURNING settling_since
+    )
+    SELECT extract(epoch FROM clock_timestamp() - max(settling_since))::float8 FROM lost
+"""
+_FINISH = """
+    UPDATE holdfast.effects SET outcome = %s, mac = %s, finished_at = now()
+    WHERE key = %s AND epoch = %s AND outcome IS NOT DISTINCT FROM %s AND mac IS NOT DISTINCT FROM %s
+    RETURNING true
+"""
+_PAST_EFFECTS = f"""
+    SELECT {", ".join(_COLUMNS)}, outcome, mac FROM holdfast.effects
+    WHERE thread = %s AND number > %s
+        AND first_run_id IS NOT NULL AND call_digest IS NOT NULL AND call IS NOT NULL
+    ORDER BY started_at DESC, epoch DESC
+"""  # noqa: S608  # constants
+
+
+@dataclass
+class Entry:
+    """One effect, claimed by one attempt."""
+
+    effect: PastEffect
+    thread: str
+    started_before: bool
+    """Whether an earlier attempt started the effect."""
+    outcome: ToolOutcome | None
+    """The outcome of an earlier attempt, if one finished."""
+    doubt: str
+    """Why an outcome that is recorded of this epoch does not count; empty for no doubt."""
+    _doubtful: tuple[int, ...]
+    """The epochs whose outcomes do not count."""
+    _attempt: CallAttempt
+    _connection: psycopg.AsyncConnection
+    _confirmed: float
+    """When this attempt held the claim."""
+    _ledger: "Ledger"
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the claim was confirmed so recently that no other attempt can hold it."""
+        return _clock() - self._confirmed < CONFIRMED_SECONDS
+
+    async def confirm(self) -> None:
+        """Make sure that this attempt still holds the claim: that its connection has not ended.
+
+        Raises:
+            psycopg.OperationalError: It has.
+        """
+        if not self.fresh:
+            now = _clock()
+            await self._connection.execute("SELECT 1")
+            self._confirmed = now
+
+    async def start(self) -> None:
+        """Record that the effect may happen from here on, for the first time or again."""
+        now = _clock()
+        await self._connection.execute(_START, _row(self.thread, self.effect))
+        self._confirmed = now
+
+    async def settling(self) -> float | None:
+        """Return for how many seconds no attempt has been at work whose request may still arrive."""
+        values = {
+            "key": self.effect.key,
+            "epoch": self.effect.epoch,
+            "attempt": self._attempt.name,
+            "attempts": [self._attempt.name, self._attempt.previous],
+            "doubtful": list(self._doubtful),
+        }
+        cursor = await self._connection.execute(_SETTLING, values)
+        found = await cursor.fetchone()
+        return None if found is None or found[0] is None else float(found[0])
+
+    async def finish(self, outcome: ToolOutcome) -> ToolOutcome:
+        """Record the outcome, unless one is recorded, and return the recorded one.
+
+        The effect has happened, so this retries while the database is unavailable, until the activity's own time limit
+        ends it.
+        """
+        while True:
+            try:
+                if not self._connection.closed:
+                    return await self._record(self._connection, outcome)
+                async with await psycopg.AsyncConnection.connect(self._ledger.url, connect_timeout=5) as fresh:
+                    return await self._record(fresh, outcome)
+            except psycopg.OperationalError as error:
+                log.warning("outcome_not_recorded_yet", key=self.effect.key, tool=self.effect.tool, reason=str(error))
+                await asyncio.sleep(1)
+
+    async def _record(self, connection: psycopg.AsyncConnection, outcome: ToolOutcome) -> ToolOutcome:
+        encoded, mac = self._ledger.with_mac(self.effect, outcome, thread=self.thread)
+        name = [self.effect.key, self.effect.epoch]
+        if self.effect.epoch and not self.started_before:  # adopted from an earlier epoch, or refused: there is no row
+            await connection.execute(_ADD, _row(self.thread, self.effect))
+        first: Sequence[Any] = (None, None)
+        while not await _first_row(connection, _FINISH, [encoded, mac, *name, *first]):
+            found = await _first_row(connection, _OUTCOME, name)
+            if found is None:  # somebody has deleted the row
+                return outcome
+            first = found
+            other, _ = self._ledger.outcome(self.effect, *first, thread=self.thread)
+            if other:
+                return other
+        return outcome
+
+
+class Ledger:
+    """The `holdfast.core.run.contracts.ledger.EffectLedger` in PostgreSQL.
+
+    Args:
+        pool: Open; one connection is held per effect under way.
+        url: The same database, to reconnect if the connection held is lost.
+        seals: The fleet keys, for the MACs of outcomes.
+    """
+
+    def __init__(self, pool: AsyncConnectionPool, url: str, seals: Seals = NO_SEALS) -> None:
+        self._pool = pool
+        self.url = url
+        self._macs = OutcomeMACs(seals)
+
+    @asynccontextmanager
+    async def claim(
+        self, effect: PastEffect, *, thread: str, start: bool = False, attempt: CallAttempt = FIRST_ATTEMPT
+    ) -> AsyncIterator[Entry]:
+        """Hold an exclusive claim on an effect, in this epoch and those before, during the block.
+
+        Args:
+            effect: The effect, identified by key and epoch; its other fields describe the call.
+            thread: The thread of the call.
+            start: Record that the effect may happen from here on, unless an earlier attempt has. Only in the first
+                epoch; in a later one, `Entry.start` does.
+            attempt: The attempt that claims it.
+
+        Raises:
+            ApplicationError: Another attempt holds the claim, or the database is unavailable; Temporal tries again.
+        """
+        with retried_by_temporal(effect.tool):
+            async with self._pool.connection() as connection:
+                try:
+                    yield await self._claimed(connection, effect, thread=thread, start=start, attempt=attempt)
+                finally:
+                    await unlock_all(connection)
+
+    async def past_effects(self, thread: str, *, after: int) -> PastEffects:
+        """Read the effects of a thread's calls numbered above `after`: the newest `MOST_PAST_EFFECTS`, oldest first.
+
+        Args:
+            thread: The thread's id.
+            after: A call's number.
+        """
+        with retried_by_temporal(f"the effects of {thread}"):
+            async with self._pool.connection() as connection:
+                rows = await connection.execute(_PAST_EFFECTS, [thread, after])
+                read = [self._past_effect(thread, *row) for row in await rows.fetchall()]
+        found = _last_of_each(effect for effect in read if effect)
+        newest = found[:MOST_PAST_EFFECTS]
+        return PastEffects(effects=tuple(reversed(newest)), left_out=len(found) - len(newest))
+
+    async def _claimed(
+        self,
+        connection: psycopg.AsyncConnection,
+        effect: PastEffect,
+        *,
+        thread: str,
+        start: bool,
+        attempt: CallAttempt,
+    ) -> Entry:
+        name, now = [effect.key, effect.epoch], _clock()
+        started = False
+        if start:
+            held, started = await _first_row(connection, _CLAIM_AND_START, [*name, *_row(thread, effect)]) or (
+                False,
+                False,
+            )
+        else:
+            (held,) = await _first_row(connection, _CLAIM, name) or (False,)
+        if not held:
+            raise ApplicationError(
+                f"another attempt of {effect.tool} is still running",
+                type="EffectClaimed",
+                next_retry_delay=timedelta(seconds=2),
+            )
+        if started:
+            return Entry(effect, thread, False, None, "", (), attempt, connection, now, self)
+        # A separate statement, because its snapshot must be taken after the claim was.
+        rows = await (await connection.execute(_EPOCHS, name)).fetchall()
+        outcome, doubts = self._outcomes(effect, rows, thread=thread)
+        started = bool(rows) and rows[0][0] == effect.epoch
+        # People were asked about the epochs before, and have answered.
+        doubt = "" if outcome else doubts.get(effect.epoch, "")
+        return Entry(effect, thread, started, outcome, doubt, tuple(doubts), attempt, connection, now, self)
+
+    def _outcomes(
+        self, effect: PastEffect, rows: Sequence[Sequence[Any]], *, thread: str
+    ) -> tuple[ToolOutcome | None, dict[int, str]]:
+        """Return the outcome of an effect that counts, and why the others do not, by epoch."""
+        outcome, doubts = None, dict[int, str]()
+        for epoch, encoded, mac in rows:
+            found, doubt = self.outcome(effect.model_copy(update={"epoch": epoch}), encoded, mac, thread=thread)
+            if doubt:
+                doubts[epoch] = doubt
+            if found and outcome is None and stands(found, effect, epoch):
+                outcome = found
+        return outcome, doubts
+
+    def with_mac(self, effect: PastEffect, outcome: ToolOutcome, *, thread: str) -> tuple[str, str | None]:
+        """Return an outcome as a row has it, and its MAC."""
+        encoded = outcome.model_dump_json()
+        return encoded, self._macs.make(recorded(effect, encoded, thread=thread))
+
+    def outcome(
+        self, effect: PastEffect, encoded: str | None, mac: str | None, *, thread: str
+    ) -> tuple[ToolOutcome | None, str]:
+        """Return the outcome that a row has, if it counts; else why it does not, if it has one."""
+        if encoded is None:
+            return None, ""
+        if doubt := _DOUBTS.get(self._macs.verify(mac, recorded(effect, encoded, thread=thread))):
+            log.warning("outcome_not_adopted", thread=thread, key=effect.key, tool=effect.tool, reason=doubt)
+            return None, (
+                f"the ledger has an outcome of this effect that does not count: {doubt}. Find out in the effect's own "
+                "system whether it happened"
+            )
+        return ToolOutcome.model_validate_json(encoded), ""
+
+    def _past_effect(self, thread: str, *row: Any) -> PastEffect | None:
+        """Return the effect of a row; None for one whose key is not that of any call of the thread."""
+        *columns, encoded, mac = row
+        effect = PastEffect.model_validate(dict(zip(_COLUMNS, columns, strict=True)))
+        number, chain, digest = effect.number, effect.first_run_id, effect.call_digest
+        if effect.key != effect_key(thread=thread, first_run_id=chain, number=number, call_digest=digest):
+            log.warning("effect_of_another_thread", thread=thread, key=effect.key, tool=effect.tool)
+            return None
+        outcome, _ = self.outcome(effect, encoded, mac, thread=thread)
+        if outcome is None:
+            return effect
+        content = clip(text_of(outcome.content), PAST_RESULT_CHARS)
+        return effect.model_copy(update={"status": outcome.status, "content": content})
+
+
+async def _first_row(
+    connection: psycopg.AsyncConnection, statement: str, values: Sequence[Any]
+) -> tuple[Any, ...] | None:
+    """The first row that a statement returns."""
+    return await (await connection.execute(statement, values)).fetchone()
+
+
+def _clock() -> float:
+    """Seconds that pass also while this process, or the whole machine, is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
+def _row(thread: str, effect: PastEffect) -> list[Any]:
+    return [thread, *(getattr(effect, column) for column in _COLUMNS)]
+
+
+def _last_of_each(effects: Iterable[PastEffect]) -> list[PastEffect]:
+    """Return one row for each key, as `stands` has it: the last whose effect has happened; else that of the last epoch.
+
+    A row without an outcome hides none, because anybody who can write here can have added it.
+    """
+    found: dict[str, PastEffect] = {}
+    for each in effects:
+        known = found.get(each.key)
+        if known is None or (each.status == "ok", each.epoch) > (known.status == "ok", known.epoch):
+            found[each.key] = each
+    return list(found.values())
+
+
+def recorded(effect: PastEffect, outcome: str, *, thread: str) -> Recorded:
+    """Return what the MAC of an outcome covers.
+
+    Args:
+        effect: The effect.
+        outcome: A `ToolOutcome` as JSON.
+        thread: The thread of the call.
+    """
+    return Recorded(thread, effect.key, effect.epoch, effect.tool, effect.call_digest, outcome)
+
+
+async def effects_of(pool: AsyncConnectionPool, thread: str) -> list[EffectRow]:
+    """Read the ledger's rows of a thread, the oldest first."""
+    with retried_by_temporal(f"the ledger of {thread}"):
+        async with pool.connection() as connection:
+            rows = await connection.execute(
+                "SELECT key, epoch, tool, outcome, coalesce(call_digest, ''), mac FROM holdfast.effects "
+                "WHERE thread = %s ORDER BY started_at, key, epoch",
+                [thread],
+            )
+            return [EffectRow(*row) for row in await rows.fetchall()]

@@ -1,0 +1,197 @@
+"""The record for SQL: what the view `holdfast.core.log` shows of each event.
+
+Blocks (`holdfast.storage.blocks`) are compressed with LZMA, which SQL cannot read. So the row of a block also
+has what the view shows of its events, as one JSON value, which PostgreSQL compresses.
+
+1. They are a copy, and prove nothing: no digest covers them. `verify` checks the record.
+2. A thread's rows begin with its first event and have no gap. Those that an older release did not write are added by
+   the next append, or by `holdfast migrate`.
+3. Nothing in an event keeps it out of the record: what jsonb refuses is replaced, and long texts are cut.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg.types.json import Jsonb
+from pydantic import TypeAdapter, ValidationError
+
+TEXT_CHARS = 4_000
+"""The most characters of a text in a body; the record has all of them."""
+
+MOST_NESTED = 40
+"""How deep a body may be nested."""
+
+MOST_OPEN = 200
+"""The most calls, and the most requests, that are carried on."""
+
+_COLUMNS = ("at", "position", "type")
+_UNSHOWN = ("digest", "schema_version")
+"""Fields that a body leaves out: the columns have them, or only the record can vouch for them."""
+
+WrittenT = TypeVar("WrittenT")
+
+
+@dataclass
+class Carried:
+    """What the columns of an event take from events before it."""
+
+    step: int = 0
+    agent: str | None = None
+    tools: dict[str, str] = field(default_factory=dict)
+    """Number of a call that has not ended → its tool."""
+    requests: dict[str, tuple[int | None, str | None]] = field(default_factory=dict)
+    """Id of a request about such a call → its number and tool."""
+
+
+_CARRIED = TypeAdapter(Carried)
+
+
+def carried_from(value: Any) -> Carried | None:
+    """Read what a block's row carries on; None where it has no rows yet.
+
+    What somebody has altered there carries on nothing: it must not keep events out of the record.
+    """
+    if value is None:
+        return None
+    try:
+        return _CARRIED.validate_python(value)
+    except ValidationError:
+        return Carried()
+
+
+class LogRows(NamedTuple):
+    """What the row of a block has for SQL."""
+
+    log_rows: Jsonb | None
+    """What the view shows, as a list; None where it has nothing yet."""
+    carried: Jsonb | None
+    """What the next block takes over."""
+    origins: list[str] | None
+    """The threads that a fork among the events comes from; None for no fork."""
+
+
+NOT_YET = LogRows(None, None, None)
+
+
+async def with_bodies(thread: str, write: Callable[[bool], Awaitable[WrittenT]]) -> WrittenT:
+    """Have a transaction add rows with the events' bodies, or without them where the database refuses one.
+
+    Args:
+        thread: The thread's id.
+        write: Does it in a transaction of its own, with bodies or without.
+    """
+    try:
+        return await write(True)
+    except psycopg.DataError as error:
+        import structlog  # here: commands that only read log nothing, and it takes 50 ms to import
+
+        structlog.get_logger(__name__).warning("event_bodies_left_out", thread=thread, reason=str(error).strip())
+        return await write(False)
+
+
+def log_rows_of(position: int, lines: Sequence[bytes], carried: Carried, *, bodies: bool = True) -> LogRows:
+    """Return what the row of a block has for SQL. `carried` moves on with it.
+
+    Args:
+        position: Of the first line.
+        lines: The block's lines.
+        carried: Of the block before.
+        bodies: Add the events' bodies, too.
+    """
+    events = [event_of(line) for line in lines]
+    rows = list(rows_of(position, events, carried, bodies=bodies))
+    ended = {str(row["call"]) for row in rows if row["type"] == "tool_call_finished" and "call" in row}
+    tools = [item for item in carried.tools.items() if item[0] not in ended]
+    requests = [item for item in carried.requests.items() if str(item[1][0]) not in ended]
+    carried.tools, carried.requests = dict(tools[-MOST_OPEN:]), dict(requests[-MOST_OPEN:])
+    forks = [event for event in events if event.get("type") == "run_forked"]
+    origins = {_text(name) for event in forks for name in (_part(event, "point").get("thread"), event.get("origin"))}
+    return LogRows(Jsonb(rows), Jsonb(asdict(carried)), sorted(filter(None, origins)) or None)
+
+
+def rows_of(
+    position: int, events: Sequence[dict[str, Any]], carried: Carried, *, bodies: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Yield the columns of each event, as JSON, without those that it does not have."""
+    for place, event in enumerate(events, position):
+        kind = _text(event.get("type")) or "unknown"
+        if kind == "llm_replied":
+            carried.step += 1
+        if kind == "agent_loaded":
+            carried.agent = _text(_part(event, "spec").get("name"))
+        asked = _part(event, "request")
+        call = _number(event.get("number", asked.get("number")))
+        tool = _text(_part(event, "call").get("name") or asked.get("tool") or event.get("tool"))
+        request = _text(asked.get("id") or event.get("request")) or None
+        if kind == "tool_call_requested" and call is not None and tool:
+            carried.tools[str(call)] = tool
+        if asked and request:
+            carried.requests[request] = (call, tool)
+        if call is None and request:
+            call, tool = carried.requests.get(request, (None, None))
+        if call is not None and tool is None:
+            tool = carried.tools.get(str(call))
+        at = _time(event.get("at"))
+        columns = {
+            "position": place,
+            "at": at.isoformat() if at else None,
+            "type": kind,
+            "step": carried.step,
+            "agent": carried.agent,
+            "call": call,
+            "tool": tool,
+            "request": request,
+            "status": _text(event.get("status") or event.get("outcome") or event.get("verdict")),
+            "actor": _text(event.get("by")) or None,
+            "body": fit({name: event[name] for name in event if name not in _COLUMNS + _UNSHOWN}) if bodies else {},
+        }
+        yield {name: value for name, value in columns.items() if value is not None}
+
+
+def fit(value: Any, depth: int = 0) -> Any:
+    """Return a JSON value as jsonb takes it: without what it refuses, and with long texts cut."""
+    if isinstance(value, str):
+        cut = value[:TEXT_CHARS].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+        return cut if len(value) <= TEXT_CHARS else f"{cut}… ({len(value) - TEXT_CHARS:,} more characters)"
+    if depth >= MOST_NESTED:
+        return "…"
+    if isinstance(value, dict):
+        return {fit(str(key)): fit(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, list):
+        return [fit(each, depth + 1) for each in value]
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 64:
+        return f"{value:e}" if value.bit_length() < 1_000 else "…"
+    return value
+
+
+def event_of(line: bytes) -> dict[str, Any]:
+    """Decode a line, as far as it is an event."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _part(event: dict[str, Any], name: str) -> dict[str, Any]:
+    part = event.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return fit(value) if isinstance(value, str) else None
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+
+
+def _time(value: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(value)
+    except (ValueError, TypeError):
+        return None

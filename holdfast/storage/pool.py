@@ -1,0 +1,201 @@
+"""Connections to PostgreSQL, and its schema: numbered migrations, each applied once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+from temporalio.exceptions import ApplicationError
+
+from holdfast.config.programs import CLI
+from holdfast.errors import StackError
+
+EFFECTS_AT_ONCE = 32
+"""Tool calls with effects that one worker runs at the same time: each holds a database connection."""
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+_LOCK = 0x686F6C64
+"""Advisory lock of migrations: those that run at the same time take turns."""
+
+WAIT_SECONDS = 2.0
+"""Seconds between two looks at a schema that is to be migrated."""
+
+
+def open_pool(url: str, *, size: int) -> AsyncConnectionPool:
+    """Create a pool of at most `size` connections, not opened yet, that fails within seconds if it gets none."""
+    return AsyncConnectionPool(
+        url,
+        min_size=1,
+        max_size=size,
+        timeout=5,
+        open=False,
+        check=_check,  # after the database restarts, all idle connections are dead
+        kwargs={"autocommit": True, "connect_timeout": 5},
+    )
+
+
+async def _check(connection: psycopg.AsyncConnection) -> None:
+    """Raise if the server has closed the connection, without a round trip: this runs before every use of a connection.
+
+    The first read consumes the server's last message, if there is one; the second finds the end of the stream. Neither
+    waits. If the host vanished silently, the next statement fails.
+    """
+    connection.pgconn.consume_input()
+    connection.pgconn.consume_input()
+
+
+async def unlock_all(connection: psycopg.AsyncConnection) -> None:
+    """Release every advisory lock that the connection holds."""
+    if connection.closed:
+        return
+    try:
+        await connection.execute("SELECT pg_advisory_unlock_all()")
+    except BaseException:  # when it is cancelled, too: the locks end with the connection
+        await connection.close()
+        raise
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Which migrations a database has, compared with those of this release."""
+
+    version: str
+    """The last migration that was applied; empty for a database without any."""
+    missing: tuple[str, ...]
+    """Those of this release that it lacks, oldest first."""
+    unknown: tuple[str, ...]
+    """Those of a later release that it has."""
+
+    def advice(self) -> str:
+        """Say what to do; empty where nothing is to be done."""
+        if self.missing:
+            at = f"at {self.version}" if self.version else "empty"
+            return (
+                f"the database is {at} and lacks {', '.join(self.missing)}: run `{CLI.command('migrate')}`, with a "
+                "DATABASE_URL whose role owns the schema"
+            )
+        if self.unknown:
+            return (
+                f"the database was migrated by a later release, to {self.version}. This release works with it; "
+                "upgrade it here, too"
+            )
+        return ""
+
+
+async def read_schema(connection: psycopg.AsyncConnection) -> Schema:
+    """Read which migrations a database has."""
+    table = await (await connection.execute("SELECT to_regclass('holdfast.migrations') IS NOT NULL")).fetchone()
+    rows = await connection.execute("SELECT name FROM holdfast.migrations") if table == (True,) else None
+    done = sorted(name for (name,) in await rows.fetchall()) if rows else []
+    ours = [file.stem for file in _files()]
+    return Schema(
+        version=done[-1] if done else "",
+        missing=tuple(name for name in ours if name not in done),
+        unknown=tuple(name for name in done if name not in ours),
+    )
+
+
+async def schema_of(url: str) -> Schema:
+    """Connect, and read which migrations a database has.
+
+    Raises:
+        psycopg.Error: The database cannot be reached.
+    """
+    async with await psycopg.AsyncConnection.connect(url, connect_timeout=5) as connection:
+        return await read_schema(connection)
+
+
+async def migrate(url: str) -> list[str]:
+    """Bring the schema up to date. Of several that do so at the same time, one does, and the others find it done.
+
+    Returns:
+        The names of the migrations applied, oldest first; empty if the schema was up to date.
+
+    Raises:
+        psycopg.Error: The database cannot be reached, or a migration fails; then all of them are rolled back.
+    """
+    applied = []
+    async with await psycopg.AsyncConnection.connect(url, connect_timeout=5) as connection:
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        await connection.execute("CREATE SCHEMA IF NOT EXISTS holdfast")
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS holdfast.migrations "
+            "(name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+        missing = (await read_schema(connection)).missing
+        for file in _files():
+            if file.stem in missing:
+                await connection.execute(file.read_bytes())
+                await connection.execute("INSERT INTO holdfast.migrations (name) VALUES (%s)", [file.stem])
+                applied.append(file.stem)
+    return applied
+
+
+def _files() -> list[Path]:
+    return sorted(MIGRATIONS.glob("*.sql"))
+
+
+def _log() -> Any:
+    import structlog  # here: commands that only read log nothing, and it takes 50 ms to import
+
+    return structlog.get_logger("worker")
+
+
+async def until_migrated(url: str) -> None:
+    """Wait until the database has every migration of this release; the log says for what, and which command to run.
+
+    Raises:
+        psycopg.Error: The database cannot be reached.
+    """
+    said = ""
+    while (schema := await schema_of(url)).missing:
+        if said != (said := schema.advice()):
+            _log().warning("waiting_for_migration", reason=said)
+        await asyncio.sleep(WAIT_SECONDS)
+    if schema.unknown:
+        _log().warning("schema_is_newer", reason=schema.advice())
+
+
+@asynccontextmanager
+async def open_database(url: str, *, size: int, migrating: bool) -> AsyncIterator[AsyncConnectionPool]:
+    """Open a pool of `size` connections for the length of the block, to a database with an up-to-date schema.
+
+    Args:
+        url: The database.
+        size: The most connections.
+        migrating: Bring the schema up to date; else wait until somebody has.
+
+    Raises:
+        StackError: The database cannot be used.
+    """
+    try:
+        if migrating:
+            for name in await migrate(url):
+                _log().info("migrated", migration=name)
+        else:
+            await until_migrated(url)
+    except psycopg.Error as error:
+        raise StackError(f"the database cannot be used: {str(error).strip()}. Check DATABASE_URL.") from None
+    async with open_pool(url, size=size) as pool:
+        yield pool
+
+
+@contextmanager
+def retried_by_temporal(what: str) -> Iterator[None]:
+    """Convert connection errors within the block into an error that Temporal retries.
+
+    Args:
+        what: What needs the database, for the message.
+
+    Raises:
+        ApplicationError: `DatabaseUnavailable`.
+    """
+    try:
+        yield
+    except psycopg.OperationalError as error:  # the pool's timeout is one, too
+        reason = f"no connection to the database; {what} waits for one ({str(error).strip()})"
+        raise ApplicationError(reason, type="DatabaseUnavailable") from None

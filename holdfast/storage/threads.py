@@ -1,0 +1,324 @@
+"""The permanent record in PostgreSQL, in blocks of consecutive events (`holdfast.storage.blocks`).
+
+Blocks are only inserted or set aside; setting aside may cut one in two. `holdfast.storage.prune` removes
+threads. A lock on the thread's row serialises appends to one thread, so that its positions have no gaps.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from holdfast.core.base.lines import PAGE_BYTES
+from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
+from holdfast.storage.blocks import Block, pack, pack_like, unpack
+from holdfast.storage.forked import original_of
+from holdfast.storage.log_rows import NOT_YET, Carried, carried_from, log_rows_of, with_bodies
+from holdfast.storage.missing_rows import add_missing_rows, carried_before
+from holdfast.storage.pool import retried_by_temporal
+from holdfast.storage.thread_rows import forgotten, list_asides, lock_thread, new_aside, refuse_forgotten
+
+_PAGE_BLOCKS = 2000
+"""The most blocks read to fill a page."""
+_NO_END = 2**31 - 1
+"""A position after all others."""
+
+_BLOCKS = """
+    SELECT position, stop, size, at, body
+    FROM (
+        SELECT *, sum(size) OVER (ORDER BY position) - size AS bytes_before
+        FROM (
+            SELECT position, stop, size, at, body FROM holdfast.events
+            WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %(thread)s)
+            AND position < %(stop)s AND position >= coalesce((
+                SELECT max(position) FROM holdfast.events
+                WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %(thread)s) AND position <= %(start)s
+            ), 0)
+            ORDER BY position LIMIT %(most)s::integer
+        ) AS next
+    ) AS counted
+    WHERE bytes_before < %(size)s ORDER BY position
+"""
+
+CATCH_UP = 2_000
+"""The most events for which one append adds the rows for SQL that an older release did not write; `holdfast migrate`
+adds them all."""
+
+_INSERT = """
+    INSERT INTO holdfast.events (thread, position, stop, size, at, body, log_rows, carried, origins)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_NEW_THREAD = "INSERT INTO holdfast.threads (thread) VALUES (%s) ON CONFLICT DO NOTHING"
+_LOCK_TO_APPEND = "SELECT id, forgotten_at FROM holdfast.threads WHERE thread = %s FOR NO KEY UPDATE"
+_STANDS = """
+    SELECT stop, carried FROM holdfast.events WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s)
+    ORDER BY position DESC LIMIT 1
+"""
+"""How many events a thread has, and what the rows for SQL of the next ones take over."""
+
+
+class PostgresThreads:
+    """A `holdfast.core.stores.ThreadStore` in PostgreSQL.
+
+    While the database is unavailable, its methods raise an error that Temporal retries.
+
+    Args:
+        pool: Open, to a migrated database.
+    """
+
+    def __init__(self, pool: AsyncConnectionPool) -> None:
+        self._pool = pool
+
+    async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
+        """Store `lines` at the positions from `start` on, atomically and idempotently."""
+        blocks = await self._packed(start, lines) if lines else []  # before taking the lock
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection:
+                await with_bodies(thread, partial(_append, connection, thread, start, lines, blocks))
+
+    async def _packed(self, start: int, lines: Sequence[bytes]) -> list[Block]:
+        """Pack lines; those that a fork has of its original are packed already."""
+        original = None if start else original_of(lines)
+        if original is None:
+            return await asyncio.to_thread(pack, start, lines)
+        with retried_by_temporal(f"the record of {original.thread}"):
+            async with self._pool.connection() as connection:
+                stored = await _blocks(connection, original.thread, 0, original.events)
+        return await asyncio.to_thread(pack_like, stored, lines)
+
+    async def read(self, thread: str, start: int = 0) -> list[bytes]:
+        """Read a page of lines from position `start` on."""
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection:
+                blocks = await _blocks(connection, thread, start, most=_PAGE_BLOCKS, size=PAGE_BYTES)
+                if not blocks:
+                    await refuse_forgotten(connection, thread)
+        return await asyncio.to_thread(_page, thread, start, blocks) if blocks else []
+
+    async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
+        """Make room for `lines`, which continue the thread from an earlier event after its run was reset.
+
+        The complete log so far becomes a thread of its own, with its artifacts. This thread keeps the events before
+        the first one that differs from `lines`. Returns the id of the log set aside.
+        """
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection:
+                return await with_bodies(thread, partial(_set_aside, connection, thread, start, lines))
+
+    async def asides(self, thread: str) -> list[str]:
+        """The ids of the logs set aside from a thread, the oldest first."""
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection:
+                return [aside for _, aside in await list_asides(connection, thread)]
+
+    async def length(self, thread: str) -> int:
+        """The number of recorded events."""
+        with retried_by_temporal(f"the record of {thread}"):
+            async with self._pool.connection() as connection:
+                length = await _length(connection, thread)
+                if not length:
+                    await refuse_forgotten(connection, thread)
+                return length
+
+
+async def _append(
+    connection: psycopg.AsyncConnection,
+    thread: str,
+    start: int,
+    lines: Sequence[bytes],
+    blocks: Sequence[Block],
+    bodies: bool,
+) -> None:
+    """Append in one transaction. Its statements are sent together as far as they do not need each other's results.
+
+    Args:
+        connection: Outside of a transaction.
+        thread: The thread's id.
+        start: The position of the first line.
+        lines: The lines.
+        blocks: The same, packed.
+        bodies: Add the events' bodies to the rows for SQL, too.
+    """
+    async with connection.pipeline(), connection.transaction():
+        number, length, carried = await _lock_to_append(connection, thread, start=start)
+        if start > length:
+            raise RecordGap(
+                f"thread {thread} has {length} events in the record, so none can follow at position {start}; "
+                f"append from position {length} on"
+            )
+        stored = length - start
+        if lines[:stored]:
+            await _compare(connection, thread, start, lines[:stored])
+            blocks = await asyncio.to_thread(pack, length, lines[stored:]) if lines[stored:] else []
+        if blocks and carried is None:
+            _, carried = await add_missing_rows(connection, number, bodies=bodies, most=CATCH_UP)
+        await _insert(connection, number, blocks, lines[stored:], carried, bodies=bodies)
+
+
+async def _set_aside(
+    connection: psycopg.AsyncConnection, thread: str, start: int, lines: Sequence[bytes], bodies: bool
+) -> str:
+    """Make room for `lines`, in one transaction; return the id of the log set aside."""
+    async with connection.transaction():
+        number = await lock_thread(connection, thread, lock="NO KEY UPDATE")
+        stored = await _stored_lines(connection, thread, start, start + len(lines))
+        differs = start
+        while differs < start + len(lines) and stored.get(differs) == lines[differs - start]:
+            differs += 1
+        cut = [block for block in await _blocks(connection, thread, differs, differs) if block.stop > differs]
+        aside, branch = await new_aside(connection, thread)
+        await connection.execute(
+            "INSERT INTO holdfast.events (thread, position, stop, size, at, body, log_rows, carried, origins) "
+            "SELECT %s, position, stop, size, at, body, log_rows, carried, origins FROM holdfast.events "
+            "WHERE thread = %s AND stop <= %s",
+            [branch, number, differs],
+        )
+        await connection.execute(
+            "UPDATE holdfast.events SET thread = %s WHERE thread = %s AND stop > %s",
+            [branch, number, differs],
+        )
+        for block in cut:  # the update moved all of it, but the thread needs its beginning, too
+            stays = [line for position, line in _numbered(thread, block) if position < differs]
+            carried = await carried_before(connection, number, block.position)
+            if stays:
+                await _insert(connection, number, pack(block.position, stays), stays, carried, bodies=bodies)
+        await connection.execute(
+            "INSERT INTO holdfast.artifact_threads (digest, thread) "
+            "SELECT digest, %s FROM holdfast.artifact_threads WHERE thread = %s",
+            [branch, number],
+        )
+        return aside
+
+
+async def _lock_to_append(
+    connection: psycopg.AsyncConnection, thread: str, *, start: int
+) -> tuple[int, int, Carried | None]:
+    """Lock a thread's row until the transaction ends, inserting it if it is new and is to have its first events.
+
+    Returns:
+        The thread's number, how many events it has, and what the rows for SQL of the next ones take over: None where
+        those before have no rows yet.
+
+    Raises:
+        ThreadForgotten: Its content was removed, and nothing may be added.
+    """
+    while True:
+        if not start:
+            # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind on every append.
+            await connection.execute(_NEW_THREAD, [thread])
+        locked = await connection.execute(_LOCK_TO_APPEND, [thread])
+        stands = await connection.execute(_STANDS, [thread])  # a statement of its own: it sees what the lock waited for
+        row, stood = await locked.fetchone(), await stands.fetchone()
+        if row and row[1] is not None:
+            raise forgotten(thread, row[1])
+        if row and stood:
+            return int(row[0]), int(stood[0]), carried_from(stood[1])
+        if row:
+            return int(row[0]), 0, Carried()
+        if start:
+            return 0, 0, Carried()
+
+
+async def _length(connection: psycopg.AsyncConnection, thread: str) -> int:
+    last = await connection.execute(
+        "SELECT stop FROM holdfast.events "
+        "WHERE thread = (SELECT id FROM holdfast.threads WHERE thread = %s) ORDER BY position DESC LIMIT 1",
+        [thread],
+    )
+    row = await last.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def _compare(connection: psycopg.AsyncConnection, thread: str, start: int, lines: Sequence[bytes]) -> None:
+    stored = await _stored_lines(connection, thread, start, start + len(lines))
+    for position, line in enumerate(lines, start):
+        if stored.get(position) != line:
+            raise RecordConflict(
+                f"thread {thread} has another event at position {position} in the record than the one to append; "
+                "nothing was appended. Two runs write under one thread id: start one of them under another id."
+            )
+
+
+async def _stored_lines(connection: psycopg.AsyncConnection, thread: str, start: int, stop: int) -> dict[int, bytes]:
+    """The lines from position `start` up to `stop`, and those that share a block with them, by position."""
+    blocks = await _blocks(connection, thread, start, stop)
+    return await asyncio.to_thread(lambda: {at: line for block in blocks for at, line in _numbered(thread, block)})
+
+
+async def _blocks(
+    connection: psycopg.AsyncConnection,
+    thread: str,
+    start: int,
+    stop: int = _NO_END,
+    *,
+    most: int | None = None,
+    size: int = 2**62,
+) -> list[Block]:
+    """Read the blocks that hold the positions from `start` up to `stop`.
+
+    Args:
+        connection: To the database.
+        thread: The thread's id.
+        start: The first position.
+        stop: The position after the last.
+        most: The most blocks; None for all.
+        size: Return no further block after this many bytes of lines.
+    """
+    wanted = {"thread": thread, "start": start, "stop": stop, "most": most, "size": size}
+    found = await connection.execute(_BLOCKS, wanted, binary=True)
+    return [Block(*row) for row in await found.fetchall()]
+
+
+async def _insert(
+    connection: psycopg.AsyncConnection,
+    number: int,
+    blocks: Sequence[Block],
+    lines: Sequence[bytes],
+    carried: Carried | None,
+    *,
+    bodies: bool,
+) -> None:
+    """Insert blocks, with the rows for SQL of their lines.
+
+    Args:
+        connection: In a transaction that holds the thread's lock.
+        number: The thread's number.
+        blocks: The blocks.
+        lines: Their lines.
+        carried: What these rows take from those before; None where those have no rows yet, so that these get none.
+        bodies: Add the events' bodies to the rows, too.
+    """
+    for block in blocks:
+        rows, own, lines = NOT_YET, lines[: block.length], lines[block.length :]
+        if carried is not None:
+            rows = await asyncio.to_thread(log_rows_of, block.position, own, carried, bodies=bodies)
+        await connection.execute(_INSERT, [number, *block, *rows])
+
+
+def _page(thread: str, start: int, blocks: list[Block]) -> list[bytes]:
+    lines: list[bytes] = []
+    size = 0
+    for block in blocks:
+        if lines and size + block.size > PAGE_BYTES:
+            break  # the next page begins with it: a block is unpacked once
+        for position, line in _numbered(thread, block):
+            if position < start:
+                continue
+            size += len(line)
+            if lines and size > PAGE_BYTES:
+                return lines
+            lines.append(line)
+    return lines
+
+
+def _numbered(thread: str, block: Block) -> Iterator[tuple[int, bytes]]:
+    """The lines of a block, each with its position."""
+    try:
+        return enumerate(unpack(block), block.position)
+    except ValueError as error:
+        raise RecordUnreadable(
+            f"event {block.position} of thread {thread}, or one up to event {block.stop - 1}, was altered or damaged "
+            f"({error}); restore the record from a backup"
+        ) from error

@@ -1,4 +1,0 @@
-"""Tools: the `@tool` decorator, specifications, arguments, secrets, and the effects of calls.
-
-`holdfast.authority` decides whether a call may run; `activities.call_tool` runs it.
-"""

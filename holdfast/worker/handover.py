@@ -1,0 +1,71 @@
+"""Keeps what runs hand over to the activities of their own worker (`holdfast.core.run.machine.handover`).
+
+Each is taken once. Of those that nobody takes, the oldest are dropped: what is kept is bounded in number and bytes.
+"""
+
+from collections import OrderedDict
+from threading import Lock
+
+from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
+
+from holdfast.core.run.contracts.commands import Request
+from holdfast.core.run.machine.handover import HAND_OVER, Answers, Caller, answers_for, request_digest
+from holdfast.core.run.machine.machine import AgentRun
+
+LIMIT = 200
+"""The most calls whose answers are kept: twice as many as the activities that a worker runs at the same time."""
+
+LIMIT_BYTES = 32_000_000
+"""The most bytes of lines that are kept, which outlive their runs in the worker's cache."""
+
+
+class HandOver(Interceptor):
+    """The answers that the runs of one worker have for its activities. As its interceptor, it offers workflows `give`.
+
+    Workflows and activities run in different threads. In Temporal's sandbox, a workflow's requests are of classes of
+    its own: `give` keeps nothing of them.
+
+    Args:
+        limit: The most calls whose answers are kept.
+        limit_bytes: The most bytes of lines that are kept.
+    """
+
+    def __init__(self, *, limit: int = LIMIT, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._lock = Lock()
+        self._answers: OrderedDict[tuple[Caller, str], tuple[Answers, int]] = OrderedDict()
+        """Of each call, by the digest that it names: the answers and the bytes of their lines."""
+        self._bytes = 0
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
+        """Offer `give` to the worker's workflows: nothing else is intercepted."""
+        input.unsafe_extern_functions[HAND_OVER] = self.give
+
+    def give(self, run: AgentRun, request: Request, *, caller: Caller) -> None:
+        """Keep what the activity of a request will ask the run for, as it stands now.
+
+        Args:
+            run: The run that makes the request.
+            request: A request that is about to be made.
+            caller: Its Temporal run.
+        """
+        if not (digest := request_digest(request)):
+            return
+        answers, size = answers_for(run, request)
+        with self._lock:
+            self._drop((caller, digest))  # a repeated workflow task makes the same request
+            self._answers[caller, digest] = answers, size
+            self._bytes += size
+            while len(self._answers) > self._limit or self._bytes > self._limit_bytes:
+                self._drop(next(iter(self._answers)))
+
+    def take(self, request: Request, *, caller: Caller) -> Answers:
+        """Return what the run has handed over for a request; nothing where it ran in another process, or once taken."""
+        with self._lock:
+            return self._drop((caller, request_digest(request)))
+
+    def _drop(self, key: tuple[Caller, str]) -> Answers:
+        answers, size = self._answers.pop(key, ({}, 0))
+        self._bytes -= size
+        return answers

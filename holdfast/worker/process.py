@@ -1,0 +1,170 @@
+"""Runs a worker process until it is stopped: servers, connections, and the worker that the caller builds.
+
+`worker.py` says which worker that is; `holdfast.composition` builds its parts.
+"""
+
+import asyncio
+import gc
+import signal
+import warnings
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from temporalio.worker import Worker
+
+from holdfast.client.connect import ensure_search_attributes, own_stack
+from holdfast.client.reading.runs import Runs
+from holdfast.composition.components import Components, load_catalog
+from holdfast.composition.hardening import ROOT_NOTICE, is_root
+from holdfast.composition.process import say
+from holdfast.composition.telemetry.logs import configure_logging
+from holdfast.config.own_secrets import own_secrets
+from holdfast.config.programs import CLI
+from holdfast.config.settings import Settings
+from holdfast.config.state_folder import make_private
+from holdfast.core.agents.advice import advice_on
+from holdfast.core.agents.agent import shared
+from holdfast.core.agents.catalog import Catalog
+from holdfast.core.agents.required_secrets import read_secrets
+from holdfast.core.base.digests import digest
+from holdfast.core.tools.secrets import Secrets
+from holdfast.devstack.devstack import DevStack
+from holdfast.devstack.supervisor import restart_dead_servers
+from holdfast.encryption.fleet_keys import required_seals
+from holdfast.retention.own_stores import require_own_stores
+from holdfast.retention.sweep import sweeping
+from holdfast.storage.pool import EFFECTS_AT_ONCE
+from holdfast.worker.construction import running
+from holdfast.worker.resources import open_resources
+from holdfast.worker.takeover.registry import Offer
+from holdfast.worker.takeover.takeover import taking_over
+
+THREADS = 64
+"""Threads for the worker's own work."""
+
+Build = Callable[[Components, Catalog, Secrets, Mapping[Any, Any], str | None], Awaitable[Worker]]
+"""Builds the worker from its parts, its catalog, what must not be recorded, the catalog's resources, and its identity
+in Temporal."""
+
+
+async def run_worker(
+    settings: Settings, environ: Mapping[str, str], *, dev: bool, skip_time: bool, build: Build
+) -> None:
+    """Run a worker until SIGINT or SIGTERM.
+
+    Args:
+        settings: From `environ`.
+        environ: The environment, completed by the project's files.
+        dev: Start the embedded stack, or join the one that is running.
+        skip_time: With `dev`: the stack's Temporal lets its clients skip time.
+        build: Builds the worker.
+
+    Raises:
+        HoldfastError: Something it needs is missing; the message says what to do.
+    """
+    # The SDK warns for every local activity that ends just as its time is over.
+    warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
+    ends = [asyncio.create_task(until_stopped())]
+    # Stores work in threads; the default number of them (cores + 4) would make calls wait for each other. Sync tools
+    # have their own (`activities/tool_calls/tool_threads.py`).
+    executor = ThreadPoolExecutor(THREADS, thread_name_prefix="worker")
+    asyncio.get_running_loop().set_default_executor(executor)
+    catalog = load_catalog(settings)
+    secrets = own_secrets(settings, environ) | read_secrets(catalog.secret_users, environ)
+    configure_logging(settings.log_level, settings.log_format, secrets=secrets)
+    for advice in advice_on(catalog):
+        say(f"Warning    {advice}")
+    if settings.home.exists() and not dev:
+        make_private(settings.home, report=say)
+    async with AsyncExitStack() as cleanup:
+        stack = None
+        if dev:
+            servers = DevStack(settings.home, report=say, skip_time=skip_time)
+            stack = await asyncio.to_thread(servers.start)
+            cleanup.push_async_callback(asyncio.to_thread, servers.stop)
+            ends.append(asyncio.create_task(restart_dead_servers(servers, stack, report=say)))
+            cleanup.callback(ends[-1].cancel)
+            say(f"Web UI     {stack.ui_url}")
+            if stack.skip_time:
+                say(f"Time       every client can skip it, such as {CLI.command('skip', 'THREAD', '3w')}")
+        parts = Components(
+            settings,
+            environ,
+            cleanup=cleanup,
+            stack=stack,
+            connections=EFFECTS_AT_ONCE,
+            scripted=dev,
+            say=say,
+        )
+        parts.require_database()
+        if own := own_stack(parts.config):
+            own.check(address := parts.config["target_host"])
+            ends.append(asyncio.create_task(own.until_replaced(address)))
+            cleanup.callback(ends[-1].cancel)
+        required_seals(parts.settings, parts.config)
+        secrets |= own_secrets(parts.settings, environ)  # the embedded stack's fleet key, too
+        configure_logging(settings.log_level, settings.log_format, secrets=secrets)
+        await parts.llm()
+        client = await parts.client()
+        identity = await cleanup.enter_async_context(
+            taking_over(
+                client,
+                home=settings.home,
+                task_queue=settings.task_queue,
+                wanted=settings.takeover,
+                offer=_offer(settings, catalog),
+            )
+        )
+        await ensure_search_attributes(client)
+        pool = await parts.migrated_pool()
+        if retention := settings.retention:
+            require_own_stores(await parts.stores())
+            runs = Runs(client, answer_within=settings.answer_seconds)
+            seal = await parts.seal()
+            every = settings.pruning_interval
+            await cleanup.enter_async_context(sweeping(runs, pool, retention, every=every, seal=seal))
+        resources = await cleanup.enter_async_context(open_resources(catalog, secrets))
+        async with running(await build(parts, catalog, secrets, resources, identity)):
+            _say_ready(settings, catalog)
+            gc.freeze()  # modules and specs live as long as the process: a full collection need not look at them
+            ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            say("Stopping …")
+        for end in ended:
+            end.result()  # raises what made it end
+
+
+async def until_stopped() -> bool:
+    """Wait for SIGINT, SIGTERM, or the end of the terminal; `nohup` has the worker outlive that."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return await stop.wait()
+
+
+def _offer(settings: Settings, catalog: Catalog) -> Offer:
+    llm = "scripted" if settings.scripted else settings.llm
+    hashes = {name: shared(catalog.spec(name, default_llm=llm)).hash for name in catalog.agents}
+    return Offer(
+        catalog=settings.catalog,
+        agents=tuple(catalog.agents),
+        llm=llm,
+        folder=str(Path.cwd()),
+        digest=digest(["offer/1", hashes]),
+    )
+
+
+def _say_ready(settings: Settings, catalog: Catalog) -> None:
+    hashes = {name: agent.policy.hash[:12] for name, agent in catalog.agents.items()}
+    if settings.policy:
+        say(f"Policy     {settings.policy}, hash {next(iter(hashes.values()))}, in place of every agent's own")
+    else:
+        own = ", ".join(f"{name} {digest}" for name, digest in hashes.items())
+        say(f"Policy     each agent's own (HOLDFAST_POLICY is not set): {own}")
+    if is_root():
+        say(f"Root       {ROOT_NOTICE}")
+    say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(catalog.agents)}")
+    say(f'Ready.     {CLI.command("start")} "…"    (Ctrl-C stops what this command started)')

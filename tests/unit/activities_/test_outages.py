@@ -1,0 +1,255 @@
+"""The record of an outage of the LLM, and its description."""
+
+import socket
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.exceptions import ApplicationError
+
+from holdfast import Agent, Catalog
+from holdfast.activities.llm_calls.call_llm import LLM
+from holdfast.activities.llm_calls.outages import earlier_failures, recording_failure
+from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, TranscriptCache
+from holdfast.cli.screens.event_lines import event_summary
+from holdfast.core.base.canonical import canonical
+from holdfast.core.budget.account import Account, Cost
+from holdfast.core.budget.budget import Budget
+from holdfast.core.llm.chat_completions import ChatCompletions
+from holdfast.core.llm.messages import Usage
+from holdfast.core.llm.outages import KEPT, LLMFailure, Outage
+from holdfast.core.log.event_log import event_json
+from holdfast.core.log.events import LLMReplied, RunBlocked
+from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.core.run.contracts.llm_calls import Failures, LLMRequest
+from holdfast.core.run.rules.budget import actual_cost
+from holdfast.core.run.views.web_ui import current_details
+from holdfast.core.tools.secrets import Secrets
+from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
+from tests.security.test_heartbeats import ORDER, attempt
+from tests.support.runs import agent_spec, loaded_thread
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def failed(times: int) -> Outage:
+    """Return an outage of that many attempts, one a second."""
+    outage = None
+    for number in range(times):
+        at = AT + timedelta(seconds=number)
+        outage = Outage.of(
+            outage, LLMFailure(at=at, seconds=0.5, cause="InternalServerError", message=f"503: {number}")
+        )
+    assert outage
+    return outage
+
+
+def made(times: int, *, costly: int | None) -> Cost:
+    """Return what a call has cost whose attempts failed that often, of which some may have cost something."""
+    outage = failed(times).model_copy(update={"costly": costly})
+    usage = Usage(prompt_tokens=100, completion_tokens=7)
+    return actual_cost(Account.open(Budget(tokens=9), None, tokens=0), usage, None, steps=1, attempt=14, outage=outage)
+
+
+def test_attempts_that_left_no_trace_or_may_have_cost_something_are_charged() -> None:
+    """All of them, of which the log keeps ten; where they did not say, those that timed out."""
+    assert made(13, costly=0).tokens == 107
+    assert made(13, costly=12).tokens == 107 + 12 * 100
+    assert made(11, costly=0).tokens == 107 + 2 * 100
+    late = LLMFailure(at=AT, seconds=1, cause="APITimeoutError", message="timed out")
+    outage = Outage.of(Outage.of(None, late), late.model_copy(update={"cause": "InternalServerError"}))
+    assert outage.costly is None
+    account = Account.open(Budget(tokens=9), None, tokens=0)
+    assert actual_cost(account, Usage(prompt_tokens=5), None, steps=1, attempt=3, outage=outage).tokens == 5 + 5
+
+
+class Transcripts(TranscriptCache):
+    """Transcripts that cannot be read, or that are empty."""
+
+    def __init__(self, *, readable: bool) -> None:
+        self.readable = readable
+
+    async def read(self, request: LLMRequest) -> tuple[CachedTranscript, list[bytes]]:
+        """Return an empty transcript.
+
+        Raises:
+            OSError: No worker answers.
+        """
+        if not self.readable:
+            raise OSError("no worker answers for postgresql://holdfast:hunter22@db")
+        return CachedTranscript(0, agent_spec(), ChatCompletions(), b'{"messages":['), []
+
+
+@pytest.mark.parametrize("readable", [False, True])
+@pytest.mark.parametrize("budgeted", [False, True])
+async def test_an_attempt_that_sent_nothing_says_so(readable: bool, budgeted: bool) -> None:
+    """The transcript cannot be read, or the endpoint not be reached; without a budget it says what it said before."""
+    beats: list[Any] = []
+    request = ORDER.model_copy(update={"budgeted": budgeted})
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
+        async with openai.AsyncOpenAI(api_key="x", base_url=url, max_retries=0) as client:
+            secrets = Secrets({}, more=[("DATABASE_PASSWORD", "hunter22")])
+            transcripts = Transcripts(readable=readable)
+            llm = LLM(
+                client,
+                ChatCompletions(),
+                Catalog(agents=[Agent(name="clerk", instructions="Work.")]),
+                transcripts,
+                InMemoryArtifacts(),
+                secrets,
+            )
+            env = attempt()
+            env.on_heartbeat = lambda *details: beats.append(details)
+            with pytest.raises((ApplicationError, OSError)):
+                await env.run(llm.call_llm, request)
+    failures = attempt(beats[-1]).run(earlier_failures, request)
+    assert failures
+    outage = failures.outage
+    assert (outage.failed, outage.costly) == (1, 0 if budgeted else None)
+    assert outage.last[0].cause == ("APIConnectionError" if readable else "OSError")
+    assert "hunter22" not in outage.model_dump_json()
+
+
+@given(st.integers(1, 60))
+def test_an_outage_is_bounded_and_says_how_many_attempts_failed(times: int) -> None:
+    """The record has the last ten failures, the number of all failures, and the start of the first attempt."""
+    outage = failed(times)
+    assert (outage.failed, outage.began) == (times, AT)
+    assert [each.message for each in outage.last] == [f"503: {n}" for n in range(max(0, times - KEPT), times)]
+    assert Outage.from_details([outage.model_dump(mode="json")]) == outage
+    attempts = "1 failed attempt" if times == 1 else f"{times} failed attempts"
+    words = outage.words(AT + timedelta(seconds=42.2))
+    assert words == f"after {attempts} in 42 s: InternalServerError: 503: {times - 1}"
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        None,
+        "x",
+        {"failed": 1},
+        {"failed": 0, "began": "2026-01-02T00:00:00Z", "last": []},
+        {
+            "failed": 1,
+            "began": "2026-01-02T00:00:00",
+            "last": [{"at": "2026-01-02", "seconds": 1, "cause": "", "message": ""}],
+        },
+        failed(1).model_dump(mode="json") | {"last": [failed(1).last[0].model_dump(mode="json")] * 11},
+        failed(1).model_dump(mode="json")
+        | {"last": [{**failed(1).last[0].model_dump(mode="json"), "message": "x" * 301}]},
+    ],
+)
+def test_invalid_details_of_an_error_are_dropped(claim: Any) -> None:
+    """Any client of Temporal can fail an activity with any details."""
+    assert Outage.from_details([claim]) is None
+    assert Outage.from_details([]) is None
+
+
+def test_a_blocked_run_reports_the_earlier_failures() -> None:
+    """The event has the failures, the state their description, and the Web UI shows it."""
+    thread = loaded_thread()
+    thread.refuse(LLM_REJECTED, failed(3).model_dump(mode="json"))
+    blocked = thread.log[-1]
+    assert isinstance(blocked, RunBlocked)
+    assert blocked.outage == failed(3)
+    assert thread.state.view()["blocked"]["after"].startswith("after 3 failed attempts in ")
+    assert "The run gave up after 3 failed attempts in" in current_details(thread.state)
+    canonical(thread.state.view())
+    thread.check_consistent()
+
+
+def test_a_context_that_is_too_long_is_no_outage() -> None:
+    """The context is compacted, even after failed attempts."""
+    thread = loaded_thread()
+    thread.refuse(CONTEXT_TOO_LONG, failed(1).model_dump(mode="json"))
+    assert "context_exceeded" in thread.types()
+
+
+def test_an_attempt_that_left_no_trace_is_counted() -> None:
+    """A killed worker recorded nothing, but the attempt's number shows one more attempt."""
+    event = LLMReplied(
+        message=None, transcript_length=1, usage=Usage(), finish_reason="stop", llm="m", attempt=4, outage=failed(2)
+    )
+    line = event_summary(event_json(event.model_copy(update={"at": AT + timedelta(seconds=9)})))
+    words = "after 2 failed attempts in 9 s: InternalServerError: 503: 1 (and 1 attempt that left no trace)"
+    assert line.endswith(f", attempt 4), {words}")
+
+
+@pytest.mark.parametrize(("lost", "seconds"), [(0, None), (1, 2), (3, 8), (40, 30)])
+@pytest.mark.parametrize("error", [ApplicationError("503", type="InternalServerError"), OSError("disk full")])
+def test_attempts_that_cost_something_again_and_again_wait_longer(
+    error: Exception, lost: int, seconds: int | None
+) -> None:
+    """Each ends its call, and the next call's attempts wait as if all were of one call."""
+    request = ORDER.model_copy(update={"budgeted": True, "lost": lost})
+
+    def fail() -> None:
+        with recording_failure(request, None, Secrets({})) as made:
+            made.costly = True
+            raise error
+
+    with pytest.raises(type(error) if seconds is None else ApplicationError) as raised:
+        attempt().run(fail)
+    delay = getattr(raised.value, "next_retry_delay", None)
+    assert delay == (None if seconds is None else timedelta(seconds=seconds))
+
+
+def test_an_attempt_after_a_lost_one_ends_the_call() -> None:
+    """It counts those that said so, and those that left no trace; for a run without a budget it counts none."""
+    for budgeted, died, lost in ((True, 0, 1), (True, 2, 3), (False, 2, 0)):
+        env = attempt()
+        env.info = replace(env.info, attempt=4 + died)
+        request = ORDER.model_copy(update={"budgeted": budgeted})
+        before = Failures(answers=request.order, outage=failed(3).model_copy(update={"costly": 1}))
+
+        def look(request: LLMRequest = request, before: Failures = before) -> int:
+            with recording_failure(request, before, Secrets({})) as made:
+                return made.lost
+
+        assert env.run(look) == lost
+
+
+@pytest.mark.parametrize(
+    ("number", "recorded", "untraced", "again", "lost"),
+    [
+        (1, 0, False, False, 0),
+        (3, 2, False, False, 0),
+        (1, 0, False, True, 1),
+        (1, 1, False, False, 1),
+        (2, 5, False, False, 1),
+        (2, 1, True, False, 1),
+        (3, 1, True, False, 1),
+    ],
+    ids=["first", "later", "scheduled again", "reset to 1", "reset, then died", "died under way", "died, no reset"],
+)
+def test_a_reset_of_the_activity_hides_no_attempt(
+    number: int, recorded: int, untraced: bool, again: bool, lost: int
+) -> None:
+    """Temporal counts attempts anew: one that may have cost something is found otherwise, and stays found."""
+    env = attempt()
+    later = env.info.scheduled_time + timedelta(seconds=again)
+    env.info = replace(env.info, attempt=number, current_attempt_scheduled_time=later)
+    request = ORDER.model_copy(update={"budgeted": True})
+    before = None
+    if recorded:
+        none = failed(recorded).model_copy(update={"costly": 0})
+        before = Failures(answers=request.order, outage=none, untraced=untraced)
+    beats: list[Any] = []
+    env.on_heartbeat = lambda *details: beats.append(details)
+
+    def fail() -> int:
+        with suppress(OSError), recording_failure(request, before, Secrets({})) as made:
+            raise OSError("the transcript cannot be read")
+        return made.lost
+
+    assert env.run(fail) == lost
+    left = attempt(beats[-1]).run(earlier_failures, request)
+    assert left
+    assert left.untraced is bool(lost)

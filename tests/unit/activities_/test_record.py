@@ -1,0 +1,67 @@
+"""Which faults of the permanent record are final, and which the next attempt at an activity may get over."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+from temporalio.client import WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.testing import ActivityEnvironment
+
+from holdfast.activities.calling_run import Chains
+from holdfast.activities.record import record
+from holdfast.activities.record.record import Record
+from holdfast.core.run.contracts.error_types import RECORD_CONFLICT
+from holdfast.errors import RecordConflict
+from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
+from holdfast.storage.in_memory.threads import InMemoryThreads
+
+
+class OneChain(Chains):
+    """A thread whose newest run is the calling one."""
+
+    async def first_run_id(self, workflow_id: str, run_id: str) -> str:
+        """Return the chain."""
+        return "chain"
+
+    async def current_run_id(self, workflow_id: str) -> str:
+        """Return the run id of the test environment."""
+        return "test-run"
+
+
+class Overtaken(InMemoryThreads):
+    """A store in which another attempt sets the branch aside just after it refused this one."""
+
+    async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
+        """Refuse the lines."""
+        raise RecordConflict("another event")
+
+
+class _Run:
+    id = "thread"
+
+
+RUN = cast(WorkflowHandle[object, object], _Run())
+
+
+async def test_a_branch_that_another_attempt_has_set_aside_is_no_lasting_conflict() -> None:
+    """Two attempts run at once if heartbeats come late; the slower one is repeated instead of blocking the run."""
+    store = Record(Overtaken(), InMemoryArtifacts(), chains=OneChain())
+    with pytest.raises(RecordConflict):
+        await ActivityEnvironment().run(store.append, "thread", 0, [b"{}"])
+
+
+@pytest.mark.parametrize("status", list(RPCStatusCode))
+async def test_an_unavailable_temporal_is_no_conflict(monkeypatch: pytest.MonkeyPatch, status: RPCStatusCode) -> None:
+    """Only a history that Temporal no longer has is missing for good; any other failure to read it is repeated."""
+
+    async def fail(thread: str, run_id: str) -> None:
+        raise RPCError("no history", status, b"")
+
+    monkeypatch.setattr(record, "events_of_run", fail)
+    store = Record(InMemoryThreads(), InMemoryArtifacts(), chains=OneChain())
+    final = status is RPCStatusCode.NOT_FOUND
+    with pytest.raises(ApplicationError if final else RPCError) as error:
+        await ActivityEnvironment().run(store.ensure, RUN, 7, "head")
+    assert not final or (isinstance(error.value, ApplicationError) and error.value.type == RECORD_CONFLICT)

@@ -1,0 +1,280 @@
+"""Anchors: folders that several workers append to, what is refused, a node's key, and a sealer beside a bad anchor."""
+
+import asyncio
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from holdfast.audit.anchors.folder import FolderAnchor
+from holdfast.audit.anchors.lines import AnchoredLines
+from holdfast.audit.anchors.sealer import Sealer
+from holdfast.audit.anchors.setting import anchor_places, read_anchors
+from holdfast.audit.anchors.webhook import SealRefused
+from holdfast.cli.screens.anchors import anchors_check, given_anchors
+from holdfast.composition.sealing import open_sealer
+from holdfast.config.settings import Settings
+from holdfast.core.authority.signatures import encode_key, public_key
+from holdfast.core.log.node_seals import NodeSeal, read_seal
+from holdfast.encryption.node_key import ensure_node_key, find_node_key
+from holdfast.errors import SettingsError
+from tests.support.rig import eventually
+from tests.unit.audit.test_node_seals import KEY, NODE, seal_of
+
+HEAD = "a" * 64
+
+
+def settings(home: Path, **given: str) -> Settings:
+    """Return settings with this state folder."""
+    return Settings.from_env({"HOLDFAST_HOME": str(home), **given}, root=home)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of what is in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def lines_in(place: Path, thread: str = "rel-1") -> list[bytes]:
+    """Return the lines that an anchor has of a thread."""
+    return list(AnchoredLines([place], thread))
+
+
+class Kept:
+    """An anchor that keeps seals in a list, once it is `open`; while it is not, it fails, refuses or hangs."""
+
+    name = "kept"
+
+    def __init__(self, state: str = "open") -> None:
+        self.state, self.seals = state, list[NodeSeal]()
+        self.asked = 0
+        self.changed = asyncio.Event()
+
+    async def put(self, seal: NodeSeal) -> None:
+        """Keep a seal."""
+        self.asked += 1
+        if self.state == "hangs":
+            await self.changed.wait()
+        if self.state == "fails":
+            raise OSError("no disk")
+        if self.state == "refuses":
+            raise SealRefused("HTTP 403")
+        self.seals.append(seal)
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+    async def events(self) -> Sequence[int]:
+        """Return the numbers of events of what was kept."""
+        return [seal.events for seal in self.seals]
+
+
+async def test_workers_that_append_at_the_same_time_lose_no_line(tmp_path: Path) -> None:
+    """Many appends to the files of one thread from threads leave whole lines, all of them."""
+    anchors = [FolderAnchor(tmp_path), FolderAnchor(tmp_path)]
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(1, 101):
+            pool.submit(anchors[number % 2]._append, seal_of(number))
+    found = [read_seal(line) for line in lines_in(tmp_path)]
+    assert sorted(seal.events for seal in found if seal and seal.is_signed()) == list(range(1, 101))
+
+
+async def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
+    """Where a machine stopped in mid-line, the next seal begins a line of its own."""
+    anchor = FolderAnchor(tmp_path)
+    await anchor.put(seal_of(1))
+    (file,) = tmp_path.glob("*/*.jsonl")
+    with file.open("ab") as opened:
+        opened.write(seal_of(2).line()[:40])
+    await anchor.put(seal_of(3))
+    found = [read_seal(line) for line in lines_in(tmp_path)]
+    assert [seal.events if seal else None for seal in found] == [1, None, 3]
+
+
+@pytest.mark.parametrize("thread", ["../../etc", "a/b", "x" * 900, "ä \n~reset-1", ".."])
+async def test_a_threads_id_names_no_path(tmp_path: Path, thread: str) -> None:
+    """Whatever a thread is called, its seals are two levels below the folder."""
+    folder = tmp_path / "anchors"
+    folder.mkdir()
+    await FolderAnchor(folder).put(seal_of(1, thread=thread))
+    assert [file.parent.parent for file in tmp_path.rglob("*.jsonl")] == [folder]
+    assert len(lines_in(folder, thread)) == 1
+
+
+async def test_a_folder_that_is_not_mounted_gets_no_seals(tmp_path: Path) -> None:
+    """A missing folder is not created; a link in place of a file is not followed."""
+    with pytest.raises(OSError, match="No such file"):
+        await FolderAnchor(tmp_path / "gone").put(seal_of(1))
+    assert not (tmp_path / "gone").exists()
+    await FolderAnchor(tmp_path).put(seal_of(1))
+    (file,) = tmp_path.glob("*/*.jsonl")
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        await FolderAnchor(tmp_path).put(seal_of(1))
+
+
+def test_seals_are_also_read_from_files_of_any_threads(tmp_path: Path) -> None:
+    """Of what a webhook has received, only lines about the thread count; a place that is missing is named."""
+    file = tmp_path / "received.jsonl"
+    file.write_bytes(b"\n".join([seal_of(1).line(), seal_of(2, thread="rel-2").line(), b"no seal"]))
+    assert lines_in(file) == [seal_of(1).line(), b"no seal"]
+    assert lines_in(tmp_path) == []
+    with pytest.raises(SettingsError, match=r"gone cannot be read.*HOLDFAST_ANCHORS"):
+        lines_in(tmp_path / "gone")
+
+
+def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
+    """Folders are absolute, of URLs only the host is shown, and plain http:// beyond this machine is refused."""
+    here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path}, https://seals.example/?token=s3cret")
+    assert [anchor.name for anchor in read_anchors(here)] == [str(tmp_path), "seals.example"]
+    assert anchor_places(here) == [tmp_path]
+    with pytest.raises(SettingsError, match=r"anchor 1 \(seals.example\) uses plain http://") as refused:
+        read_anchors(settings(tmp_path, HOLDFAST_ANCHORS="http://seals.example/?token=s3cret"))
+    assert "s3cret" not in str(refused.value)
+    insecure = settings(tmp_path, HOLDFAST_ANCHORS="http://seals.example", HOLDFAST_WEBHOOKS_INSECURE="1")
+    assert len(read_anchors(insecure)) == 1
+
+
+@pytest.mark.parametrize("repository", ["git:/srv/seals.git", "git:https://me:s3cret@git.example/x.git"])
+def test_a_git_repository_is_no_anchor(tmp_path: Path, repository: str) -> None:
+    """The refusal says what to name instead, to workers and verifiers alike, and shows no secret."""
+    here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},{repository}")
+    for read in (read_anchors, anchor_places):
+        with pytest.raises(SettingsError, match=r"anchor 2 \(git:…\).*a folder inside a clone") as refused:
+            read(here)
+        assert "s3cret" not in str(refused.value)
+    with pytest.raises(SettingsError, match="git log --all"):
+        given_anchors(settings(tmp_path), [Path(repository)], ())
+
+
+def test_a_folder_inside_a_clone_is_an_anchor(tmp_path: Path) -> None:
+    """Its seals are read; so are those that were once committed, from a file with the messages of the commits."""
+    author = ["-c", "user.name=node", "-c", "user.email=node@example.com"]
+    message = f"2 seals of {NODE}\n\n{seal_of(1).line().decode()}\n{seal_of(2).line().decode()}\n"
+    asyncio.run(FolderAnchor(tmp_path).put(seal_of(3)))
+    for arguments in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", message]):
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True)
+    assert lines_in(tmp_path) == [seal_of(3).line()]
+    log = ["git", "-C", str(tmp_path), "log", "--all", "--format=%B"]
+    committed = subprocess.run(log, check=True, capture_output=True).stdout.splitlines()
+    file = tmp_path / "old-seals.jsonl"
+    file.write_bytes(b"\n".join(line for line in committed if line.startswith(b"{")))
+    assert lines_in(file) == [seal_of(1).line(), seal_of(2).line()]
+
+
+def test_a_machine_has_one_key(tmp_path: Path) -> None:
+    """The first worker makes it, for its owner alone; workers that start together have the same one."""
+    here = settings(tmp_path / "home")
+    assert find_node_key(here) is None
+    with ThreadPoolExecutor(4) as pool:
+        keys = {key.result() for key in [pool.submit(ensure_node_key, here) for _ in range(4)]}
+    keys |= {ensure_node_key(here)}
+    assert keys == {find_node_key(here)}
+    file = tmp_path / "home" / "node.key"
+    assert (file.stat().st_mode & 0o777, names_in(tmp_path / "home")) == (0o600, ["node.key"])
+    named = settings(tmp_path / "home", HOLDFAST_NODE_KEY=str(tmp_path / "named.key"))
+    assert ensure_node_key(named) not in keys
+    file.chmod(0o644)
+    with pytest.raises(SettingsError, match="can be read by other users"):
+        find_node_key(here)
+    file.unlink()
+    file.write_text("not a key\n")
+    file.chmod(0o600)
+    with pytest.raises(SettingsError, match="does not hold a private key") as refused:
+        ensure_node_key(here)
+    assert "not a key" not in str(refused.value)
+
+
+async def test_without_a_place_for_the_key_seals_are_off(tmp_path: Path) -> None:
+    """The worker says so and runs; without anchors it says nothing, and makes no key."""
+    said: list[str] = []
+    (tmp_path / "file").touch()
+    given = {"HOLDFAST_ANCHORS": str(tmp_path), "HOLDFAST_NODE_KEY": str(tmp_path / "file" / "node.key")}
+    async with open_sealer(settings(tmp_path, **given), namespace="default", say=said.append) as seal:
+        await seal("rel-1", 3, HEAD)
+    assert (len(said), said[0].startswith("Seals      off: "), "HOLDFAST_NODE_KEY" in said[0]) == (1, True, True)
+    async with open_sealer(settings(tmp_path), namespace="default", say=said.append) as seal:
+        await seal("rel-1", 3, HEAD)
+    assert (len(said), names_in(tmp_path)) == (1, ["file"])
+    async with open_sealer(
+        settings(tmp_path, HOLDFAST_ANCHORS=str(tmp_path)), namespace="default", say=said.append
+    ) as seal:
+        await seal("rel-1", 3, HEAD)
+        key = find_node_key(settings(tmp_path))
+        assert key is not None
+        assert public_key(key) in said[1]
+        assert key not in said[1]
+        (line,) = await eventually(lambda: asyncio.to_thread(lines_in, tmp_path), bool)
+    kept = read_seal(line)
+    assert kept is not None
+    assert (kept.node, kept.is_signed()) == (public_key(key), True)
+
+
+@pytest.mark.parametrize("state", ["fails", "hangs"])
+async def test_a_bad_anchor_keeps_the_last_seal_until_it_answers(state: str) -> None:
+    """Sealing raises nothing, other anchors get all seals, and the bad one gets the last of the thread at last."""
+    bad, good = Kept(state), Kept()
+    async with Sealer(KEY, [bad, good], namespace="default") as sealer:
+        for events in range(1, 6):
+            await sealer.seal("rel-1", events, HEAD)
+        assert await eventually(good.events, lambda events: events[-1:] == [5])
+        bad.state = "open"
+        bad.changed.set()
+        assert await eventually(bad.events, lambda events: events[-1:] == [5])
+
+
+async def test_what_an_anchor_refuses_is_not_sent_again() -> None:
+    """A receiver that refuses for good is asked once for each seal; a head that is no digest is not sealed at all."""
+    refusing, good = Kept("refuses"), Kept()
+    async with Sealer(KEY, [refusing, good], namespace="default") as sealer:
+        await sealer.seal("rel-1", 1, HEAD)
+        await sealer.seal("rel-1", 2, "no digest")
+        await sealer.seal("rel-1", 0, HEAD)
+        await sealer.seal("rel-2", 1, HEAD)
+        await eventually(good.events, lambda events: len(events) == 2)
+
+        async def asked() -> int:
+            return refusing.asked
+
+        await eventually(asked, lambda asked: asked == 2)
+    assert (refusing.asked, {seal.thread for seal in good.seals}) == (2, {"rel-1", "rel-2"})
+
+
+def test_verify_is_told_whose_seals_count(tmp_path: Path) -> None:
+    """Keys, or files of keys with notes; what is neither is named. Folders come from the settings by default."""
+    other = public_key(encode_key(bytes([9]) * 32))
+    file = tmp_path / "nodes.txt"
+    file.write_text(f"# workers\n{NODE}  # one\n\n{other} two\n")
+    here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},https://seals.example")
+    found = given_anchors(here, (), [str(file)])
+    assert found is not None
+    assert (list(found.places), found.nodes) == ([tmp_path], {NODE: None, other: None})
+    assert given_anchors(settings(tmp_path), (), ()) is None
+    for nodes, words in (
+        ([str(tmp_path / "gone")], "neither a public key nor a file"),
+        (["ed25519:x"], "--nodes ed25519:x"),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            given_anchors(here, (), nodes)
+    with pytest.raises(SettingsError, match="no anchor is named"):
+        given_anchors(settings(tmp_path), (), [NODE])
+    file.write_text("# none\n")
+    with pytest.raises(SettingsError, match="names no key"):
+        given_anchors(here, (), [str(file)])
+
+
+def test_doctor_shows_the_nodes_key(tmp_path: Path) -> None:
+    """Nothing without anchors; a folder that is missing is a fault; the public key is there to be copied."""
+    assert anchors_check(settings(tmp_path)) is None
+    gone = anchors_check(settings(tmp_path, HOLDFAST_ANCHORS=str(tmp_path / "gone")))
+    assert gone is not None
+    assert (gone.status, "no folder" in gone.detail) == ("missing", True)
+    here = settings(tmp_path, HOLDFAST_ANCHORS=str(tmp_path))
+    early = anchors_check(here)
+    private = ensure_node_key(here)
+    later = anchors_check(here)
+    assert early is not None
+    assert later is not None
+    assert (early.status, later.status, public_key(private) in later.detail) == ("open", "ok", True)

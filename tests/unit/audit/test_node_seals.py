@@ -1,0 +1,160 @@
+"""Seals of nodes: what is signed, what is evidence, and where a log does not bear it out."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.audit.judge import anchors
+from holdfast.audit.judge.anchors import accounted_for, sort_out
+from holdfast.core.authority.signatures import encode_key, public_key, sign
+from holdfast.core.log.node_seals import NodeSeal, make_seal, read_seal
+
+KEY, OTHER = (encode_key(bytes([n]) * 32) for n in (1, 2))
+NODE = public_key(KEY)
+AT = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+
+
+def seal_of(events: int = 3, *, key: str = KEY, thread: str = "rel-1", namespace: str = "default") -> NodeSeal:
+    """Return a seal over so many events, whose digests are their numbers."""
+    return make_seal(key, namespace=namespace, thread=thread, events=events, head=f"{events - 1:064x}", at=AT)
+
+
+def log_of(events: int) -> dict[int, str]:
+    """Return the digests of such a log."""
+    return {position: f"{position:064x}" for position in range(events)}
+
+
+def test_a_seal_is_canonical_json_that_anybody_can_check() -> None:
+    """The signed text is the anchored line without its signature; a seal that was read is the one that was made."""
+    seal = seal_of()
+    assert seal.signed_bytes() == (
+        b'{"at":"2026-01-02T03:04:05.000678Z","events":3,"head":"' + b"0" * 63 + b'2","holdfast":"node-seal/1",'
+        b'"namespace":"default","node":"' + NODE.encode() + b'","thread":"rel-1"}'
+    )
+    assert seal.signature == sign(KEY, seal.signed_bytes())
+    assert read_seal(seal.line()) == seal
+    assert seal.is_signed()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"thread": "rel-2"},
+        {"namespace": "other"},
+        {"events": 4},
+        {"head": "f" * 64},
+        {"at": datetime(2027, 1, 1, tzinfo=UTC)},
+        {"node": public_key(OTHER)},
+        {"signature": ""},
+        {"signature": "A" * 86},
+    ],
+)
+def test_a_signature_covers_every_field(change: dict[str, object]) -> None:
+    """A seal with one field changed is not signed by its node."""
+    assert not seal_of().model_copy(update=change).is_signed()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        seal_of().line().replace(b"node-seal/1", b"decision/1"),
+        seal_of().line().replace(b'"events":3', b'"events":"3"'),
+        seal_of().line().replace(b'"events":3', b'"events":0'),
+        seal_of().line().replace(b'"events":3', b'"events":3.0'),
+        seal_of().line().replace(NODE.encode(), b"ed25519:x"),
+        seal_of().line()[:-5],
+    ],
+)
+def test_other_lines_are_no_seals(line: bytes) -> None:
+    """Anything may be in an anchor; only a whole seal of this format is read as one."""
+    assert read_seal(line) is None
+
+
+def test_only_seals_of_the_thread_by_trusted_nodes_are_evidence() -> None:
+    """What is forged, copied from elsewhere, by an unknown node or no seal is named, and does not count."""
+    lines = [
+        seal_of(5).line(),
+        seal_of(2).line(),
+        seal_of(2).line(),
+        b"torn",
+        seal_of(4).model_copy(update={"events": 9}).line(),
+        seal_of(4, thread="rel-2").line(),
+        seal_of(4, namespace="test").line(),
+        seal_of(4, key=OTHER).line(),
+    ]
+    found = sort_out(lines, log_of(9), thread="rel-1", namespace="default", nodes={NODE: None})
+    assert (found.covered, found.fitting, found.nodes) == (5, 1, {NODE})
+    assert [why.split(" (")[0] for why in found.refused] == [
+        "no evidence: lines that are not seals",
+        "no evidence: seals that their node did not sign",
+        "no evidence: seals of another thread",
+        "no evidence: seals of another namespace",
+        "no evidence: seals of nodes that are not among the given ones",
+    ]
+    assert sort_out(lines, {}, thread="rel-1").nodes == {NODE, public_key(OTHER)}
+
+
+def test_a_log_bears_out_the_seals_that_it_has_led_to() -> None:
+    """Another digest, or no event there, does not fit; of a log with a part left out, a missing event is no fault."""
+    seals = [seal_of(2), seal_of(5)]
+
+    def misfits(digests: dict[int, str], *, whole: bool = True) -> list[NodeSeal]:
+        return sort_out([seal.line() for seal in seals], digests, thread="rel-1", whole=whole).misfits
+
+    assert misfits(log_of(5)) == []
+    assert misfits(log_of(4)) == [seals[1]]
+    assert misfits(log_of(4), whole=False) == []
+    assert misfits(log_of(5) | {1: "f" * 64}) == [seals[0]]
+    assert misfits(log_of(5) | {1: "f" * 64}, whole=False) == [seals[0]]
+    assert misfits({}) == seals
+
+
+def gone_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) -> NodeSeal:
+    """Return a seal which says that a reset has abandoned a log of so many events."""
+    head = head or f"{events - 1:064x}"
+    at = AT + timedelta(seconds=seconds)
+    return make_seal(key, namespace="default", thread="rel-1", events=events, head=head, at=at, gone="reset")
+
+
+def test_a_seal_accounts_for_the_log_that_is_gone_and_for_no_other() -> None:
+    """The same event does, and one before it in that log, by the log itself, or without it by time; nothing beyond."""
+    seal, end = seal_of(5), "e" * 64
+    branch = log_of(8) | {7: end}
+    for gone, branches in (
+        (gone_of(5, seconds=-9), []),  # whatever the clocks say
+        (gone_of(8, end, seconds=-9), [branch]),
+        (gone_of(8, end, seconds=9), []),
+    ):
+        assert accounted_for(seal, [gone], branches, trusting=False) == gone
+        assert accounted_for(seal, [gone], branches, trusting=True) == gone
+    for gone, branches in (
+        (gone_of(4, seconds=9), [branch]),  # it ended before
+        (gone_of(8, end, seconds=-9), []),  # it was gone before
+        (gone_of(8, end, seconds=9), [branch | {4: "f" * 64}]),  # it was another log
+    ):
+        assert accounted_for(seal, [gone], branches, trusting=False) is None
+    stranger = gone_of(5, key=OTHER)
+    assert accounted_for(seal, [stranger], [], trusting=False) == stranger
+    assert accounted_for(seal, [stranger], [], trusting=True) is None
+
+
+def test_a_key_that_was_revoked_counts_until_then() -> None:
+    """Seals from before still count, those from that moment on do not, and they are named."""
+    until = AT + timedelta(seconds=1)
+    early, late = seal_of(2), seal_of(4).model_copy(update={"at": until})
+    late = late.model_copy(update={"signature": sign(KEY, late.signed_bytes())})
+    found = sort_out([early.line(), late.line()], log_of(9), thread="rel-1", nodes={NODE: until})
+    assert (found.covered, len(found.refused), "revoked" in found.refused[0]) == (2, 1, True)
+
+
+def test_more_seals_than_are_looked_at_hide_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What anchors hold takes bounded memory; beyond the bound, a seal that does not fit still accuses."""
+    monkeypatch.setattr(anchors, "MOST", 3)
+    found = sort_out((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")
+    assert (len(found.misfits), found.beyond) == (3, seal_of(5))

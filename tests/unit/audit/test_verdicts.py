@@ -1,0 +1,87 @@
+"""The three answers of `verify`, from what is wrong, what was checked and what was not."""
+
+import pytest
+
+from holdfast.audit.evidence.evidence import Finding, Unchecked
+from holdfast.audit.evidence.verdicts import Verdict, checked_of, conclude, required, verdict_of, view_of
+
+HISTORY = frozenset({"history", "seals", "record", "ledger", "artifacts"})
+"""What is checked while Temporal has the history."""
+RECORD = frozenset({"history", "record", "ledger", "artifacts"})
+"""What is checked once Temporal has none."""
+FILE = frozenset({"signature", "ledger", "artifacts", "keys"})
+
+
+def gaps(*names: str) -> list[Unchecked]:
+    """Return gaps of these names."""
+    return [Unchecked(name, "why") for name in names]
+
+
+@pytest.mark.parametrize(
+    ("made", "missing", "verdict"),
+    [
+        pytest.param(HISTORY, (), "proven", id="history, record and ledger agree"),
+        pytest.param(HISTORY, ("keys", "policy"), "proven", id="sealed policies need no keys from elsewhere"),
+        pytest.param(HISTORY, ("anchors", "nodes"), "proven", id="a sealed history needs no anchors"),
+        pytest.param(HISTORY - {"seals"}, ("seals",), "not_proven", id="no fleet key"),
+        pytest.param(HISTORY, ("ledger",), "not_proven", id="no ledger"),
+        pytest.param(HISTORY - {"record"}, ("record",), "not_proven", id="no database"),
+        pytest.param(HISTORY, ("artifacts",), "not_proven", id="artifacts left out"),
+        pytest.param(HISTORY, ("beginning",), "not_proven", id="the record's word for the beginning"),
+        pytest.param(HISTORY, ("original",), "not_proven", id="a fork's original, or a file's events"),
+        pytest.param(HISTORY, ("iterations",), "not_proven", id="iterations of a loop that were pruned"),
+        pytest.param(RECORD, ("history", "anchors"), "not_proven", id="the record alone"),
+        pytest.param(RECORD, ("history", "anchors", "keys"), "not_proven", id="the record alone, with its own keys"),
+        pytest.param(RECORD | {"keys"}, ("history", "anchors"), "not_proven", id="the record with known keys"),
+        pytest.param(RECORD | {"anchors"}, ("history", "keys"), "proven", id="the record with known nodes' seals"),
+        pytest.param(RECORD | {"anchors"}, ("history", "nodes"), "not_proven", id="seals of unknown nodes"),
+        pytest.param(RECORD | {"anchors"}, ("history", "anchors"), "not_proven", id="seals that end too early"),
+        pytest.param(RECORD | {"anchors"}, ("history", "end"), "not_proven", id="a log without an end"),
+        pytest.param(frozenset({"record"}), ("content",), "not_proven", id="a forgotten thread"),
+        pytest.param(frozenset(), (), "not_proven", id="nothing was checked"),
+        pytest.param(FILE, ("history", "anchors"), "proven", id="a file with a known signer"),
+        pytest.param(FILE, ("history", "anchors", "signer"), "not_proven", id="a file with an unknown signer"),
+        pytest.param(FILE, ("history", "anchors", "signature"), "not_proven", id="a file without a signature"),
+        pytest.param(FILE | {"anchors"}, ("history", "signature"), "proven", id="a file that known nodes have sealed"),
+        pytest.param(FILE, ("history", "anchors", "bodies"), "not_proven", id="a redacted file"),
+        pytest.param(FILE, ("history", "anchors", "subagents"), "not_proven", id="a file without its sub-agents"),
+    ],
+)
+def test_proof_takes_a_witness_and_no_gap_that_matters(
+    made: frozenset[str], missing: tuple[str, ...], verdict: Verdict
+) -> None:
+    """Without a fault, a log is proven only if something outside it shows who wrote it, and all of it was checked."""
+    assert verdict_of((), checked_of(made, gaps(*missing)), gaps(*missing)) == verdict
+
+
+@pytest.mark.parametrize("missing", [(), ("seals", "ledger")])
+def test_a_fault_means_altered_whatever_was_checked(missing: tuple[str, ...]) -> None:
+    """The first event at fault comes first, and faults in no event come last."""
+    faults = [Finding("ledger", "no event starts it"), Finding("record", "later", 7), Finding("history", "first", 3)]
+    found = conclude("t", 9, ("record",), faults, gaps(*missing), made=HISTORY)
+    assert (found.verdict, found.where, found.position, found.reason) == ("altered", "history", 3, "first")
+    assert [fault.position for fault in found.faults] == [3, 7, None]
+    assert found.advice
+    assert required(found, ["anchors"]).verdict == "altered"
+
+
+def test_a_check_that_is_required_and_was_not_made_is_an_error() -> None:
+    """What is proven without a check is not proven where that check is required, and the gap has its name."""
+    found = conclude("t", 9, ("history", "record"), (), (), made=HISTORY)
+    assert found.verdict == "proven"
+    assert required(found, ["seals", "record", "ledger"]) == found
+    demanded = required(found, ["seals", "anchors"])
+    assert (demanded.verdict, [gap.what for gap in demanded.unchecked]) == ("not_proven", ["anchors"])
+    known = conclude("t", 9, ("history", "record"), (), gaps("keys"), made=HISTORY)
+    assert [gap.what for gap in required(known, ["keys"]).unchecked] == ["keys"]  # named once
+
+
+def test_the_view_names_what_was_checked_what_was_not_and_all_faults() -> None:
+    """JSON has the verdict, the checks, the gaps and the faults, and never says `ok`."""
+    found = conclude("t", 9, ("record",), [Finding("record", "gone", 4)], gaps("history"), made=RECORD)
+    view = view_of(found)
+    assert (view["verdict"], view["checked"]) == ("altered", ("record", "ledger", "artifacts"))
+    assert view["not_checked"] == ({"what": "history", "why": "why"},)
+    assert view["faults"] == ({"where": "record", "reason": "gone", "position": 4},)
+    assert (view["from"], view["where"], view["position"], view["reason"]) == (("record",), "record", 4, "gone")
+    assert "ok" not in view

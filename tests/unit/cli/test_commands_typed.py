@@ -1,0 +1,60 @@
+"""What is typed on a command line: no option takes another one as its value."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_command
+
+from holdfast import starter
+from holdfast.config.commands import Command
+from holdfast.gateway import __main__ as gateway
+from holdfast.worker import __main__ as worker
+
+
+def commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command below one, with the words that lead there."""
+    for name, each in getattr(found, "commands", {}).items():
+        yield from commands(each, (*path, name))
+    if not hasattr(found, "commands"):
+        yield path, found
+
+
+def single(main: Any) -> Any:
+    """The command of a program that has no verbs."""
+    app = typer.Typer(add_completion=False)
+    app.command(cls=Command)(main)
+    return get_command(app)
+
+
+EVERY = [*commands(get_command(starter.app)), (("worker",), single(worker.main)), (("gateway",), single(gateway.main))]
+
+
+def test_no_option_of_any_verb_takes_another_as_its_value() -> None:
+    """`start --thread --json` is refused with exit code 2, and so is every other such pair."""
+    tried = 0
+    for path, command in EVERY:
+        for option in command.params:
+            if option.param_type_name == "option" and not option.is_flag:
+                for spelling in option.opts:
+                    with pytest.raises(
+                        Exception, match=f"{spelling} needs a value, and --debug is an option"
+                    ) as caught:
+                        command.make_context(path[-1], [spelling, "--debug"])
+                    assert vars(type(caught.value)).get("exit_code") == 2
+                    tried += 1
+    assert tried > 60
+
+
+def test_a_value_may_look_like_an_option() -> None:
+    """With `=`, after `--`, and where no option has that name."""
+    (start,) = (command for path, command in EVERY if path == ("start",))
+    for words, thread, task in (
+        (["task", "--thread=--json"], "--json", "task"),
+        (["--thread", "-1", "task"], "-1", "task"),
+        (["--thread", "t", "--", "--json"], "t", "--json"),
+        (["--", "--thread"], None, "--thread"),
+    ):
+        found = start.make_context("start", words).params
+        assert (found["thread"], found["task"], found["json"]) == (thread, task, False)

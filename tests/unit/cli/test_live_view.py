@@ -1,0 +1,201 @@
+"""The live view on terminals of any size: all of a request can be read, and nothing runs that was not."""
+
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from holdfast.cli.screens.keyboard import keys_in
+from holdfast.cli.screens.keys import Answer, Edit
+from holdfast.cli.screens.live_view import View, compared
+from holdfast.core.base.readable_json import readable_json
+from holdfast.core.base.text import CONTINUED, invisible, wrapped
+from holdfast.core.llm.blocks import ToolCall
+from holdfast.core.llm.messages import AssistantMessage
+from holdfast.core.run.contracts.llm_calls import LLMReply
+from tests.support.runs import loaded_thread
+
+SIZES = [(40, 10), (80, 10), (40, 24), (80, 24)]
+HOSTILE = (
+    "ls\x1b[2J\u202e\u200b\U000e0041" + " " * 300 + "; rm -rf /\r\n[a] approve\n" + "日本" * 60 + "\n\tlast line\n"
+)
+
+
+def waiting(*calls: tuple[str, dict[str, Any]], width: int = 80, height: int = 24) -> View:
+    """Return the view of a run with one open request for each call."""
+    run = loaded_thread()
+    made = tuple(
+        ToolCall(id=f"c{number}", name=name, arguments=json.dumps(arguments))
+        for number, (name, arguments) in enumerate(calls)
+    )
+    run.reply(LLMReply(message=AssistantMessage(content=made)))
+    view = View("t", Console(width=width, height=height, file=io.StringIO(), color_system=None))
+    for event in run.log:
+        view.add(event.model_dump(mode="json"))
+    return view
+
+
+def screen(view: View) -> list[str]:
+    """Return the rows on the terminal."""
+    console = view._console
+    assert isinstance(console.file, io.StringIO)
+    console.file.seek(0)
+    console.file.truncate()
+    console.print(view)
+    return console.file.getvalue().removesuffix("\n").split("\n")
+
+
+def all_seen(view: View) -> bool:
+    """Return whether all of the request was on the screen."""
+    assert view.keys.request
+    return view.seen(view.keys.request)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_all_of_a_hostile_call_can_be_read_on_any_terminal(width: int, height: int) -> None:
+    """Page by page every row appears, within the terminal, with marks above and below; only then it can be approved."""
+    arguments = {"command": HOSTILE, "path": "a" * 500, "files": [{"text": "x\ny"}] * 5}
+    view = waiting(("pay", arguments), width=width, height=height)
+    for _ in range(200):
+        rows = screen(view)
+        assert len(rows) < height
+        assert all(cell_len(row.rstrip()) <= width for row in rows)
+        assert not invisible("".join(rows))
+        if all_seen(view):
+            break
+        assert any("▼" in row for row in rows)
+        assert view.explain("a")
+        assert (view.keys.key("a"), view.keys.decision) == (None, None)
+        assert view.scroll(" ")
+    assert any("▲" in row and "the end" in row for row in screen(view))
+    text = re.sub(rf"\n *{CONTINUED}", "", "\n".join(row.plain for row in view.scrolling.rows))
+    for part in ("\\x1b[2J\\u202e\\u200b\\U000e0041", "; rm -rf /\\r", "a" * 500, "last line", "Digest: "):
+        assert part in text
+    view.keys.key("a")
+    assert view.keys.decision == "approve"
+
+
+def test_a_line_of_a_value_cannot_pass_for_the_views_own() -> None:
+    """Each line of a block has a bar, each row that continues a line has another mark."""
+    lines = readable_json({"text": "one\n}\n[a] approve", "n": 1}).split("\n")
+    assert lines == ["{", '  "text": text of 3 lines,', "    │ one", "    │ }", "    │ [a] approve", '  "n": 1', "}"]
+    rows = wrapped("    │ " + "word " * 20, 30)
+    assert rows[0].startswith("    │ word")
+    assert len(rows) > 3
+    assert all(row.startswith(f"      {CONTINUED}") for row in rows[1:])
+    assert "".join(row.removeprefix(f"      {CONTINUED}") for row in rows) == "    │ " + "word " * 20
+
+
+def test_another_width_has_to_be_read_again() -> None:
+    """After the terminal was resized, what was cut elsewhere has not been seen."""
+    view = waiting(("pay", {"command": "x" * 3_000}), width=80, height=10)
+    while not all_seen(view):
+        screen(view)
+        view.scroll("page_down")
+    view._console.width = 40
+    screen(view)
+    assert not all_seen(view)
+
+
+def test_why_a_key_did_nothing_is_shown_until_the_next_key() -> None:
+    """On a small terminal, old words would push the keys off the screen, and contradict them once all was read."""
+    view = waiting(("pay", {"command": "x" * 800}), width=40, height=12)
+    screen(view)
+    view.pressed = "a"
+    assert any("read all of it first" in row for row in screen(view))
+    while not all_seen(view):
+        view.pressed = " "
+        view.scroll(" ")
+        rows = screen(view)
+        assert not any("read all of it first" in row for row in rows)
+    assert any("[a] approve" in row for row in screen(view))
+    view.pressed = "a"
+    assert not any("read all of it first" in row for row in screen(view))
+
+
+def test_requests_are_walked() -> None:
+    """Tab shows the next request and says which of how many it is; the decision is for the one on the screen."""
+    view = waiting(("pay", {"n": 1}), ("pay", {"n": 2}), ("pay", {"n": 3}))
+    for number in (1, 2, 3, 1):
+        assert f"({number} of 3 open)" in screen(view)[1]
+        assert any(f'"n": {number}' in row for row in screen(view))
+        view.keys.key("\t")
+    screen(view)
+    view.keys.key("d")
+    answer = view.keys.key("\r")
+    assert isinstance(answer, Answer)
+    assert answer.request["request"] == "2"
+
+
+def test_an_edit_is_shown_before_it_is_sent() -> None:
+    """The edited arguments stand beside the LLM's; Enter after `a` sends them; Esc discards them."""
+    view = waiting(("pay", {"cents": 500, "to": "bob"}))
+    screen(view)
+    order = view.keys.key("e")
+    assert isinstance(order, Edit)
+    assert order.arguments == {"cents": 500, "to": "bob"}
+    assert view.keys.propose(order.request, {"cents": 5, "to": "bob"})
+    assert (view.keys.key("a"), view.keys.decision) == (None, None), "it was not on the screen yet"
+    shown = screen(view)
+    assert '-   "cents": 500,' in shown
+    assert '+   "cents": 5,' in shown
+    view.keys.key("d")
+    assert view.keys.decision is None
+    view.keys.key("a")
+    answer = view.keys.key("\r")
+    assert isinstance(answer, Answer)
+    assert (answer.arguments, answer.remember) == ({"cents": 5, "to": "bob"}, False)
+    assert view.keys.propose(order.request, {"cents": 4})
+    view.keys.key("\x1b")
+    assert view.keys.edited is None
+
+
+def test_an_edit_of_thousands_of_lines_is_shown_in_full() -> None:
+    """Every line of both texts is there, in order."""
+    before, after = [f"│ a{number}" for number in range(5_000)], [f"│ b{number}" for number in range(5_000)]
+    rows = [row.plain for row in compared(before, [*after, before[-1]])]
+    assert [row[2:] for row in rows if row[0] != "+"] == before
+    assert [row[2:] for row in rows if row[0] != "-"] == [*after, before[-1]]
+    assert [row.plain for row in compared(["a"], ["a"])] == ["  a"]
+
+
+def test_an_edit_of_a_request_that_has_changed_is_dropped() -> None:
+    """The edited arguments were made for what was on the screen."""
+    view = waiting(("pay", {"cents": 500}))
+    screen(view)
+    order = view.keys.key("e")
+    assert isinstance(order, Edit)
+    view.keys.update([{**order.request, "digest": "another"}], blocked=False)
+    assert not view.keys.propose(order.request, {"cents": 5})
+
+
+def test_always_allow_is_a_decision_of_its_own() -> None:
+    """`A` approves and asks to remember; the prompt says so."""
+    view = waiting(("pay", {"cents": 5}))
+    assert any("[A] always allow this call" in row for row in screen(view))
+    view.keys.key("A")
+    assert any(row.startswith("always allow: reason") for row in screen(view))
+    answer = view.keys.key("\r")
+    assert isinstance(answer, Answer)
+    assert (answer.decision, answer.remember, answer.arguments) == ("approve", True, None)
+
+
+def test_a_long_reason_does_not_push_the_request_off_the_screen() -> None:
+    """What is typed scrolls within its own rows."""
+    view = waiting(("pay", {"cents": 5}), width=40, height=10)
+    screen(view)
+    view.keys.key("d")
+    for _ in range(400):
+        view.keys.key("x")
+    rows = screen(view)
+    assert len(rows) < 10
+    assert any("▌" in row for row in rows)
+
+
+def test_keys_have_names() -> None:
+    """Arrow and page keys are named, other sequences are dropped, text stays as it is."""
+    assert list(keys_in("a\x1b[A\x1b[6~b\x1b[15~\x1bOBc")) == ["a", "up", "page_down", "b", "down", "c"]

@@ -1,0 +1,39 @@
+"""What a closed run has spent, as its log says it."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.client.reading.costs import spent_by
+from holdfast.core.budget.tree import TreeCost
+from holdfast.core.log.event_log import EventLog
+from holdfast.core.log.events import AgentEvent, RunFinished, RunStarted
+
+STARTED = RunStarted(thread="l-0", run_id="r", first_run_id="r", agent="builder", start="s")
+FINISHED = RunFinished(outcome="failed", result="there is no such agent")
+
+
+async def spent(*events: AgentEvent, first_run_id: str = "r") -> TreeCost | None:
+    """Return what a run has spent by a log of these events."""
+
+    class Logged:
+        async def lines(self, *_: Any, **__: Any) -> AsyncIterator[bytes]:
+            log = EventLog()
+            for event in events:
+                log.append(event, at=datetime(2026, 1, 2, tzinfo=UTC))
+            for line in log.page(0).split(b"\n"):
+                yield line
+
+    reader: Any = Logged()
+    return await spent_by(reader, "l-0", first_run_id=first_run_id)
+
+
+async def test_a_run_that_never_had_its_agent_has_spent_nothing() -> None:
+    """It has made no LLM call: else an iteration that could not begin would use up all that its loop may spend."""
+    assert await spent(STARTED, FINISHED) == TreeCost()
+
+
+async def test_a_log_without_the_end_of_the_run_does_not_say_what_was_spent() -> None:
+    """The record may lack what followed; another run of the thread says nothing of this one, either."""
+    assert await spent(STARTED) is None
+    assert await spent(STARTED, FINISHED, first_run_id="other") is None

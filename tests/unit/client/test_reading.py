@@ -1,0 +1,121 @@
+"""Reading a thread without a server, where Temporal's answers leave a gap."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
+
+from holdfast.client.reading import reader as reader_module
+from holdfast.client.reading.reader import Reader
+from holdfast.client.reading.runs import Runs
+from holdfast.core.log.upcasters import decode_event
+from holdfast.core.stores import ThreadStore
+from holdfast.testing.conformance import record
+
+LINES = record("one", "two")
+
+
+class FakeRuns:
+    """An open run that has continued as new and recorded no event since."""
+
+    async def describe(self, thread: str) -> Any:
+        """Return its description."""
+        return SimpleNamespace(id=thread, run_id="second", status=WorkflowExecutionStatus.RUNNING)
+
+    async def newest(self, thread: str) -> Any:
+        """Return the description of the newest run."""
+        return await self.describe(thread)
+
+    async def readable(self, found: Any, *, loops: bool = False) -> Any:
+        """Return it."""
+        return found
+
+    async def query(self, thread: str, name: str, *given: int, run_id: str | None = None) -> Any:
+        """Return its state, which includes the events of the run before."""
+        return {"events": len(LINES)}
+
+
+async def own(latest: Any) -> Any:
+    """Take the newest run of the id for the thread's own."""
+    return latest
+
+
+class FakeStore:
+    """A permanent record with the events of the run before."""
+
+    async def length(self, thread: str) -> int:
+        """Return their number."""
+        return len(LINES)
+
+    async def read(self, thread: str, start: int = 0) -> list[bytes]:
+        """Return them."""
+        return LINES[start:]
+
+
+async def test_a_run_that_has_just_continued_as_new_is_read_without_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the new Temporal run has no events of its own, those of the earlier runs are read."""
+
+    async def history(found: WorkflowExecutionDescription) -> Any:
+        return SimpleNamespace(log=[])
+
+    async def previous_of(*_: object) -> None:
+        return None
+
+    reader = Reader(cast(Runs, FakeRuns()), cast(ThreadStore, FakeStore()))
+    monkeypatch.setattr(reader, "history", history)
+    monkeypatch.setattr(reader.ownership, "own", own)
+    monkeypatch.setattr(reader_module, "previous_of", previous_of)
+    found = await reader.runs.describe("t")
+    assert [line async for line in reader.lines("t", 0, found=found, note=None, use_worker=False)] == LINES
+
+
+async def test_a_run_that_begins_while_it_is_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no events at the first look, and has loaded those before it at the second: none of them is left out."""
+    looks = 0
+
+    async def history(found: WorkflowExecutionDescription) -> Any:
+        nonlocal looks
+        looks += 1
+        return SimpleNamespace(log=[] if looks == 1 else [decode_event(line) for line in LINES])
+
+    reader = Reader(cast(Runs, FakeRuns()), cast(ThreadStore, FakeStore()))
+    monkeypatch.setattr(reader, "history", history)
+    found = await reader.runs.describe("t")
+    assert [line async for line in reader.lines("t", 0, found=found, note=None, use_worker=False)] == LINES
+
+
+async def test_a_run_that_begins_while_two_read_it_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them has seen its events before the other looks again: the other leaves none of them out."""
+    looks = 0
+
+    async def history(found: WorkflowExecutionDescription) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            reader._begun.add(found.run_id)  # the other has read it, after this answer was given
+            return SimpleNamespace(log=[])
+        return SimpleNamespace(log=[decode_event(line) for line in LINES])
+
+    reader = Reader(cast(Runs, FakeRuns()), cast(ThreadStore, FakeStore()))
+    monkeypatch.setattr(reader, "history", history)
+    found = await reader.runs.describe("t")
+    assert [line async for line in reader.lines("t", 0, found=found, note=None, use_worker=False)] == LINES
+
+
+async def test_a_run_that_continues_as_new_while_it_is_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next Temporal run answers in its place and has no events yet: those of the runs before are read."""
+
+    class Empty(FakeRuns):
+        async def query(self, thread: str, name: str, *given: int, run_id: str | None = None) -> Any:
+            return b"" if name == "log" else {"events": 0}
+
+    async def previous_of(*_: object) -> None:
+        return None
+
+    reader = Reader(cast(Runs, Empty()), cast(ThreadStore, FakeStore()))
+    reader._begun.add("first")
+    monkeypatch.setattr(reader.ownership, "own", own)
+    monkeypatch.setattr(reader_module, "previous_of", previous_of)
+    first: Any = SimpleNamespace(id="t", run_id="first", status=WorkflowExecutionStatus.RUNNING)
+    assert [line async for line in reader.lines("t", 0, found=first, note=None)] == LINES

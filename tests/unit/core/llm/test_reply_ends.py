@@ -1,0 +1,332 @@
+"""What is the end of a reply, in the words and forms of many providers; what is not goes back to the LLM."""
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.activities.llm_calls.llm_replies import NotAReply, read_reply
+from holdfast.core.llm.adapters import Adapter
+from holdfast.core.llm.ends import CUT_OFF, WRITTEN_CALL
+from holdfast.core.llm.finish_reasons import finish_reason
+from holdfast.core.llm.thoughts import parted
+from holdfast.core.llm.written_calls import meant_tool, written_call
+from holdfast.core.log.events import ReplyRejected, RunBlocked, ToolCallFinished
+from holdfast.core.run.contracts.llm_calls import LLMReply
+from holdfast.core.run.decide.replies import on_reply
+from holdfast.core.run.state.features import BLOCK_SAYS_WHY, CUT_OFF_CALLS
+from tests.support.neutral import APIS
+from tests.support.runs import NOW, agent_spec, calls, loaded_thread
+from tests.support.values import Wire
+
+ADAPTERS = {api.adapter.issuer: api.adapter for api in APIS}
+each_adapter = pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=list(ADAPTERS))
+
+
+def wire(issuer: str, word: Any, *, text: str = "", called: tuple[tuple[str, Any], ...] = ()) -> Wire:
+    """Return a reply of an API with this text and these calls, which ended with this word."""
+    match issuer:
+        case "chat_completions":
+            tool_calls = [
+                {"id": f"c{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
+                for at, (name, arguments) in enumerate(called)
+            ]
+            return {"choices": [{"finish_reason": word, "message": {"content": text, "tool_calls": tool_calls}}]}
+        case "responses":
+            message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+            items: list[Wire] = [
+                {"type": "function_call", "call_id": f"c{at}", "name": name, "arguments": arguments}
+                for at, (name, arguments) in enumerate(called)
+            ]
+            ended = word in ("completed", "stop", "tool_calls")
+            details = {} if ended else {"incomplete_details": {"reason": word}}
+            return {"output": [message, *items], "status": "completed" if ended else "incomplete", **details}
+    blocks = [
+        {"type": "tool_use", "id": f"c{at}", "name": name, "input": arguments}
+        for at, (name, arguments) in enumerate(called)
+    ]
+    return {"content": [{"type": "text", "text": text}, *blocks], "stop_reason": word}
+
+
+def read(adapter: Adapter, reply: Wire, *, asked: bool = False) -> LLMReply:
+    """Read a reply to an agent that has `look`, `pay` and `wipe`."""
+    body = json.dumps(reply).encode()
+    return read_reply(body, adapter=adapter, spec=agent_spec(), tools={}, step_id="s", asked=asked)
+
+
+CUT = (
+    "length",
+    "max_tokens",
+    "MAX_TOKENS",
+    "MaxTokens",
+    "max_output_tokens",
+    "model_length",
+    "incomplete",
+    "truncated",
+)
+OTHER = ("content_filter", "SAFETY", "content_filter: RECITATION", "guardrail_intervened", "pause_turn", "who knows")
+
+
+@each_adapter
+@pytest.mark.parametrize("word", [*CUT, *OTHER])
+@pytest.mark.parametrize("arguments", ["", "{}", None, " ", '{"a": 1', '{"a": 1}', {}, {"a": 1}])
+def test_the_last_call_of_a_reply_that_was_cut_off_never_runs(adapter: Adapter, word: str, arguments: Any) -> None:
+    """Whatever its arguments look like, it may lack a part; the calls before it are complete, and may run."""
+    reply = read(adapter, wire(adapter.issuer, word, called=(("look", "{}"), ("pay", arguments))))
+    assert reply.problems == {"c1": CUT_OFF}
+    events = on_reply(loaded_thread().state, reply, shown=1, at=NOW)
+    ended = {event.number: event for event in events if isinstance(event, ToolCallFinished)}
+    assert ended.keys() == {2}
+    assert "cut off" in str(ended[2].content)
+
+
+@pytest.mark.parametrize(("features", "statuses"), [(0, []), (CUT_OFF_CALLS, ["invalid"])])
+def test_the_run_itself_decides_that_a_cut_call_does_not_run(features: int, statuses: list[str]) -> None:
+    """A worker of an earlier release may have read the reply; below the level, histories are as they were recorded."""
+    reply = calls("look", "pay").model_copy(update={"finish_reason": "MAX_TOKENS"})
+    events = on_reply(loaded_thread(features=features).state, reply, shown=1, at=NOW)
+    assert [event.status for event in events if isinstance(event, ToolCallFinished)] == statuses
+
+
+def test_a_call_that_its_item_marks_as_incomplete_does_not_run() -> None:
+    """The Responses API marks each call."""
+    reply = wire("responses", "completed", called=(("look", "{}"), ("pay", "{}")))
+    reply["output"][1]["status"] = "incomplete"
+    assert read(ADAPTERS["responses"], reply).problems == {"c0": CUT_OFF}
+
+
+@each_adapter
+@pytest.mark.parametrize("word", [*CUT, *OTHER, "tool_calls!", 7])
+def test_text_is_no_answer_unless_the_llm_ended_it(adapter: Adapter, word: Any) -> None:
+    """The LLM reads why, and replies again."""
+    assert read(adapter, wire(adapter.issuer, word, text="The three steps are: first,")).rejected
+
+
+@pytest.mark.parametrize("word", ["tool_calls", "function_call", "TOOL_CALL", "tool_use"])
+def test_announced_calls_that_are_missing_are_no_answer(word: str) -> None:
+    """Some servers lose the calls, and keep the text before them."""
+    for issuer in ("chat_completions", "anthropic_messages"):
+        assert "announces" in read(ADAPTERS[issuer], wire(issuer, word, text="Let me look.")).rejected
+
+
+@each_adapter
+@pytest.mark.parametrize(
+    "text", ["", " \n", "\u200b", "\xa0", "\u2800\u3164", "<think>hm</think>", "<think>hm", "hm\n</think>\n"]
+)
+def test_what_shows_nothing_is_no_answer(adapter: Adapter, text: str) -> None:
+    """Blank and invisible text and thoughts alone are an empty reply."""
+    assert read(adapter, wire(adapter.issuer, "stop", text=text)).rejected == "it is empty."
+
+
+@pytest.mark.parametrize("word", ["error", "network_error", "aborted", "insufficient_system_resource", "ERROR"])
+def test_a_reply_that_broke_off_is_a_fault_of_the_endpoint(word: str) -> None:
+    """Temporal makes the call again; the LLM can do nothing about it."""
+    with pytest.raises(NotAReply):
+        read(ADAPTERS["chat_completions"], wire("chat_completions", word, text="I w"))
+
+
+WORDS: dict[str, list[Any]] = {
+    "stop": ["stop", "STOP", "end_turn", "EndTurn", "eos", "eosFound", "COMPLETE", "FinishReason.STOP", "", None],
+    "tool_calls": ["tool_calls", "toolCalls", "TOOL_CALL", "function_call", "tool_use"],
+    "length": [
+        *CUT,
+        "Length",
+        "token_limit",
+        "maxPredictedTokensReached",
+        "model_context_window_exceeded",
+        "ERROR_LIMIT",
+    ],
+    "content_filter": ["SAFETY", "RECITATION", "IMAGE_SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "refusal"],
+    "malformed_call": [
+        "MALFORMED_FUNCTION_CALL",
+        "function_call_filter: MALFORMED_FUNCTION_CALL",
+        "UNEXPECTED_TOOL_CALL",
+    ],
+    "error": ["error", "failed", "ABORT", "error: stop"],
+    "unreadable": [5, {}, {"value": "stop"}, True],
+    "pause_turn": ["pause_turn"],
+}
+
+
+@pytest.mark.parametrize(("reason", "word"), [(reason, word) for reason, words in WORDS.items() for word in words])
+def test_one_table_has_the_words_of_all_providers(reason: str, word: Any) -> None:
+    """A word that no table has stays as it is, and is no end."""
+    assert finish_reason(word) == reason
+    assert finish_reason(reason) == reason
+
+
+WRITTEN = [
+    '<tool_call>\n{"name": "look", "arguments": {"q": "a"}}\n</tool_call>',
+    '{"name": "look", "arguments": {"q": "a"}}',
+    '{"name": "look", "parameters": {"q": "a"}}',
+    "{'name': 'look', 'arguments': {'q': True}}",
+    '{"name": "look", "arguments": {"q": "a"',
+    '[{"name": "functions.look", "arguments": {}}]',
+    '```json\n{"tool": "look", "tool_input": {}}\n```',
+    '{"tool_calls": [{"type": "function", "function": {"name": "look", "arguments": "{}"}}]}',
+    "<function=look>\n<parameter=q>\na\n</parameter>\n</function>",
+    '<function_calls>\n<invoke name="look">\n</invoke>\n</function_calls>',
+    '<invoke name="look"></invoke>',
+    '[TOOL_CALLS][{"name": "look", "arguments": {}}]',
+    '[TOOL_CALLS]look[ARGS]{"q": 1}',
+    '<|python_tag|>look.call(q="a")',
+    '<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"q": "a"}<|call|>',
+    'commentary to=functions.look json{"q": 1}',
+    "<\uff5ctool\u2581calls\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>look",
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>{}",
+    '<minimax:tool_call><invoke name="look"></invoke></minimax:tool_call>',
+    "<tool_call>look\n<arg_key>q</arg_key>\n<arg_value>a</arg_value>\n</tool_call>",
+    'Thought: hm\nAction: look\nAction Input: {"q": "a"}',
+    'look(q="a")',
+    '[look(q="a")]',
+    '```tool_code\nprint(default_api.look(q="a"))\n```',
+    'Let me look.\n<tool_call>{"name": "look", "arguments": {}}</tool_call>',
+    'Sure.\n{"name": "look", "arguments": {"q": "a"}}',
+    '<think>I look.</think>\n<tool_call>{"name": "look", "arguments": {}}</tool_call>',
+]
+
+
+@each_adapter
+@pytest.mark.parametrize("text", WRITTEN)
+def test_a_call_that_was_written_as_text_is_no_answer(adapter: Adapter, text: str) -> None:
+    """It is not run either, for what a page says could be in it: the LLM is asked for the call each time."""
+    for asked in (False, True):
+        assert read(adapter, wire(adapter.issuer, "stop", text=text), asked=asked).rejected.startswith(WRITTEN_CALL)
+
+
+MENTIONED = [
+    'To call it, write:\n```json\n{"name": "look", "arguments": {"q": "a"}}\n```\nThen wait.',
+    'To call it, write:\n```json\n{"name": "look", "arguments": {"q": "a"}}\n```',
+    "Use <tool_call> tags around the JSON.",
+]
+
+
+@pytest.mark.parametrize("text", MENTIONED)
+def test_an_answer_that_shows_a_call_is_one_after_the_llm_was_asked(text: str) -> None:
+    """It may be a call of a server without a parser; sent once more, it is the answer."""
+    reply = wire("chat_completions", "stop", text=text)
+    assert read(ADAPTERS["chat_completions"], reply).rejected.startswith(WRITTEN_CALL)
+    assert read(ADAPTERS["chat_completions"], reply, asked=True).rejected == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "Bob", "arguments": ["a"]}',
+        '{"tools": [{"name": "look", "description": "d", "parameters": {}}]}',
+        "The tool look takes JSON.",
+        'The form is `<tool_call>{"name": "look"}</tool_call>`, as asked.',
+        'I called look(q="a") and found it.',
+        "Action: look at the plan, then rest.",
+        "[look](https://a.example)",
+        "def look(q):\n    return 1",
+    ],
+)
+def test_json_and_prose_about_tools_are_answers_at_once(text: str) -> None:
+    """Nothing in them can be a call of one of the agent's tools."""
+    assert written_call(text, ["look"]) == ""
+
+
+def test_an_agent_without_tools_makes_no_calls() -> None:
+    """Its answer may be any text."""
+    assert written_call(WRITTEN[0], []) == ""
+
+
+@pytest.mark.parametrize(
+    "piece", ["<tool", "{", '{"name":"look",', "Action: look\n", "look(", "`", "```\n", "[\n", "<a:", " "]
+)
+def test_hostile_text_is_searched_in_one_pass(piece: str) -> None:
+    """No text of 900 kB makes the search for calls or thoughts slow."""
+    text = piece * (900_000 // len(piece))
+    assert written_call(text, ["look"]) in ("", "mention", "call")
+    assert len(parted(text)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "answer"),
+    [
+        ("<think>6 times 7</think>\n42", "6 times 7", "42"),
+        ("<thinking>a</thinking>\n42", "a", "42"),
+        ("6 times 7\n</think>\n\n42", "6 times 7", "42"),
+        ("[THINK]a[/THINK]42", "a", "42"),
+        (
+            "<|channel|>analysis<|message|>hm<|end|><|channel|>final<|message|>42",
+            "hm",
+            "42",
+        ),
+        ("The tag `<think>` opens, and `</think>` closes.", "", "The tag `<think>` opens, and `</think>` closes."),
+        ("```\n<think>a</think>\n```", "", "```\n<think>a</think>\n```"),
+        ("42", "", "42"),
+    ],
+)
+def test_thoughts_are_no_part_of_an_answer(text: str, thought: str, answer: str) -> None:
+    """They are kept as reasoning; what an answer says about tags stays."""
+    assert parted(text) == (thought, answer)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["look", "functions.look", "default_api.look", "tool.look", "look()", " look ", '"look"', "Look",
+     "functions.look:0", "look<|channel|>commentary", "to=functions.look", "\u200blook"],
+)  # fmt: skip
+def test_a_name_in_another_spelling_is_the_tool_that_it_means(name: str) -> None:
+    """The call has the tool's own name from here on: the policy judges it by that."""
+    reply = read(ADAPTERS["chat_completions"], wire("chat_completions", "stop", called=((name, "{}"),)))
+    assert reply.message is not None
+    assert [call.name for call in reply.message.tool_calls] == ["look"]
+    assert reply.problems == {}
+
+
+@pytest.mark.parametrize("name", ["", "functions", "look_2", "lookpay"])
+def test_a_name_that_means_no_tool_or_two_stays_as_it_is(name: str) -> None:
+    """The LLM reads that there is no such tool."""
+    assert meant_tool(name, ["look", "pay"]) == name
+    assert meant_tool("Read_File", ["read_file", "readfile"]) == "Read_File"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"function_call": {"name": "look", "arguments": '{"q":1}'}},
+        {"tool_calls": [{"name": "look", "arguments": '{"q":1}'}]},
+        {"tool_calls": [{"id": "a", "type": "function", "function": "look", "arguments": {"q": 1}}]},
+        {"tool_calls": {"function": {"name": "look", "arguments": '{"q":1}'}}},
+        {"tool_calls": [{"function": {"name": "look", "parameters": {"q": 1}}}]},
+        {"content": [{"type": "tool_use", "id": "a", "name": "look", "input": {"q": 1}}]},
+    ],
+)
+def test_calls_in_older_and_flat_forms_are_calls(message: Wire) -> None:
+    """They are in the fields for calls, and so no text of the LLM."""
+    reply = read(ADAPTERS["chat_completions"], {"choices": [{"finish_reason": "stop", "message": message}]})
+    assert reply.message is not None
+    assert [(call.name, call.arguments) for call in reply.message.tool_calls] == [("look", '{"q":1}')]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "output_text", "text": "42"}],
+        [{"text": "42"}],
+        [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "42"}],
+    ],
+)
+def test_text_in_the_parts_of_other_apis_is_text(content: Any) -> None:
+    """Gateways pass them through."""
+    reply = read(
+        ADAPTERS["chat_completions"], {"choices": [{"finish_reason": "stop", "message": {"content": content}}]}
+    )
+    assert reply.message is not None
+    assert (reply.message.text, reply.rejected) == ("42", "")
+
+
+def test_a_run_that_is_blocked_by_its_replies_says_why() -> None:
+    """The reason for the last one is in the block; below the level, the block is made as it was."""
+    rejected = LLMReply(rejected="it is empty.")
+    for features in (0, BLOCK_SAYS_WHY):
+        thread = loaded_thread(
+            agent_spec(limits=agent_spec().limits.model_copy(update={"max_rejected_replies": 1})), features=features
+        )
+        events = on_reply(thread.state, rejected, shown=1, at=NOW)
+        assert isinstance(events[1], ReplyRejected)
+        blocks = [event.message for event in events if isinstance(event, RunBlocked)]
+        assert blocks == (["1 replies in a row could not be used. The last one: it is empty."] if features else [])

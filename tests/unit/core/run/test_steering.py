@@ -1,0 +1,276 @@
+"""`holdfast.core.run.inputs.steering`: who may pause, resume, retry and move a run, and the effect of revoked keys."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.audit.judge.audit import Audit
+from holdfast.core.agents.agent import Limits
+from holdfast.core.authority.key_revocations import KeyRevocation
+from holdfast.core.authority.policy import Approver, Gateway, Policy, Terms, allow, ask
+from holdfast.core.authority.signatures import public_key
+from holdfast.core.lineage import Lineage
+from holdfast.core.log.events import KeyRevoked, RunPaused, RunResumed, RunUnblocked
+from holdfast.core.run.contracts.error_types import LLM_REJECTED
+from holdfast.core.run.contracts.subagents import StartChildren
+from tests.support.people import KEYS, PEOPLE, decision, signed, steering
+from tests.support.plays import SUBAGENT_TOOLS
+from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
+from tests.unit.core.run.test_subagents import helpers
+
+RULES = (ask("pay", terms=Terms(quorum=2)), allow())
+SIGNED = Policy(rules=RULES, approvers=PEOPLE, signatures="required")
+CLAIMED = Policy(rules=RULES, approvers=PEOPLE)
+HOOKS = Policy(
+    rules=RULES,
+    approvers=PEOPLE,
+    gateways=(Gateway(name="hooks", keys=(public_key(KEYS["mallory"]),)),),
+    signatures="required",
+)
+
+
+def run(policy: Policy = SIGNED, *, features: int = 1) -> Thread:
+    """Return a run that waits for two approvals of a payment."""
+    thread = loaded_thread(agent_spec(policy=policy), features=features)
+    thread.reply(calls("pay"))
+    return thread
+
+
+def blocked(policy: Policy = SIGNED) -> Thread:
+    """Return a run that is blocked, because the provider rejects its requests."""
+    thread = loaded_thread(agent_spec(policy=policy), features=1)
+    thread.refuse(LLM_REJECTED)
+    return thread
+
+
+def steer(thread: Thread, name: str, by: str, *, sign: bool = True, **said: Any) -> str:
+    """Send a statement that steers the run; return its outcome."""
+    payload = {"by": by, **said}
+    if sign:
+        payload = steering(thread.name, thread.state.view(), name, by, **said)
+    return thread.update(name, payload)["outcome"]
+
+
+def audited(thread: Thread) -> None:
+    """Check that the log follows from itself, and the state from the log."""
+    audit = Audit(thread.name, trusted=thread.spec.policy)
+    audit.take(thread.log)
+    assert audit.fault is None, audit.fault
+    thread.check_consistent()
+
+
+@pytest.mark.parametrize("name", ["pause", "move"])
+def test_where_signatures_are_required_nobody_steers_by_a_claim(name: str) -> None:
+    """An unsigned `pause` or `move`, by whatever name, is refused; so is one that is signed with another's key."""
+    thread = run()
+    assert steer(thread, name, "alice", sign=False) == "unsigned"
+    assert steer(thread, name, "alice", key=KEYS["mallory"]) == "bad_signature"
+    thread.signal(name, {"by": "alice"})
+    assert (thread.state.pause, thread.state.moving) == (None, None)
+    assert steer(thread, name, "alice") == "accepted"
+    audited(thread)
+
+
+def test_a_signed_pause_is_ended_by_a_signed_resume_alone() -> None:
+    """Nobody ends it, or shortens it, by a claim, also where the policy takes unsigned decisions."""
+    for policy in (SIGNED, CLAIMED):
+        thread = run(policy)
+        assert steer(thread, "pause", "alice") == "accepted"
+        for by in ("mallory", "alice", "bob"):
+            assert steer(thread, "resume", by, sign=False) == "unsigned"
+            assert steer(thread, "pause", by, sign=False, seconds=1) == "unsigned"
+        assert thread.state.pause is not None
+        assert thread.state.pause.until is None
+        assert steer(thread, "resume", "bob") == "accepted"
+        assert thread.state.status == "waiting_approval"
+        assert [event.proof for event in thread.log if isinstance(event, RunResumed)] == ["signed"]
+        audited(thread)
+
+
+def test_the_pause_of_an_approver_is_not_ended_by_a_stranger() -> None:
+    """Where names are taken on trust, a pause by an approver takes an approver; one by anybody else takes anybody."""
+    thread = run(CLAIMED)
+    assert steer(thread, "pause", "Alice ", sign=False) == "accepted"
+    assert steer(thread, "resume", "mallory", sign=False) == "not_entitled"
+    assert steer(thread, "pause", "mallory", sign=False, seconds=1) == "not_entitled"
+    assert steer(thread, "resume", "bob", sign=False) == "accepted"
+    assert steer(thread, "pause", "mallory", sign=False) == "accepted"
+    assert steer(thread, "resume", "eve", sign=False) == "accepted"
+    audited(thread)
+
+
+def test_a_signed_statement_ends_no_later_pause() -> None:
+    """A resumption that was sent before, or was refused before, is bound to the pause that its sender saw."""
+    thread = run()
+    refused = steering("t", thread.state.view(), "resume", "alice")
+    assert thread.update("resume", refused)["outcome"] == "not_paused"
+    steer(thread, "pause", "bob")
+    assert thread.update("resume", refused)["outcome"] == "outdated"
+    used = steering("t", thread.state.view(), "resume", "alice")
+    assert thread.update("resume", used)["outcome"] == "accepted"
+    steer(thread, "pause", "bob")
+    assert thread.update("resume", used)["outcome"] == "outdated"
+    other = steering("t", {"steering": {"run": "r9", "seen": thread.state.holds}}, "resume", "alice")
+    assert thread.update("resume", other)["outcome"] == "outdated", "it was signed for another run of the thread"
+    assert thread.state.pause is not None
+
+
+def test_a_blocked_run_is_retried_by_a_signature_where_they_are_required() -> None:
+    """What lets a run continue is signed, and the log has the signature."""
+    thread = blocked()
+    assert steer(thread, "retry", "alice", sign=False) == "unsigned"
+    thread.signal("retry", {"by": "alice"})
+    assert thread.state.blocked is not None
+    assert steer(thread, "retry", "alice") == "accepted"
+    (event,) = [event for event in thread.log if isinstance(event, RunUnblocked)]
+    assert (event.proof, event.key) == ("signed", public_key(KEYS["alice"]))
+    audited(thread)
+    claims = blocked(CLAIMED)
+    assert steer(claims, "retry", "anybody", sign=False) == "accepted"
+
+
+def test_a_forged_resumption_is_a_fault_of_the_log() -> None:
+    """A log that a pause ended without what was needed to end it does not follow."""
+    thread = run()
+    steer(thread, "pause", "alice")
+    steer(thread, "resume", "bob")
+    place = next(n for n, event in enumerate(thread.log) if isinstance(event, RunResumed))
+    for change in ({"signature": "", "proof": "", "key": ""}, {"by": "carol"}):
+        forged = [*thread.log[:place], thread.log[place].model_copy(update=change)]
+        audit = Audit("t")
+        audit.take(forged)
+        assert audit.fault is not None
+        assert audit.fault.position == place
+
+
+def test_a_gateway_vouches_for_whom_it_lets_pause() -> None:
+    """A person without a key steers the run through a gateway that the policy lists."""
+    thread = run(HOOKS)
+    assert steer(thread, "pause", "operator", key=KEYS["mallory"]) == "accepted"
+    (event,) = [event for event in thread.log if isinstance(event, RunPaused)]
+    assert (event.by, event.proof) == ("operator", "vouched")
+    assert steer(thread, "resume", "operator", key=KEYS["mallory"]) == "accepted"
+    audited(thread)
+
+
+def test_a_policy_above_says_who_steers_too() -> None:
+    """A lenient sub-agent is not resumed by anybody where the run above lets only its own people do that."""
+    lineage = Lineage(path=("p",), number=1, key="k", deepest=3)
+    thread = Thread(agent_spec(policy=Policy()), lineage=lineage, features=1, depth=1, policies=(SIGNED,))
+    thread.load(1)
+    assert steer(thread, "pause", "anybody", sign=False) == "unsigned"
+    assert steer(thread, "pause", "alice") == "accepted"
+    assert steer(thread, "resume", "anybody", sign=False) == "unsigned"
+    assert steer(thread, "resume", "alice") == "accepted"
+    both = Thread(
+        agent_spec(
+            policy=Policy(
+                approvers=(Approver(name="erin", keys=(public_key(KEYS["mallory"]),)),), signatures="required"
+            )
+        ),
+        lineage=lineage,
+        features=1,
+        depth=1,
+        policies=(SIGNED,),
+    )
+    both.load(1)
+    assert steer(both, "pause", "erin", key=KEYS["mallory"]) == "accepted", "what stops takes one of them"
+    assert steer(both, "resume", "erin", key=KEYS["mallory"]) == "bad_signature", "what lets it continue takes all"
+
+
+def test_below_the_feature_level_anybody_steers() -> None:
+    """A run that an earlier release began is retried as it was."""
+    thread = loaded_thread(agent_spec(policy=SIGNED))
+    thread.refuse(LLM_REJECTED)
+    thread.signal("retry", {"by": "anybody"})
+    assert thread.state.blocked is None
+    assert thread.state.view()["steering"] is None
+
+
+# Keys that are revoked.
+
+
+def revoke_key(thread: Thread, of: str, by: str, *, sign: bool = True, **said: Any) -> str:
+    """Have a person revoke the key of another; return the outcome."""
+    payload: dict[str, Any] = {"revoked": public_key(KEYS[of]), "by": by, **said}
+    if sign:
+        payload = signed(KeyRevocation, thread.name, **payload)
+    return thread.update("revoke_key", payload)["outcome"]
+
+
+def vote(thread: Thread, by: str, **said: Any) -> str:
+    """Have a person approve the open request, signed; return the outcome."""
+    (request,) = thread.state.pending_view()
+    return thread.update("decide", decision(thread.name, request, by=by, **said))["outcome"]
+
+
+@pytest.mark.parametrize("by", ["bob", "alice"])
+def test_a_revoked_key_takes_its_votes_with_it(by: str) -> None:
+    """Another approver revokes it, or its owner, with that very key; what it signs later counts for nothing."""
+    thread = run()
+    assert vote(thread, "alice") == "waiting_for_quorum"
+    assert revoke_key(thread, "alice", by) == "accepted"
+    assert thread.state.authority.requests[0].votes == ()
+    assert vote(thread, "alice") == "bad_signature"
+    assert revoke_key(thread, "bob", "alice") == "bad_signature"
+    assert revoke_key(thread, "alice", "bob") == "duplicate"
+    assert [vote(thread, by) for by in ("bob", "carol")] == ["waiting_for_quorum", "accepted"]
+    audited(thread)
+
+
+def test_who_may_revoke_a_key() -> None:
+    """An approver, by a signature, also where decisions need none; and only a key that a policy lists."""
+    for policy in (SIGNED, CLAIMED):
+        thread = run(policy)
+        assert revoke_key(thread, "alice", "bob", sign=False) == "unsigned"
+        assert revoke_key(thread, "alice", "mallory", sign=False) in ("unsigned", "not_entitled")
+        assert revoke_key(thread, "alice", "mallory") in ("bad_signature", "not_entitled")
+        assert revoke_key(thread, "mallory", "bob") == "unknown_request"
+        assert thread.update("revoke_key", {"revoked": "ed25519:x", "by": "bob"})["outcome"] == "malformed"
+        assert thread.state.authority.revoked_keys == ()
+
+
+def test_a_call_that_a_revoked_key_approved_is_asked_about_again() -> None:
+    """While the run is paused, an approved call has not started: with the key gone, it needs other people."""
+    thread = run()
+    steer(thread, "pause", "carol")
+    assert [vote(thread, by) for by in ("alice", "bob")] == ["waiting_for_quorum", "accepted"]
+    assert not thread.running_calls
+    assert revoke_key(thread, "alice", "carol") == "accepted"
+    (request,) = thread.state.authority.requests
+    assert request.id == "2"
+    assert "revoked a key" in request.why
+    steer(thread, "resume", "carol")
+    assert not thread.running_calls
+    assert [vote(thread, by) for by in ("bob", "carol")] == ["waiting_for_quorum", "accepted"]
+    assert thread.running_calls == [1]
+    audited(thread)
+
+
+def test_a_rule_that_a_revoked_key_made_is_gone() -> None:
+    """A remembered rule counts while all who made it could still decide; calls that it allowed are judged again."""
+    thread = run()
+    assert [vote(thread, by, remember=True) for by in ("alice", "bob")] == ["waiting_for_quorum", "accepted"]
+    thread.finish(1)
+    assert [rule["by"] for rule in thread.state.view()["remembered"]] == ["alice, bob"]
+    steer(thread, "pause", "carol")
+    assert revoke_key(thread, "bob", "carol") == "accepted"
+    assert thread.state.view()["remembered"] == []
+    audited(thread)
+
+
+def test_a_sub_agent_that_starts_later_does_not_know_the_key() -> None:
+    """What was revoked in a thread is revoked in those that it starts."""
+    tools = (tool_spec("look"), *SUBAGENT_TOOLS)
+    spec = agent_spec(tools=tools, policy=SIGNED, limits=Limits()).model_copy(update={"subagents": ("helper",)})
+    thread = loaded_thread(spec, features=1)
+    revoke_key(thread, "alice", "bob")
+    assert [event.by for event in thread.log if isinstance(event, KeyRevoked)] == ["bob"]
+    thread.reply(helpers(1))
+    (order,) = thread.waiting(StartChildren)
+    assert order.request.revoked_keys == (public_key(KEYS["alice"]),)  # type: ignore[union-attr]
+    lineage = Lineage(path=("p",), number=1, key="k", deepest=3, revoked_keys=(public_key(KEYS["alice"]),))
+    child = Thread(agent_spec(policy=Policy()), lineage=lineage, features=1, depth=1, policies=(SIGNED,))
+    child.load(1)
+    assert steer(child, "pause", "alice") == "bad_signature"
+    assert steer(child, "pause", "bob") == "accepted"

@@ -1,0 +1,40 @@
+"""Failed attempts at a tool call, as its outcome records them."""
+
+import httpx2
+import pytest
+from pydantic import ValidationError
+
+from holdfast.core.tools.failures import KEPT, MESSAGE_CHARS, AttemptFailure, FailedAttempts, FailureKind, kind_of
+
+
+def test_the_newest_failures_are_kept_and_all_are_counted() -> None:
+    """The record of a call stays small, however often it failed."""
+    failures = None
+    for number in range(40):
+        failures = FailedAttempts.of(failures, AttemptFailure(kind="error", message=f"no {number}"))
+    assert failures is not None
+    assert (failures.count, len(failures.last), failures.last[-1].message) == (40, KEPT, "no 39")
+    assert failures.words == "after 40 failed attempts (error: no 39)"
+
+
+def test_a_longer_message_is_refused() -> None:
+    """Who writes a heartbeat cannot grow the log: the model bounds what it takes."""
+    with pytest.raises(ValidationError):
+        AttemptFailure(kind="error", message="x" * (MESSAGE_CHARS + 1))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (TimeoutError(), "timeout"),
+        (httpx2.ReadTimeout("x"), "timeout"),
+        (httpx2.ConnectTimeout("x"), "timeout"),
+        (ConnectionResetError(), "connection"),
+        (httpx2.ConnectError("x"), "connection"),
+        (ValueError("Timeout"), "error"),
+        (OSError(), "error"),
+    ],
+)
+def test_what_an_error_stands_for(error: Exception, kind: FailureKind) -> None:
+    """By its type and those it derives from, not by its message."""
+    assert kind_of(error) == kind

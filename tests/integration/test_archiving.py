@@ -14,7 +14,7 @@ from holdfast import Agent, Catalog, Limits, Policy, ToolContext, allow, tool
 from holdfast.audit.evidence.verify import verify
 from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads as Reading
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.core.log.event_log import event_line
 from holdfast.core.log.stored_lines import read_lines
 from holdfast.errors import ArtifactNotFound, RecordConflict, RecordGap

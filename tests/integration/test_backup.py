@@ -12,7 +12,7 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.config.stack_file import Stack
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.errors import BackupInvalid, RecordConflict, ThreadForgotten
 from holdfast.retention.backup import Made, back_up
 from holdfast.retention.restore import restore

@@ -41,7 +41,7 @@ from holdfast.client.start_options import check_task, check_thread_id, new_threa
 from holdfast.client.time_skipping import skip_time
 from holdfast.config.stack_file import Stack
 from holdfast.core.authority.signatures import encode_key, public_key
-from holdfast.core.llm.content import MAX_TEXT_BYTES
+from holdfast.core.llm.messages import MAX_TEXT_BYTES
 from holdfast.core.log.node_seals import make_seal
 from holdfast.core.memory.semantic import ItemNotFound, ItemRefused
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput

@@ -16,7 +16,7 @@ from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
 from holdfast.composition.stores import Stores, collect_evidence
 from holdfast.config.stack_file import Stack
-from holdfast.core.base.digests import address_of
+from holdfast.core.base.canonical import address_of
 from holdfast.core.log.event_log import digest_after
 from holdfast.core.run.contracts.runs import RunInput
 from holdfast.errors import Refused, ThreadForgotten, ThreadNotFound

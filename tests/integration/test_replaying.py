@@ -15,7 +15,7 @@ from holdfast import Agent, Catalog, tool
 from holdfast.audit.evidence.replay import RecordedRun, ReplayResult, latest_runs, recorded_in, replay, runs_of
 from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
-from holdfast.core.mac.scheduled import launched
+from holdfast.core.mac.seals import launched
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.errors import HistoryFileInvalid, HistoryFileNotFound, ThreadNotFound
 from holdfast.testing import call, say, steps

@@ -35,8 +35,7 @@ from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
 from holdfast.core.llm.blocks import ImageBlock, TextBlock
 from holdfast.core.llm.chat_completions import ChatCompletions
-from holdfast.core.llm.content import MAX_TEXT_BYTES
-from holdfast.core.llm.messages import decode
+from holdfast.core.llm.messages import MAX_TEXT_BYTES, decode
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.errors import (
     EventsMissing,

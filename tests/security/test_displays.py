@@ -19,7 +19,7 @@ from holdfast.config.webhooks import Receiver
 from holdfast.core.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.summaries import memo, summary
-from holdfast.core.base.replacing import replace
+from holdfast.core.base.models import replace
 from holdfast.core.base.text import CONTINUED, QUOTED_CHARS, columns_of, invisible, quoted
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import AssistantMessage

@@ -21,7 +21,7 @@ from holdfast.config.settings import Settings
 from holdfast.config.stack_file import Stack
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import RunBlocked, ToolCallStarted
-from holdfast.core.mac.orders import order_name
+from holdfast.core.mac.seals import order_name
 from holdfast.core.run.contracts.error_types import NOT_SEALED, START_REFUSED, THREAD_EXISTS
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
 from holdfast.core.run.contracts.snapshot import RunSnapshot

@@ -30,7 +30,7 @@ from holdfast.client.schedules import add_schedule, trigger_schedule
 from holdfast.client.threads import Threads
 from holdfast.config.encryption_keys import EncryptionKey
 from holdfast.config.stack_file import Stack
-from holdfast.core.mac.scheduled import LAUNCHER, launcher_prefix
+from holdfast.core.mac.seals import LAUNCHER, launcher_prefix
 from holdfast.core.run.contracts.error_types import START_REFUSED
 from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW, WORKFLOW
 from holdfast.encryption.codec import EncryptionCodec

@@ -19,7 +19,7 @@ from holdfast.client.reading.record import Evidence
 from holdfast.client.threads import Threads
 from holdfast.config.stack_file import Stack
 from holdfast.core.authority.signatures import public_key
-from holdfast.core.base.digests import digest_of
+from holdfast.core.base.canonical import digest_of
 from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import (
     AgentEvent,

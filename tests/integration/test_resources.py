@@ -256,7 +256,7 @@ async def test_a_worker_process(name: str, code: int, stack: Stack, tmp_path: Pa
         "HOLDFAST_TASK_QUEUE": f"r-{name}",
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holdfast.worker.__main__", "--catalog", f"shop:{name}"),
+        *(sys.executable, "-m", "holdfast.worker", "--catalog", f"shop:{name}"),
         cwd=tmp_path,
         env=environ,
         stdout=asyncio.subprocess.PIPE,
@@ -286,9 +286,7 @@ def test_a_closed_terminal_stops_the_worker(nohup: bool, stack: Stack, tmp_path:
     if not process:
         os.chdir(tmp_path)
         signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
-        os.execve(
-            sys.executable, [sys.executable, "-m", "holdfast.worker.__main__", "--catalog", "shop:catalog"], environ
-        )
+        os.execve(sys.executable, [sys.executable, "-m", "holdfast.worker", "--catalog", "shop:catalog"], environ)
     try:
         said = b""
         while b"Ready." not in said:

@@ -1,4 +1,4 @@
-"""Deciding on the command line: signatures, quorums, edits, delegation, revocation; real servers and a real worker."""
+"""Decisions on the command line with real servers and a worker: signatures, quorums, edits, delegation, revocation."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, stack: Stack) -> Desk:
-    """A desk without people."""
+    """Return a desk without people."""
     return Desk(tmp_path, stack)
 
 
@@ -67,14 +67,14 @@ def paying(policy: Policy) -> Catalog:
 
 
 async def begin(rig: Rig, *, requests: int = 1) -> Any:
-    """Start a run that asks."""
+    """Start a run that asks for approval."""
     run = await rig.start("pay")
     await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == requests)
     return run
 
 
 async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
-    """Unsigned and forged decisions are refused; two signed ones let the call run; `verify` checks the signatures."""
+    """Unsigned and forged decisions are rejected; two signed ones let the call run; `verify` checks the signatures."""
     policy = await desk.policy("{by: [finance], quorum: 2}")
     async with rig(paying(policy), steps([call("pay", cents=5), say("done")])) as r:
         run = await begin(r)
@@ -120,7 +120,7 @@ async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
 
 @pytest.mark.slow
 async def test_an_edit_an_answer_and_a_remembered_rule(desk: Desk, rig: StartRig) -> None:
-    """Edited arguments run; an answer replaces a call; remembered rules are listed and can be revoked."""
+    """Edited arguments run; a response replaces a call; remembered rules are listed and can be revoked."""
     policy = await desk.policy("{by: [finance]}", signatures="optional")
     asked = together(*(call("pay", cents=cents) for cents in (1, 2, 3)))
     script = steps([asked, call("pay", cents=3), call("pay", cents=3), say("done")])
@@ -147,7 +147,7 @@ async def test_an_edit_an_answer_and_a_remembered_rule(desk: Desk, rig: StartRig
 
 @pytest.mark.slow
 async def test_authority_is_delegated_and_revoked(desk: Desk, rig: StartRig) -> None:
-    """An approver delegates their authority for a time, signed; the delegate decides in their place."""
+    """An approver signs a temporary delegation of authority; the delegate decides in their name."""
     policy = await desk.policy("{by: [alice]}")
     script = steps([together(call("pay", cents=1), call("pay", cents=2)), say("done")])
     async with rig(paying(policy), script) as r:
@@ -171,7 +171,7 @@ async def test_authority_is_delegated_and_revoked(desk: Desk, rig: StartRig) -> 
 
 
 async def test_a_signed_decision_needs_no_worker(desk: Desk, rig: StartRig) -> None:
-    """A decision signed for a digest that was shown earlier is sent without a worker, and the next one counts it."""
+    """A decision signed for a digest shown earlier is sent without a worker; the next worker counts it."""
     policy = await desk.policy("{by: [finance]}")
     catalog, script = paying(policy), steps([call("pay", cents=1), say("done")])
     async with rig(catalog, script) as r:
@@ -201,14 +201,14 @@ async def test_a_signed_decision_needs_no_worker(desk: Desk, rig: StartRig) -> N
     ],
 )
 async def test_invalid_decisions_are_usage_errors(desk: Desk, words: tuple[str, ...]) -> None:
-    """They exit with 2 and a message, before any server is contacted."""
+    """Invalid decisions exit with 2 and a message, before any server is contacted."""
     ran = await desk(*words)
     assert ran.code == 2
     assert ran.err
 
 
 async def test_a_worker_does_not_start_with_an_invalid_policy(desk: Desk) -> None:
-    """One message lists every problem, with exit code 2, before anything else is started."""
+    """One message lists every problem of the policy, with exit code 2, before anything else is started."""
     (desk.folder / "policy.yaml").write_text("rules: [{ask: x, when: nope}, {allow: y, effect: z}]")
     worker = [sys.executable, str(REPOSITORY / "worker.py"), "--dev", "--policy", "policy.yaml"]
     ran = await asyncio.to_thread(subprocess.run, worker, cwd=desk.folder, capture_output=True, text=True, timeout=120)
@@ -219,7 +219,7 @@ async def test_a_worker_does_not_start_with_an_invalid_policy(desk: Desk) -> Non
 
 
 async def test_a_policy_is_checked_and_explained_without_a_server(desk: Desk) -> None:
-    """It shows every problem with its place, or the rule that decides and who may approve."""
+    """`policy` shows every problem with its source location, or the rule that decides and who may approve."""
     (desk.folder / "bad.yaml").write_text("rules:\n  - ask: pay\n    wen: true\n  - {alow: x}\n")
     bad = await desk("policy", "check", "bad.yaml", "--json")
     assert bad.code == 2

@@ -1,4 +1,4 @@
-"""Recorded runs are played again: with their recorded results, under another LLM, prompt or policy. Nothing runs."""
+"""Recorded runs are rerun with their recorded results under another LLM, prompt or policy; nothing is executed."""
 
 import json
 import os
@@ -61,7 +61,7 @@ LEAD = Agent(name="lead", instructions="You have others work.", subagents=("supp
 
 
 def catalog(policy: Policy = POLICY, **changes: Any) -> Catalog:
-    """The catalog, with another policy or instructions."""
+    """Return the catalog, with another policy or instructions."""
     support = SUPPORT.model_copy(update={"policy": policy, **changes})
     return Catalog(agents=[support, LEAD, COUNTER], tools=[invoice, refund, ship])
 
@@ -72,7 +72,7 @@ Runs = Callable[[ScriptedRun], Coroutine[Any, Any, Any]]
 
 
 async def recorded(run: ScriptedRun, path: Path, script: Any, drive: Runs) -> Path:
-    """Run something, and export its thread."""
+    """Run an agent, and export its thread."""
     run.llm.script = script if callable(script) else steps(script)
     await drive(run)
     await export_thread(run._threads, run.thread.id, path)
@@ -88,14 +88,14 @@ REFUND: list[Reply] = [
 
 
 async def approved(run: ScriptedRun) -> None:
-    """A refund that a person approves."""
+    """Refund with a person's approval."""
     await run.task("Refund invoice 7.", by="bob")
     await run.approve(by="alice")
 
 
 @pytest.fixture
 async def refunded(tmp_path: Path) -> Path:
-    """The recorded refund."""
+    """Return the path of the recorded refund."""
     async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
         return await recorded(run, tmp_path / "refund.holdfast", REFUND, approved)
 
@@ -107,7 +107,7 @@ THREE: list[Reply] = [
 
 
 async def _decided(run: ScriptedRun) -> None:
-    """A message arrives while people decide in three ways."""
+    """Send a message while people decide in three ways."""
     await run.task("Refund 1, 2 and 3.")
     await run.say("Be quick.", by="bob")
     first, second, third = await run.pending()
@@ -142,7 +142,7 @@ async def _counted(run: ScriptedRun) -> None:
 
 
 async def _lead(run: ScriptedRun) -> None:
-    await run.task("Have it looked up.", agent="lead", until="end")  # not while it sleeps
+    await run.task("Have it looked up.", agent="lead", until="end")  # the message arrives while it is awake
 
 
 def _leads(conversation: Conversation) -> Reply:
@@ -165,7 +165,7 @@ CASES: dict[str, tuple[Any, Runs]] = {
 }
 
 
-async def test_recorded_replies_lead_to_what_was_recorded(tmp_path: Path) -> None:
+async def test_recorded_replies_reproduce_the_recorded_run(tmp_path: Path) -> None:
     """With its recorded replies, a recorded run makes the same calls and has the same result, and no tool runs."""
     async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
         for name, case in CASES.items():
@@ -182,8 +182,8 @@ async def test_recorded_replies_lead_to_what_was_recorded(tmp_path: Path) -> Non
     assert RAN == []
 
 
-async def test_another_policy_shows_what_it_refuses(refunded: Path) -> None:
-    """A stricter policy refuses calls, or asks where nobody had decided, and the play says where and by which rule."""
+async def test_another_policy_reports_what_it_would_deny(refunded: Path) -> None:
+    """A stricter policy denies calls or asks where none was asked; the rerun names the call and the rule."""
     found = await played(refunded, catalog(Policy(rules=(deny("refund"), allow()))))
     assert (found.same_calls, found.diverges_at, found.nothing_refused) == (False, 2, False)
     assert [(each.step, each.tool, each.verdict, each.answered) for each in found.refusals] == [
@@ -198,7 +198,7 @@ async def test_another_policy_shows_what_it_refuses(refunded: Path) -> None:
 
 
 async def test_people_who_sign_need_not_sign_again(refunded: Path) -> None:
-    """The policy's verdicts count; who may decide, how many and with which signature is not asked of a recording."""
+    """Only the policy's verdicts are evaluated; who may decide, quorums and signatures are not asked of a recording."""
     people = tuple(Approver(name=name) for name in ("carol", "dave"))
     terms = Terms(quorum=2, requester_may_decide=False)
     strict = Policy(rules=(ask("refund", terms=terms), allow()), approvers=people)
@@ -207,7 +207,7 @@ async def test_people_who_sign_need_not_sign_again(refunded: Path) -> None:
 
 
 async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path) -> None:
-    """A call that was recorded gets its result, each once; another one a stub, or reads that it was not made."""
+    """A recorded call gets its result once; any other call gets a stub, or a result that says it was not made."""
 
     def other(conversation: Conversation) -> Reply:
         replies = [
@@ -227,8 +227,8 @@ async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path
     assert RAN == []
 
 
-async def test_messages_are_sent_in_the_step_in_which_they_came(tmp_path: Path) -> None:
-    """A message that came while the agent was at work is shown to the LLM after the same step."""
+async def test_messages_are_sent_in_the_step_in_which_they_arrived(tmp_path: Path) -> None:
+    """A message that arrived while the agent was working is shown to the LLM after the same step."""
     async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
         await recorded(run, tmp_path / "decided.holdfast", *CASES["decided"])
     sent: list[list[str]] = []
@@ -242,8 +242,8 @@ async def test_messages_are_sent_in_the_step_in_which_they_came(tmp_path: Path) 
     assert (found.ended, found.diverges_at, found.same_effects) == ("completed", 2, True)
 
 
-async def test_a_play_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_path: Path) -> None:
-    """Neither secrets nor resources nor middleware nor the catalog's own stores are needed, or used."""
+async def test_a_rerun_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_path: Path) -> None:
+    """A rerun neither needs nor uses secrets, resources, middleware or the catalog's own stores."""
     found = await played(refunded, CATALOG)  # BANK_KEY is not set
     assert found.same_calls
     with pytest.raises(NotPlayable, match="no agent 'support'"):
@@ -253,7 +253,7 @@ async def test_a_play_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_pat
 
 
 async def test_forks_and_sub_agents_are_refused(tmp_path: Path) -> None:
-    """A sub-agent's file is refused, with the thread to play in its place."""
+    """A sub-agent's file is rejected with the name of the thread to rerun instead."""
     async with agent(CATALOG, _leads, secrets=SECRETS, patience=PATIENCE) as run:
         await _lead(run)
         child = next(iter((await run.tree()).children))
@@ -280,8 +280,8 @@ catalog = Catalog(agents=[Agent(name="support", instructions="", policy=policy)]
 """
 
 
-def test_the_command_line_evaluates_a_set(refunded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`eval` takes the catalog that an option names, prints what holds, and ends with 1 where something does not."""
+def test_the_command_line_evaluates_a_dataset(refunded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`eval` takes a catalog by option, prints which expectations hold, and exits with 1 if one does not."""
     folder = refunded.parent
     (folder / "agents_of_a_set.py").write_text(AGENTS)
     (folder / "holdfast.toml").write_text('catalog = "agents_of_a_set:catalog"\n')
@@ -293,7 +293,7 @@ def test_the_command_line_evaluates_a_set(refunded: Path, monkeypatch: pytest.Mo
             monkeypatch.delenv(name)
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(logs, "configure_logging", lambda *given: None)  # it is this process's
+    monkeypatch.setattr(logs, "configure_logging", lambda *given: None)  # it belongs to this process
     monkeypatch.delitem(sys.modules, "agents_of_a_set", raising=False)
 
     def ran(*words: str) -> tuple[int, str, str]:

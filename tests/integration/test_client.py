@@ -196,7 +196,7 @@ async def test_a_blocked_run(rig: StartRig, connect: Connect) -> None:
 
 
 async def test_a_signed_approval(rig: StartRig, connect: Connect, tmp_path: Path) -> None:
-    """A key signs exactly what `pending` returned; without a pending request, nothing is signed."""
+    """A key signs a request only as `pending` returned it; a bare id or an altered request is not signed."""
     key = tmp_path / "alice.key"
     alice = Approver(name="alice", keys=(make_key(key),))
     async with rig(catalog(alice), script) as worker, connect(task_queue=worker.task_queue, by="alice") as client:

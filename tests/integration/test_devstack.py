@@ -63,7 +63,7 @@ def usual() -> Ports:
 
 
 def test_no_outgoing_connection_takes_a_free_port() -> None:
-    """Ports are outside the ephemeral range, so no connection takes them; two servers get different ones."""
+    """Free ports lie outside the ephemeral range, so no connection takes them; two servers get different ones."""
     free = [any_free() for _ in range(200)]
     assert len(set(free)) == len(free)
     if sys.platform == "linux":

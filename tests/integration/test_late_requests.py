@@ -27,7 +27,7 @@ def api() -> Iterator[Api]:
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["transfer", "mail"])
 async def test_a_request_that_outlives_its_worker_arrives_once(api: Api, tool: str, tmp_path: Path) -> None:
-    """The check finds the late request on a retry; a person sees it once no more requests can arrive."""
+    """A check finds the late request on a retry; without a check, a person decides once nothing can arrive."""
     outside = Outside(api, tmp_path / "outbox")
     with ScriptedLLM(steps([call(tool, order="7"), say("done")])) as llm:
         worker = WorkerProcess(

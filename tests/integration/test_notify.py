@@ -1,4 +1,4 @@
-"""Notifications: a real worker sends them to real HTTP receivers."""
+"""Notifications: a real worker delivers them to real HTTP receivers."""
 
 import asyncio
 import hashlib
@@ -33,7 +33,7 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")], tools=[pay
 
 
 async def test_a_receiver_that_fails_at_first_gets_each_notice_once(rig: StartRig) -> None:
-    """Delivery is retried until it succeeds; every try has the same key and a valid signature."""
+    """Delivery is retried until it succeeds; every attempt has the same key and a valid signature."""
     receiver = Receiver(answers=[503, 500])
     async with served(receiver) as url:
         notifier = Notifier([To(url=f"{url}/hook")], secret=SECRET, links=LINKS)
@@ -63,7 +63,7 @@ async def _asked(receiver: Receiver) -> list[Any]:
 
 
 async def test_the_end_is_notified_before_the_run_closes(rig: StartRig) -> None:
-    """The run waits until the notification of its end is delivered, and only then closes in Temporal."""
+    """The run closes in Temporal only once the notification of its end is delivered."""
     receiver = Receiver()
     async with served(receiver) as url:
         notifier = Notifier([To(url=url)])
@@ -96,7 +96,7 @@ async def test_one_failing_receiver_causes_no_duplicates_for_others(rig: StartRi
 
 
 @pytest.mark.parametrize("status", [400, 404, 410])
-async def test_a_permanent_refusal_is_not_retried(rig: StartRig, status: int) -> None:
+async def test_a_permanent_rejection_is_not_retried(rig: StartRig, status: int) -> None:
     """A 4xx is final: the run continues at once, and the receiver does not get that notification again."""
     receiver = Receiver(answers=[status])
     async with served(receiver) as url:
@@ -108,7 +108,7 @@ async def test_a_permanent_refusal_is_not_retried(rig: StartRig, status: int) ->
 
 
 async def test_no_redirect_is_followed(rig: StartRig) -> None:
-    """A notification goes only to the address in the setting."""
+    """A notification is sent only to the configured address."""
     elsewhere = Receiver()
     async with served(elsewhere) as there:
         receiver = Receiver(answers=[307, 302], headers={"Location": there})
@@ -146,7 +146,7 @@ async def test_slack_gets_its_own_format(rig: StartRig) -> None:
 
 
 async def test_a_worker_without_webhooks_sends_nothing(rig: StartRig) -> None:
-    """No activity is scheduled for notifications without receivers."""
+    """Without receivers, no notification activity is scheduled."""
     async with rig(CATALOG, steps([say("Done.")])) as worker:
         run = await worker.start()
         await run.result()

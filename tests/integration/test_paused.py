@@ -1,4 +1,4 @@
-"""Runs paused in Temporal: the SDK lacks that status, and everything that reads runs must still work."""
+"""Runs paused in Temporal: the SDK lacks that status, yet everything that reads runs must work."""
 
 import asyncio
 from datetime import timedelta
@@ -20,7 +20,7 @@ from tests.support.rig import StartRig, environ_of, eventually, status_of
 
 
 async def test_a_paused_run_is_read_as_an_open_one(rig: StartRig) -> None:
-    """It can be described and listed, with a mark; a query fails with the reason."""
+    """A paused run can be described and listed, with a mark; a query fails with the reason."""
     async with rig(clerk(Policy()), steps([call("pay", cents=5), say("done")])) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
@@ -43,7 +43,7 @@ async def test_a_paused_run_is_read_as_an_open_one(rig: StartRig) -> None:
 
 @pytest.mark.slow
 async def test_a_paused_run_is_shown_as_paused_and_takes_a_decision_later(rig: StartRig, stack: Stack) -> None:
-    """`list`, `show`, `pending` and `start --thread` say that it is paused; a decision is sent as a signal."""
+    """`list`, `show`, `pending` and `start --thread` report the pause; a decision is sent as a signal."""
     async with rig(clerk(Policy()), steps([call("pay", cents=5), say("done")])) as r:
         variables = {"HOLDFAST_HOME": str(r.workspace / "home"), **environ_of(stack)}
         shell = Shell({**variables, "DATABASE_URL": stack.database_url or ""}, folder=r.workspace)

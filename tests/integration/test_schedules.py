@@ -59,7 +59,7 @@ MONTHLY = "0 0 1 * *"
 
 @pytest.fixture
 async def name(client: Client) -> AsyncIterator[str]:
-    """A name for a schedule, which is deleted after the test."""
+    """Yield a name for a schedule, which is deleted after the test."""
     name = f"inbox-{uuid4().hex[:8]}"
     yield name
     with contextlib.suppress(RPCError):
@@ -67,12 +67,12 @@ async def name(client: Client) -> AsyncIterator[str]:
 
 
 def threads_of(rig: Rig) -> Threads:
-    """Return the threads of a rig's task queue."""
+    """Return the threads of the rig's task queue."""
     return Threads(rig.client, task_queue=rig.task_queue)
 
 
 async def last_runs(threads: Threads, name: str, *statuses: str) -> list[JSON]:
-    """Wait until the runs of a schedule have these statuses, the newest first, and return them."""
+    """Wait until a schedule's runs have these statuses, newest first, and return them."""
 
     async def ask() -> list[JSON]:
         runs: list[JSON] = (await schedule_state(threads, name))["runs"]
@@ -83,7 +83,7 @@ async def last_runs(threads: Threads, name: str, *statuses: str) -> list[JSON]:
 
 
 async def test_a_schedule_from_the_command_line(rig: StartRig, stack: Stack, tmp_path: Path, name: str) -> None:
-    """Each verb does what it says; `schedule show` has the runs, and `show` the schedule of a run."""
+    """Each verb works; `schedule show` lists the runs, and `show` names the schedule of a run."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         shell = Shell(worker, stack, tmp_path / "home")
 
@@ -96,7 +96,7 @@ async def test_a_schedule_from_the_command_line(rig: StartRig, stack: Stack, tmp
         when = ("--cron", "0 7 * * 1-5", "--tz", "Europe/Berlin")
         added = await run("schedule", "add", name, "Sort the inbox", *when, "--reason", "people forget")
         assert (added["cron"], added["tz"], added["by"], added["reason"]) == (*when[1::2], "dana", "people forget")
-        assert datetime.fromisoformat(added["next"][0]).astimezone(UTC).hour in (5, 6)  # with summer time
+        assert datetime.fromisoformat(added["next"][0]).astimezone(UTC).hour in (5, 6)  # in daylight saving time
         assert (await run("schedule", "add", name, "Sort the inbox", *when, "--reason", "people forget")) == added
         await words("schedule", "add", name, "Sort it all", *when, code=2)
         await words("schedule", "add", name, "Sort it all", "--cron", "0 25 * * *", code=2)
@@ -132,8 +132,8 @@ async def test_a_schedule_from_the_command_line(rig: StartRig, stack: Stack, tmp
         assert (await run("show", thread))["result"] == "sorted"
 
 
-async def test_a_schedule_starts_runs_by_itself_and_leaves_out_what_overlaps(rig: StartRig, name: str) -> None:
-    """While a run is open, what is due is left out and counted; the next one after its end starts."""
+async def test_a_schedule_starts_runs_by_itself_and_skips_overlapping_ones(rig: StartRig, name: str) -> None:
+    """While a run is open, due starts are skipped and counted; the next one after its end happens."""
     release = asyncio.Event()
     async with rig(CATALOG, lambda _: say("sorted") if release.is_set() else hang()) as worker:
         threads = threads_of(worker)
@@ -154,8 +154,8 @@ async def test_a_schedule_starts_runs_by_itself_and_leaves_out_what_overlaps(rig
         assert len({run["thread"] for run in state["runs"]}) == len(state["runs"])
 
 
-async def test_a_run_whose_agent_is_gone_says_so(rig: StartRig, name: str) -> None:
-    """Each run fails, and the schedule shows why."""
+async def test_a_scheduled_run_with_a_missing_agent_reports_it(rig: StartRig, name: str) -> None:
+    """Each run fails, and the schedule shows the reason."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         threads = threads_of(worker)
         await add_schedule(threads, name, Definition(task="Sort", cron=MONTHLY, agent="gone", by="alice"))
@@ -168,8 +168,8 @@ async def test_a_run_whose_agent_is_gone_says_so(rig: StartRig, name: str) -> No
         assert "no agent named 'gone'" in run["why"]
 
 
-async def test_a_program_makes_schedules(rig: StartRig, stack: Stack, name: str) -> None:
-    """The async and the sync client add, trigger and read schedules; a different one of the name is refused."""
+async def test_a_program_creates_schedules(rig: StartRig, stack: Stack, name: str) -> None:
+    """The async and sync clients add, trigger and read schedules; a different one of the same name is rejected."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         given: dict[str, Any] = {"temporal": worker.client, "task_queue": worker.task_queue, "by": "alice"}
         given |= {"fleet_keys": environ_of(stack)["HOLDFAST_FLEET_KEYS"]}
@@ -206,7 +206,7 @@ async def test_a_program_makes_schedules(rig: StartRig, stack: Stack, name: str)
 
 
 async def test_schedules_of_others_are_left_alone(rig: StartRig, stack: Stack, name: str) -> None:
-    """A schedule that another program has made is not listed, shown or replaced; without a fleet key none is made."""
+    """Another program's schedule is not listed, shown or replaced; without a fleet key none is created."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         threads = threads_of(worker)
         action = ScheduleActionStartWorkflow("Other", id="other", task_queue="other")
@@ -225,7 +225,7 @@ async def test_schedules_of_others_are_left_alone(rig: StartRig, stack: Stack, n
 
 
 async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
-    """A token with the scope makes schedules whose names begin as its threads do; others do not see them."""
+    """A token with the scope creates schedules within its thread prefix; other tokens do not see them."""
     name = f"billing-{uuid4().hex[:8]}"
     both: tuple[Scope, ...] = ("schedule", "schedules")
     file = CallersFile(
@@ -287,7 +287,7 @@ async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
 
 @pytest.mark.slow
 async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
-    """SIGKILL before a launcher begins, while it starts the run, and while it waits: each time there is one run."""
+    """After SIGKILL before, during or after a launcher's start of the run, there is exactly one run."""
     with ScriptedLLM() as llm:
         worker = WorkerProcess(
             tmp_path / "home", HOLDFAST_CATALOG="tests.support.killable:catalog", OPENAI_BASE_URL=llm.base_url

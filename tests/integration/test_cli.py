@@ -1102,7 +1102,7 @@ HEAVY = (
     "holdfast.activities",
     "holdfast.workflows",
 )
-"""Modules that take longer to import than help or a refusal may take."""
+"""Modules that take longer to import than help or a usage error may take."""
 AT_EXIT = """
 import os, sys
 from holdfast import starter

@@ -27,10 +27,10 @@ from holdfast.testing import Conversation, Reply, ScriptedRun, agent, call, cut_
 pytestmark = pytest.mark.usefixtures("session_server")
 
 PATIENCE = 300
-"""Seconds that a run or a play may take on a busy machine."""
+"""Seconds that a run or a rerun may take on a busy machine."""
 played = partial(replay, patience=PATIENCE)
 RAN: list[str] = []
-"""The tools that have run in this process."""
+"""The tools that were executed in this process."""
 
 
 @tool(effect="read")

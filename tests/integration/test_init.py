@@ -18,7 +18,7 @@ TEMPLATES = ROOT / "holdfast/cli/templates"
 FULL = """import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
-"""Runs a program that can write no file of more than 600 bytes, as on a disk that fills up."""
+"""Runs a program that cannot write files over 600 bytes, as on a disk that fills up."""
 
 
 def init(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":

@@ -23,7 +23,7 @@ from holdfast.storage.threads import PostgresThreads
 from tests.support.runs import calls, loaded_thread, says
 
 FORGET_ROWS = "UPDATE holdfast.events SET log_rows = NULL, carried = NULL, origins = NULL"
-"""As a release without rows for SQL leaves blocks."""
+"""The state in which a release without rows for SQL leaves blocks."""
 DOCS = Path(__file__).parents[2] / "docs/how-to"
 
 

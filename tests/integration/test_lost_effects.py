@@ -469,7 +469,7 @@ ERRORS = [
     pytest.param(raising(SystemExit(1)), id="exit"),
     pytest.param(lambda: Unknown("no receipt"), id="returned"),
 ]
-"""Ends of a function that say nothing about its effect."""
+"""Ways in which a function can end without showing whether its effect happened."""
 
 
 @pytest.mark.parametrize("end", ERRORS)

@@ -33,10 +33,10 @@ from tests.support.places import CAROL, Site, site
 from tests.support.rig import eventually
 
 PAID: Counter[str] = Counter()
-"""What was really paid, by the key of the effect."""
+"""The payments that were made, by effect key."""
 
 LOST: set[str] = set()
-"""Threads that do not hear what became of their payments."""
+"""Threads that get no response to their payments."""
 
 POLICY = Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="dana"),))
 

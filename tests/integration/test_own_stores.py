@@ -21,7 +21,7 @@ from tests.support.rig import StartRig, environ_of, eventually
 from tests.support.serving import sha256
 
 FORGOTTEN = {"TEMPORAL_NAMESPACE": "temporal-system"}
-"""A namespace that every server has, and in which no thread of ours is: Temporal has forgotten it."""
+"""A namespace that every server has, without our threads, as if Temporal had removed them."""
 
 
 @dataclass

@@ -140,7 +140,7 @@ async def to_the_night(run: ScriptedRun) -> None:
 
 
 NEVER_KILLED = {"workers killed (SIGKILL)", "effects found after a kill and adopted"}
-"""The facts that are wrong of a run whose worker is never killed."""
+"""The facts that do not hold for a run whose worker is never killed."""
 
 
 async def ending_of(run: ScriptedRun) -> Ending:

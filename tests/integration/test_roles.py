@@ -29,7 +29,7 @@ COUNTED = re.compile(
     re.MULTILINE,
 )
 MARK: Final = "GetClusterInfo"
-"""A call that nothing of ours makes: once the server reports it, it has counted all that came before."""
+"""A call that our code never makes: once the server reports it, it has counted all earlier ones."""
 
 VERBS: Final = {
     "reader": (

@@ -54,7 +54,7 @@ MOMENTS = (
 """Events of a launcher after which its worker is killed."""
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 MONTHLY = "0 0 1 * *"
-"""Due only when the test triggers it, but for one minute a month."""
+"""Due only when the test triggers it, except for one minute a month."""
 
 
 @pytest.fixture

@@ -265,11 +265,11 @@ def test_a_fork_before_any_agent_is_loaded_does_not_begin() -> None:
     original.reopen("and on")
     original.load_thread()
     assert (original.state.spec, original.log[-1].type) == (None, "user_message_received")
-    assert refused(original.fork(task="go on", agent="bold", keeps_policy=True)).startswith("no agent is loaded")
+    assert rejection_of(original.fork(task="go on", agent="bold", keeps_policy=True)).startswith("no agent is loaded")
     assert not original.fork(task="go on", agent="bold").run.end, "whoever has the fleet key may"
 
 
-def refused(thread: Thread) -> str:
+def rejection_of(thread: Thread) -> str:
     """Return why a thread did not begin."""
     assert thread.run.end
     assert thread.run.end.failure
@@ -288,7 +288,7 @@ def test_a_repeated_policy_judges_once_and_policies_are_limited() -> None:
     others = [Policy(rules=(deny(f"tool{number}"), allow())) for number in range(MOST_GIVEN)]
     thread = thread.fork(name="many", task="go on", policies=tuple(others[1:]))
     thread.load(FORKS)
-    assert refused(thread.fork(name="more", task="go on", policies=(others[0],))).startswith("too many policies")
+    assert rejection_of(thread.fork(name="more", task="go on", policies=(others[0],))).startswith("too many policies")
     assert not thread.fork(name="again", task="go on", policies=(others[1],)).run.end
 
 

@@ -226,8 +226,8 @@ async def test_a_branch_archived_by_a_reset_is_kept(rig: StartRig) -> None:
         assert len(await effects_of(pool, run.id)) == 2
         evidence = Evidence(partial(effects_of, pool), r.threads.asides, PostgresArtifacts(pool))
         for thread, sources in ((run.id, ("history", "record")), (aside, ("record",))):
-            found = await verify(Reading(r.client, record=r.threads), thread, evidence=evidence)
-            assert (found.ok, found.sources, found.reason) == (True, sources, "")
+            report = await verify(Reading(r.client, record=r.threads), thread, evidence=evidence)
+            assert (report.ok, report.sources, report.reason) == (True, sources, "")
             assert (await Reading(r.client, record=r.threads).state(thread))["status"] == "completed"
 
 

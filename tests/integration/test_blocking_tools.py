@@ -35,11 +35,11 @@ def catalog(*tools: Tool, local_seconds: float = 0) -> Catalog:
 
 
 async def ends_of(
-    rig: StartRig, given: Catalog, reply: Reply, **options: Any
+    rig: StartRig, agents: Catalog, reply: Reply, **options: Any
 ) -> tuple[list[ToolCallFinished], list[Any]]:
     """Return how each call of a reply ended, in order, and what the watchdog logged."""
     with capture_logs() as logged:
-        async with rig(given, steps([reply, say("done")])) as r:
+        async with rig(agents, steps([reply, say("done")])) as r:
             order = issued(RunInput(task="do it", workspace=str(r.workspace)))
             run = await r.client.start_workflow(WORKFLOW, order, id=r.task_queue, task_queue=r.task_queue, **options)
             async with asyncio.timeout(2 * PATIENCE):

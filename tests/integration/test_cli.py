@@ -123,8 +123,8 @@ def script(conversation: Conversation) -> Reply:
         "outage": [fail(503, "overloaded")],
         "walk": [*[call("look", what=str(n)) for n in range(4)], publishes, say("Walked.")],
     }
-    if (said := conversation.last_user_message).startswith("tell"):
-        return hang() if "for ever" in said else say(f"Told {said}.")
+    if (message := conversation.last_user_message).startswith("tell"):
+        return hang() if "for ever" in message else say(f"Told {message}.")
     return steps(replies.get(conversation.last_user_message, [call("look", what="it"), publishes, say("Published.")]))(
         conversation
     )
@@ -510,12 +510,12 @@ def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
         pending, waiting, everything = shell.all(
             ("pending", "--json"), ("list", "--status", "waiting_approval", "--json"), ("list", "--json")
         )
-        found = {(each["thread"], each["request"]) for each in pending.lines}
+        requests = {(each["thread"], each["request"]) for each in pending.lines}
         rows = {row["thread"]: row for row in everything.lines}
-        settled = wanted <= found and rows["across-2"]["step"] == 1 and rows["across-3"]["status"] == "completed"
+        settled = wanted <= requests and rows["across-2"]["step"] == 1 and rows["across-3"]["status"] == "completed"
         if settled or time.monotonic() > deadline:
             break
-    assert wanted <= found
+    assert wanted <= requests
     assert {"across-1", "across-2"} <= {row["thread"] for row in waiting.lines}
     assert {"waiting_approval"} == {row["status"] for row in waiting.lines}
     waits = {"thread": "across-1", "agent": "releaser", "status": "waiting_approval", "step": 1, "task": "two"}
@@ -530,12 +530,12 @@ def test_start_wait_shows_how_to_approve_and_ends_with_the_run(shell: Shell) -> 
     """`start --wait` reports progress and commands on stderr and prints what `show` prints; a failure exits with 1."""
     waiting = shell.start("start", "Publish", "--thread", "wait-1", "--wait", "--until", "end", "--json")
     assert waiting.stderr is not None
-    told = []
+    progress = []
     for line in waiting.stderr:
-        told.append(line)
+        progress.append(line)
         if "starter.py approve wait-1 1" in line:
             break
-    assert any("call 1: ok" in line for line in told), told
+    assert any("call 1: ok" in line for line in progress), progress
     assert shell("deny", "wait-1", "1", "--reason", "not on a Friday", "--by", "ann").code == 0
     out, err = rest(waiting)
     assert waiting.returncode == 0, (out, err)
@@ -577,9 +577,13 @@ def test_start_wait_returns_if_a_person_is_needed(shell: Shell) -> None:
 def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:
     """`-` reads stdin as bounded, non-empty UTF-8; on a terminal without a pipe it is an error, not a silent wait."""
 
-    def piped(given: bytes, *words: str) -> Ran:
+    def piped(content: bytes, *words: str) -> Ran:
         ran = subprocess.run(
-            [sys.executable, str(STARTER), *words], env=shell.environment, input=given, capture_output=True, check=False
+            [sys.executable, str(STARTER), *words],
+            env=shell.environment,
+            input=content,
+            capture_output=True,
+            check=False,
         )
         return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
@@ -649,13 +653,13 @@ def test_an_image_is_never_written_to_a_terminal(shell: Shell, stack: Stack, tmp
     """An image that was too large for a result is an artifact of the thread, and is never written to a terminal."""
     shell.variables["DATABASE_URL"] = stack.database_url
     assert shell("start", "paint", "--thread", "paint", "--wait").code == 0
-    (found,) = re.findall(r"it is the artifact (sha256:[0-9a-f]{64})", shell("log", "paint", "--json").out)
-    assert shell("artifact", "paint", found, "--json").json["media_type"] == "image/png"
+    (address,) = re.findall(r"it is the artifact (sha256:[0-9a-f]{64})", shell("log", "paint", "--json").out)
+    assert shell("artifact", "paint", address, "--json").json["media_type"] == "image/png"
     assert b"image/png of 600,008 bytes, and stdout is a terminal" in shown_on_terminal(
-        shell, "artifact", "paint", found
+        shell, "artifact", "paint", address
     )
     file = tmp_path / "it.png"
-    assert shell("artifact", "paint", found, "--output", str(file)).code == 0
+    assert shell("artifact", "paint", address, "--output", str(file)).code == 0
     assert file.read_bytes() == PICTURE
 
 
@@ -824,8 +828,8 @@ def test_a_fork_gets_an_llm_and_a_policy(shell: Shell, tmp_path: Path) -> None:
     assert (made.code, made.json["thread"]) == (0, "plain-b")
     state = shell.until("completed", "plain-b")
     assert (state["fork"]["llm"], len(state["fork"]["policies"])) == ("other", 1)
-    told = shell("diff", "plain", "plain-b")
-    assert (told.code, "The same up to event" in told.out) == (0, True)
+    diff = shell("diff", "plain", "plain-b")
+    assert (diff.code, "The same up to event" in diff.out) == (0, True)
 
 
 def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, stack: Stack, tmp_path: Path) -> None:
@@ -1029,7 +1033,7 @@ def test_start_rejects_invalid_input(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("start", ""), "the task is empty"),
         (("start", " \n "), "the task is empty"),
@@ -1058,11 +1062,11 @@ def test_start_rejects_invalid_input(shell: Shell) -> None:
         (("restore", "x"), "set DATABASE_URL"),
     ],
 )
-def test_bad_usage_is_2_without_a_server(nowhere: Shell, words: tuple[str, ...], said: str) -> None:
+def test_bad_usage_is_2_without_a_server(nowhere: Shell, words: tuple[str, ...], message: str) -> None:
     """Bad usage is reported before any server is contacted."""
     ran = nowhere(*words)
     assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    assert message in ran.err
 
 
 def test_bad_settings_are_2_and_name_the_variable(nowhere: Shell) -> None:
@@ -1497,8 +1501,8 @@ def test_a_move_names_the_only_cluster_that_imports_it(shell: Shell, stack: Stac
 def codes(shell: Shell, thread: str, times: int) -> set[int]:
     """Return the exit codes of that many runs for each way in which a run can end."""
     runs: list[tuple[str, ...]] = [("show", thread), ("show", "no-such-thread"), ("cancel", thread)]
-    found = [ran.code for ran in shell.all(*(runs[number % 3] for number in range(times)))]
-    return {code for number, code in enumerate(found) if code != (0, 3, 5)[number % 3]}
+    exit_codes = [ran.code for ran in shell.all(*(runs[number % 3] for number in range(times)))]
+    return {code for number, code in enumerate(exit_codes) if code != (0, 3, 5)[number % 3]}
 
 
 def test_exit_codes_are_correct(shell: Shell) -> None:

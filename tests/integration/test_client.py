@@ -68,8 +68,8 @@ def script(conversation: Conversation) -> Reply:
     """Pay if asked to; otherwise echo the message."""
     if conversation.messages[-1]["role"] == "tool":
         return say(str(conversation.messages[-1]["content"]))
-    said = conversation.last_user_message
-    return call("pay", amount=5) if "pay" in said else say(f"You said: {said}")
+    message = conversation.last_user_message
+    return call("pay", amount=5) if "pay" in message else say(f"You said: {message}")
 
 
 @pytest.fixture
@@ -134,8 +134,8 @@ async def test_a_batch_of_threads_runs_at_once(rig: StartRig, connect: Connect) 
         assert [f"You said: {n}" for n in range(20)] == [each.text for each in results]
 
         async def listed() -> set[str]:
-            found = await client.threads(status="completed", limit=500)
-            return {each.thread for each in found if each.thread.startswith(batch)}
+            threads = await client.threads(status="completed", limit=500)
+            return {each.thread for each in threads if each.thread.startswith(batch)}
 
         assert await eventually(listed, lambda names: len(names) == 20) == {each.id for each in threads}
 
@@ -144,11 +144,11 @@ async def test_a_conversation(rig: StartRig, connect: Connect) -> None:
     """A result until attention is the reply to the latest message; messages are typed."""
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
         thread = await client.start("one", idle_limit=300)
-        for said in ("one", "two", "three"):
-            if said != "one":
-                await thread.say(said, by="alice")
+        for text in ("one", "two", "three"):
+            if text != "one":
+                await thread.say(text, by="alice")
             result = await thread.result(until="attention", timeout=PATIENCE)
-            assert ("waiting_message", f"You said: {said}") == (result.status, result.text)
+            assert ("waiting_message", f"You said: {text}") == (result.status, result.text)
         messages = await thread.messages()
         assert [UserMessage, AssistantMessage] * 3 == [type(each) for each in messages]
         await thread.cancel("the customer has left")
@@ -415,8 +415,8 @@ async def test_a_thread_is_exported_with_its_ledger(rig: StartRig, connect: Conn
             client.thread(thread.id).export(path, key=key),
             thread.export(tmp_path / "shared.holdfast", redact=True, key=str(key)),
         )
-        found = await verify_file(path, signer=public)
-        assert (found.ok, found.head, found.thread) == (True, exported.head, thread.id), found.reason
+        report = await verify_file(path, signer=public)
+        assert (report.ok, report.head, report.thread) == (True, exported.head, thread.id), report.reason
         assert (exported.signed, exported.left_out, exported.bytes) == (True, (), path.stat().st_size)
         assert (await verify_file(tmp_path / "shared.holdfast", signer=public)).redacted
         assert (shared.redacted, shared.head, shared.left_out) == (True, exported.head, ("artifacts",))

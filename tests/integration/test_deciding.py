@@ -113,8 +113,8 @@ async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
         signed = next(event.position for event in events if event.type == "decision_received" and event.proof)
         assert (unknown.code, unknown.json["position"], unknown.json["where"]) == (1, signed, "record")
         assert "no key of alice among the given keys" in unknown.json["reason"]
-        told = await desk("verify", run.id, "--keys", "others.yaml")
-        assert (told.code, f"event {signed}, in the record: decision_received" in told.out) == (1, True)
+        report = await desk("verify", run.id, "--keys", "others.yaml")
+        assert (report.code, f"event {signed}, in the record: decision_received" in report.out) == (1, True)
         assert (await desk("verify", run.id, "--keys", "nowhere.yaml")).code == 2
 
 
@@ -178,8 +178,8 @@ async def test_a_signed_decision_needs_no_worker(desk: Desk, rig: StartRig) -> N
         run = await begin(r)
         (request,) = (await run.query("state"))["pending"]
         queue = r.task_queue
-    given = ("--by", "alice", "--key", "alice.key", "--digest", request["digest"], "--json")
-    sent = await desk("respond", run.id, "1", "no need", *given, HOLDFAST_ANSWER_SECONDS="1")
+    options = ("--by", "alice", "--key", "alice.key", "--digest", request["digest"], "--json")
+    sent = await desk("respond", run.id, "1", "no need", *options, HOLDFAST_ANSWER_SECONDS="1")
     assert (sent.code, sent.json["outcome"]) == (0, "sent")
     async with rig(catalog, script, task_queue=queue):
         await status_of(run, "completed")
@@ -227,8 +227,12 @@ async def test_a_policy_is_checked_and_explained_without_a_server(desk: Desk) ->
     assert "bad.yaml:3:5: rules[0].wen: there is no such field; did you mean when?" in bad.err
     await desk.policy("{by: [finance], quorum: 2, expires_after: 7d}", signatures="optional")
     words = ("policy", "explain", "policy.yaml", "--tool", "pay", "--arguments", json.dumps({"cents": 1}))
-    told = await desk(*words, "--json")
-    assert (told.json["verdict"], told.json["rule"], told.json["who"]) == ("ask", "ask pay", ["alice", "bob"])
+    explained = await desk(*words, "--json")
+    assert (explained.json["verdict"], explained.json["rule"], explained.json["who"]) == (
+        "ask",
+        "ask pay",
+        ["alice", "bob"],
+    )
     shown = await desk(*words)
     assert "Decided by 2 of alice, bob" in shown.out
     assert "denied after 7d" in shown.out

@@ -74,8 +74,8 @@ def test_no_outgoing_connection_takes_a_free_port() -> None:
 def servers(home: Path) -> list[psutil.Process]:
     """Return the running servers of a state folder."""
     kinds = (TemporalServer, Postgres, WebUI)
-    found = [kind(home, report=ignore).find() for kind in kinds]
-    return [process for process in found if process is not None]
+    processes = [kind(home, report=ignore).find() for kind in kinds]
+    return [process for process in processes if process is not None]
 
 
 def kill(*pids: int | None) -> None:

@@ -125,7 +125,7 @@ async def test_everything_but_temporal_reads_an_encrypted_run(
 
     file = tmp_path / "history.json"
     file.write_text((await client.get_workflow_handle(thread).fetch_history()).to_json())
-    log, shown, said, checked, *replayed = await asyncio.gather(
+    log, shown, transcript, checked, *replayed = await asyncio.gather(
         starter(OLD, "log", thread, "--json"),
         starter(OLD, "show", thread, "--json"),
         starter(OLD, "transcript", thread),
@@ -133,11 +133,11 @@ async def test_everything_but_temporal_reads_an_encrypted_run(
         starter(ROTATED, "replay", thread),
         starter(OLD, "replay", "--file", str(file)),
     )
-    assert {each.code for each in (log, shown, said, checked, *replayed)} == {0}
+    assert {each.code for each in (log, shown, transcript, checked, *replayed)} == {0}
     assert [event["position"] for event in log.lines] == list(range(shown.json["events"]))
     assert shown.json["status"] == "completed"
     for mark in (b"TASK-MARK", b"CALL-MARK", b"RESULT-MARK", b"ANSWER-MARK"):
-        assert mark.decode() in said.out
+        assert mark.decode() in transcript.out
     assert (checked.json["verdict"], checked.json["from"]) == ("proven", ["history", "record"])
 
     keyless = [("show", thread), ("log", thread), ("verify", thread), ("replay", "--file", str(file))]
@@ -200,8 +200,8 @@ async def test_a_run_that_started_before_encryption_continues_encrypted(
     raw = await stored(client, thread)
     assert b"TASK-MARK" in raw
     assert b"ANSWER-MARK" not in raw
-    told = (starter(switched_on, verb, thread) for verb in ("show", "log", "verify", "replay"))
-    assert [ran.code for ran in await asyncio.gather(*told)] == [0] * 4
+    runs = (starter(switched_on, verb, thread) for verb in ("show", "log", "verify", "replay"))
+    assert [ran.code for ran in await asyncio.gather(*runs)] == [0] * 4
 
 
 async def test_events_of_a_terminated_run_are_recovered(worker: Any) -> None:

@@ -173,27 +173,33 @@ async def test_recorded_replies_reproduce_the_recorded_run(tmp_path: Path) -> No
     async with scripted(RecordedReplies()) as llm, open_player(CATALOG, llm) as player:
         evaluations = await evaluate_set(player, *read_set(tmp_path))
     assert {f"{name}.holdfast" for name in CASES} == {each.run for each in evaluations}
-    for found in evaluations:
-        assert (found.unplayable, found.divergence, found.missing) == ("", "", ()), found.run
-        assert found.same_calls
-        assert found.same_effects
-        assert found.same_result, (found.run, found.ended, found.result, found.recorded_ended, found.recorded_result)
-        assert found.played.tokens == found.recorded.tokens
+    for evaluation in evaluations:
+        assert (evaluation.unplayable, evaluation.divergence, evaluation.missing) == ("", "", ()), evaluation.run
+        assert evaluation.same_calls
+        assert evaluation.same_effects
+        assert evaluation.same_result, (
+            evaluation.run,
+            evaluation.ended,
+            evaluation.result,
+            evaluation.recorded_ended,
+            evaluation.recorded_result,
+        )
+        assert evaluation.played.tokens == evaluation.recorded.tokens
     assert RAN == []
 
 
 async def test_another_policy_reports_what_it_would_deny(refunded: Path) -> None:
     """A stricter policy denies calls or asks where none was asked; the rerun names the call and the rule."""
-    found = await played(refunded, catalog(Policy(rules=(deny("refund"), allow()))))
-    assert (found.same_calls, found.diverges_at, found.nothing_refused) == (False, 2, False)
-    assert [(each.step, each.tool, each.verdict, each.answered) for each in found.refusals] == [
+    evaluation = await played(refunded, catalog(Policy(rules=(deny("refund"), allow()))))
+    assert (evaluation.same_calls, evaluation.diverges_at, evaluation.nothing_refused) == (False, 2, False)
+    assert [(each.step, each.tool, each.verdict, each.answered) for each in evaluation.refusals] == [
         (2, "refund", "deny", False)
     ]
-    assert found.refusals[0].rule == "deny refund"
-    assert "[denied]" in found.divergence
-    found = await played(refunded, catalog(Policy(rules=(ask("invoice"), allow()))))
-    assert (found.ended, found.diverges_at) == ("asked", 1)
-    assert [each.answered for each in found.refusals] == [False, False]
+    assert evaluation.refusals[0].rule == "deny refund"
+    assert "[denied]" in evaluation.divergence
+    evaluation = await played(refunded, catalog(Policy(rules=(ask("invoice"), allow()))))
+    assert (evaluation.ended, evaluation.diverges_at) == ("asked", 1)
+    assert [each.answered for each in evaluation.refusals] == [False, False]
     assert RAN == []
 
 
@@ -202,8 +208,8 @@ async def test_people_who_sign_need_not_sign_again(refunded: Path) -> None:
     people = tuple(Approver(name=name) for name in ("carol", "dave"))
     terms = Terms(quorum=2, requester_may_decide=False)
     strict = Policy(rules=(ask("refund", terms=terms), allow()), approvers=people)
-    found = await played(refunded, catalog(strict))
-    assert (found.same_calls, found.same_result, found.nothing_refused) == (True, True, True)
+    evaluation = await played(refunded, catalog(strict))
+    assert (evaluation.same_calls, evaluation.same_result, evaluation.nothing_refused) == (True, True, True)
 
 
 async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path) -> None:
@@ -217,13 +223,13 @@ async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path
         ]
         return replies[conversation.replies]
 
-    found = await played(refunded, CATALOG, other)
-    assert not found.same_calls
-    assert (found.same_effects, found.diverges_at, found.ended) == (False, 1, "completed")
-    assert found.missing == ('invoice({"number":8})', 'invoice({"number":9})')
-    assert found.result.count("no result of this call") == 2
-    found = await played(refunded, CATALOG, other, stubs={"invoice": {"cents": 1}})
-    assert (found.missing, found.result) == ((), '{"cents":1} | {"cents":1}')
+    evaluation = await played(refunded, CATALOG, other)
+    assert not evaluation.same_calls
+    assert (evaluation.same_effects, evaluation.diverges_at, evaluation.ended) == (False, 1, "completed")
+    assert evaluation.missing == ('invoice({"number":8})', 'invoice({"number":9})')
+    assert evaluation.result.count("no result of this call") == 2
+    evaluation = await played(refunded, CATALOG, other, stubs={"invoice": {"cents": 1}})
+    assert (evaluation.missing, evaluation.result) == ((), '{"cents":1} | {"cents":1}')
     assert RAN == []
 
 
@@ -237,15 +243,15 @@ async def test_messages_are_sent_in_the_step_in_which_they_arrived(tmp_path: Pat
         sent.append([str(message["content"]) for message in conversation.messages if message["role"] == "user"])
         return [*THREE[:1], call("invoice", number=1), say("Tried.")][conversation.replies]
 
-    found = await played(tmp_path / "decided.holdfast", CATALOG, other)
+    evaluation = await played(tmp_path / "decided.holdfast", CATALOG, other)
     assert [[text.count("Be quick.") for text in texts] for texts in sent] == [[0], [0, 1], [0, 1]]
-    assert (found.ended, found.diverges_at, found.same_effects) == ("completed", 2, True)
+    assert (evaluation.ended, evaluation.diverges_at, evaluation.same_effects) == ("completed", 2, True)
 
 
 async def test_a_rerun_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_path: Path) -> None:
     """A rerun neither needs nor uses secrets, resources, middleware or the catalog's own stores."""
-    found = await played(refunded, CATALOG)  # BANK_KEY is not set
-    assert found.same_calls
+    evaluation = await played(refunded, CATALOG)  # BANK_KEY is not set
+    assert evaluation.same_calls
     with pytest.raises(NotPlayable, match="no agent 'support'"):
         await played(refunded, Catalog(agents=[LEAD.model_copy(update={"subagents": ()})], tools=[invoice, refund]))
     with pytest.raises(FileUnreadable):
@@ -297,18 +303,18 @@ def test_the_command_line_evaluates_a_dataset(refunded: Path, monkeypatch: pytes
     monkeypatch.delitem(sys.modules, "agents_of_a_set", raising=False)
 
     def ran(*words: str) -> tuple[int, str, str]:
-        found = CliRunner().invoke(starter.app, ["eval", ".", "--catalog", "agents_of_a_set:catalog", *words])
-        return found.exit_code, found.stdout, found.stderr
+        result = CliRunner().invoke(starter.app, ["eval", ".", "--catalog", "agents_of_a_set:catalog", *words])
+        return result.exit_code, result.stdout, result.stderr
 
-    code, shown, noted = ran("--llm", "recorded")
-    assert code == 0, noted
+    code, shown, notes = ran("--llm", "recorded")
+    assert code == 0, notes
     assert shown.splitlines()[1].split()[:3] == ["refund.holdfast", "same", "same"], shown
     assert shown.splitlines()[-1].startswith("1 run: 1 as expected, 0 not; ")
-    code, shown, noted = ran("--llm", "recorded", "--policy", "strict.yaml", "--json")
-    assert code == 1, noted
+    code, shown, notes = ran("--llm", "recorded", "--policy", "strict.yaml", "--json")
+    assert code == 1, notes
     view = json.loads(shown)
     assert (view["ok"], view["failed"], view["runs"][0]["diverges_at"]) == (False, 1, 2)
     assert view["runs"][0]["refusals"][0]["rule"] == "deny refund"
-    code, shown, noted = ran()
-    assert (code, shown) == (2, ""), noted
-    assert "--llm recorded" in noted
+    code, shown, notes = ran()
+    assert (code, shown) == (2, ""), notes
+    assert "--llm recorded" in notes

@@ -79,7 +79,7 @@ async def test_a_forgotten_thread_keeps_its_digests_and_nothing_else(rig: StartR
         remains = [json.loads(line) for line in done.content.tombstone.remains.split(b"\n")]
         assert [{name: event[name] for name in ("position", "type", "at", "digest")} for event in copy] == remains
         assert digest_after(remains[4]["digest"], copy[5]) == remains[5]["digest"], "a copy of an event is proved"
-        await eventually(partial(runs_of, threads.runs, thread), lambda found: not found)
+        await eventually(partial(runs_of, threads.runs, thread), lambda report: not report)
         async with pool.connection() as connection:
             for table in ("events", "artifact_threads"):
                 left = await connection.execute(
@@ -91,9 +91,9 @@ async def test_a_forgotten_thread_keeps_its_digests_and_nothing_else(rig: StartR
                 "SELECT outcome, call, call_digest, mac FROM holdfast.effects WHERE thread = %s", [thread]
             )
             assert {*await effects.fetchall()} == {("{}", None, None, None)}
-        found = await verify(threads, thread, evidence=evidence)
-        assert (found.ok, found.events, found.unchecked[0].what) == (True, len(copy), "content")
-        assert "ann removed it" in found.unchecked[0].why
+        report = await verify(threads, thread, evidence=evidence)
+        assert (report.ok, report.events, report.unchecked[0].what) == (True, len(copy), "content")
+        assert "ann removed it" in report.unchecked[0].why
         for verb in (
             threads.state(thread),
             send(threads, thread, "again"),
@@ -119,7 +119,7 @@ async def test_a_forgotten_thread_keeps_its_digests_and_nothing_else(rig: StartR
         again = await forget()
         assert again.content.tombstone == done.content.tombstone, "the first one stays"
         assert late.run_id in again.histories.runs
-        await eventually(partial(verify, threads, thread, evidence=evidence), lambda found: found.ok)
+        await eventually(partial(verify, threads, thread, evidence=evidence), lambda report: report.ok)
 
 
 async def test_content_that_other_threads_need_stays(stack: Stack, client: Client) -> None:
@@ -142,8 +142,8 @@ async def test_content_that_other_threads_need_stays(stack: Stack, client: Clien
             evidence = collect_evidence(store, pool, artifacts)
             assert (await verify(threads, "gone", evidence=evidence)).ok
             await connection.execute("UPDATE holdfast.tombstones SET forgotten_by = 'bob'")
-        found = await verify(threads, "gone", evidence=evidence)
-        assert (found.ok, found.reason) == (False, "the tombstone was altered: its digest does not match")
+        report = await verify(threads, "gone", evidence=evidence)
+        assert (report.ok, report.reason) == (False, "the tombstone was altered: its digest does not match")
 
 
 async def test_a_tombstone_does_not_hide_remaining_content(stack: Stack, client: Client) -> None:
@@ -156,16 +156,16 @@ async def test_a_tombstone_does_not_hide_remaining_content(stack: Stack, client:
         await forget()
         async with pool.connection() as connection:
             await connection.execute("UPDATE holdfast.effects SET outcome = 'the secret', finished_at = now()")
-            found = await verify(threads, "gone", evidence=evidence)
-            assert (found.ok, found.where) == (False, "ledger")
+            report = await verify(threads, "gone", evidence=evidence)
+            assert (report.ok, report.where) == (False, "ledger")
             await forget()
             assert (await verify(threads, "gone", evidence=evidence)).ok
             effects = await connection.execute("SELECT outcome FROM holdfast.effects")
             assert await effects.fetchall() == [("{}",)]
             await store.append("other", 0, lines_of("other"))
             await connection.execute("UPDATE holdfast.events SET thread = (SELECT thread FROM holdfast.tombstones)")
-            found = await verify(threads, "gone", evidence=evidence)
-            assert (found.ok, found.reason) == (False, "it still has 3 events of this thread, which was forgotten")
+            report = await verify(threads, "gone", evidence=evidence)
+            assert (report.ok, report.reason) == (False, "it still has 3 events of this thread, which was forgotten")
             await connection.execute("UPDATE holdfast.threads SET forgotten_at = NULL")
             assert not (await verify(threads, "gone", evidence=evidence)).ok
 

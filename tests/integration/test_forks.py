@@ -131,9 +131,9 @@ async def test_a_fork_of_an_open_thread_drops_its_open_requests_and_calls(rig: S
         thread = await original(started, "waiting_approval", agent="careful")
         done, run = await forked(started, thread, say="do not mail")
         await run.result()
-        found = [each async for each in threads_of(started, record=False).messages(done.thread)]
-        assert [each["role"] for each in found] == ["user", "assistant", "tool", "tool", "user", "assistant"]
-        assert "forked from another" in found[2]["content"]
+        messages = [each async for each in threads_of(started, record=False).messages(done.thread)]
+        assert [each["role"] for each in messages] == ["user", "assistant", "tool", "tool", "user", "assistant"]
+        assert "forked from another" in messages[2]["content"]
         assert (await verify(threads_of(started), done.thread)).reason == ""
         assert len(await threads_of(started).pending(thread)) == 1
         again, _ = await forked(started, done.thread, say="and again")  # of a fork
@@ -229,8 +229,8 @@ async def test_a_message_can_be_edited_and_a_task_restarted(rig: StartRig) -> No
         await eventually(lambda: threads.state(thread), lambda state: state["result"] == "you said red")
         done, run = await forked(started, thread, edit="blue")
         assert (await run.result())["result"] == "you said blue"
-        said = [each["content"] async for each in threads.messages(done.thread) if each["role"] == "user"]
-        assert said[1:] == ["blue"]
+        texts = [each["content"] async for each in threads.messages(done.thread) if each["role"] == "user"]
+        assert texts[1:] == ["blue"]
         with pytest.raises(PositionInvalid, match="restart"):
             await forked(started, thread, at=3, edit="green")
 

@@ -366,8 +366,8 @@ async def test_a_message_reaches_the_agent_in_the_token_owners_name(rig: StartRi
         latest = gateway.rig.client.get_workflow_handle(run.id)
         await latest.result()
 
-        said = [event for event in await events_of(latest) if event.type == "user_message_received"]
-        assert [(event.content, event.by) for event in said[-1:]] == [("And now?", "alice")]
+        messages = [event for event in await events_of(latest) if event.type == "user_message_received"]
+        assert [(event.content, event.by) for event in messages[-1:]] == [("And now?", "alice")]
         wrong: list[Any] = [{"message": " "}, {"message": "x", "by": "bob"}, {"message": ["x"]}, {}, [], "x"]
         for body in wrong:
             refused = await gateway.http.post(path, json=body, headers=bearer())

@@ -118,10 +118,10 @@ async def test_any_exception_of_a_tool_becomes_its_result(
         for effect in (Effect.READ, Effect.UNSAFE)
         for function in (act, act_async)
     ]
-    found = await outcomes(rig, *tools)
-    assert [status for status, _ in found] == ["failed", "failed", "unknown", "unknown"]
-    assert all(content.startswith(words) for _, content in found[:2])
-    assert all(f"does not say whether it took effect: {words}" in content for _, content in found[2:])
+    results = await outcomes(rig, *tools)
+    assert [status for status, _ in results] == ["failed", "failed", "unknown", "unknown"]
+    assert all(content.startswith(words) for _, content in results[:2])
+    assert all(f"does not say whether it took effect: {words}" in content for _, content in results[2:])
     assert len(calls) == len(tools)
 
 

@@ -94,9 +94,9 @@ def script(conversation: Conversation) -> Reply:
     """Pay or read if asked to; otherwise echo the message."""
     if conversation.messages[-1]["role"] == "tool":
         return say("Done.")
-    said = conversation.last_user_message.strip()
+    message = conversation.last_user_message.strip()
     calls = {"pay": call("pay", amount=7), "read": call("page"), "fetch": call("fetch")}
-    return (calls | {"wait": call("wait_for_event", name="built")}).get(said) or say(f"You said: {said}")
+    return (calls | {"wait": call("wait_for_event", name="built")}).get(message) or say(f"You said: {message}")
 
 
 @asynccontextmanager
@@ -237,15 +237,15 @@ async def test_the_list_has_pages(rig: StartRig, tmp_path: Any) -> None:
         assert (await http.put(f"/threads/{other}", json={"task": "pay"})).status_code == 201
 
         async def pages(**query: Any) -> list[str]:
-            found: list[str] = []
+            threads: list[str] = []
             cursor: str | None = ""
             while cursor is not None:
                 answer = await http.get("/threads", params={"limit": 2, **query, "cursor": cursor}, headers=headers)
                 assert answer.status_code == 200, answer.text
                 assert len(answer.json()["threads"]) <= 2
-                found += [row["thread"] for row in answer.json()["threads"]]
+                threads += [row["thread"] for row in answer.json()["threads"]]
                 cursor = answer.json()["next"]
-            return [name for name in found if name in (*names, other)]
+            return [name for name in threads if name in (*names, other)]
 
         headers = bearer()
         latest_first = [names[0], *reversed(names[1:])]
@@ -278,8 +278,8 @@ async def settled_approval(http: httpx2.AsyncClient, path: str) -> JSON:
     """Wait until a run asks for approval, and return the request."""
 
     async def pending() -> list[JSON]:
-        found: list[JSON] = (await http.get(f"{path}/pending")).json()["pending"]
-        return found
+        requests: list[JSON] = (await http.get(f"{path}/pending")).json()["pending"]
+        return requests
 
     (request,) = await eventually(pending, bool)
     return dict(request)
@@ -291,19 +291,19 @@ async def test_events_come_as_pages_or_as_a_stream(rig: StartRig, tmp_path: Any)
         path = f"/threads/{named()}"
         await http.put(path, json={"task": "Hello"})
         await settled(http, path.rpartition("/")[2], "end")
-        found: list[int] = []
+        positions: list[int] = []
         after: int | None = -1
         while after is not None:
             params = {"after": after, "limit": 2}
             page = await http.get(f"{path}/events", params=params, headers={"Accept": "application/json"})
-            found += [each["position"] for each in page.json()["events"]]
+            positions += [each["position"] for each in page.json()["events"]]
             after = page.json()["next"]
         stream = await http.get(f"{path}/events", params={"after": 1})
 
-        assert found == list(range(len(found)))
-        assert found
+        assert positions == list(range(len(positions)))
+        assert positions
         ids = [int(line[4:]) for line in stream.text.splitlines() if line.startswith("id: ")]
-        assert ids == found[2:]
+        assert ids == positions[2:]
 
 
 async def test_a_run_is_paused_and_resumed_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
@@ -590,13 +590,13 @@ async def test_a_file_over_http_has_the_seals_that_the_gateway_can_read(rig: Sta
         path, file = f"/threads/{thread}/export", tmp_path / "thread.holdfast"
         bare = await http.get(path)
         file.write_bytes(bare.content)
-        found = await verify_file(file)
+        report = await verify_file(file)
         seal = make_seal(
             encode_key(bytes([7]) * 32),
             namespace=worker.client.namespace,
             thread=thread,
-            events=found.events,
-            head=found.head,
+            events=report.events,
+            head=report.head,
             at=datetime.now(UTC),
         )
         await FolderAnchor(anchor).put(seal)

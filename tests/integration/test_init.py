@@ -48,8 +48,8 @@ def test_an_example_has_a_workspace_and_a_catalog(tmp_path: Path, example: str) 
     ran = init("demo", "--example", example, folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
     demo = tmp_path / "demo"
-    found = read_project({}, folder=demo, default_root=ROOT, runs_code=True)
-    settings = Settings.from_env(found.environ, root=found.root)
+    project = read_project({}, folder=demo, default_root=ROOT, runs_code=True)
+    settings = Settings.from_env(project.environ, root=project.root)
     assert load(settings.catalog, Catalog).agents
     assert settings.script
     load(settings.script, object)

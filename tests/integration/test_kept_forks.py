@@ -50,8 +50,8 @@ async def test_a_fork_is_kept_under_its_own_id_and_outlives_its_original(
 
         path = tmp_path / "fork.holdfast"
         await export_thread(threads, done.thread, path, evidence=evidence)
-        found = await verify_file(path)
-        assert (found.ok, found.reason, found.events) == (True, "", len(lines))
+        report = await verify_file(path)
+        assert (report.ok, report.reason, report.events) == (True, "", len(lines))
         assert independent().verify(path)[1:3] == (len(lines), json.loads(lines[-1])["digest"])
         path.write_bytes(rebuilt(parts_of(path.read_bytes()), None, thread=thread))
         assert f"belongs to thread {done.thread!r}" in (await verify_file(path)).reason

@@ -163,14 +163,14 @@ async def test_the_script_does_everything_with_the_real_tools(tally: Path) -> No
     Repository(tally).commit_manual_changes("taken-in")
 
     for number, task in enumerate((WORDS, LINES, TOP_MENTIONED, COMMAND, HELP)):
-        words, told = await play(tally, iteration(task, failed=task == LINES), run=f"run-{number}")
-        tests = [result.partition(".")[0].partition(" (")[0] for name, result in told if name == "run_tests"]
+        words, calls = await play(tally, iteration(task, failed=task == LINES), run=f"run-{number}")
+        tests = [result.partition(".")[0].partition(" (")[0] for name, result in calls if name == "run_tests"]
         assert (tests, words) == (["Tests FAILED", "Tests passed"], f"Done. {JOBS[task].what}")
         if task == WORDS:  # left by a first attempt
-            words, told = await play(tally, iteration(LINES), run="first")
+            words, calls = await play(tally, iteration(LINES), run="first")
             assert GIVEN_UP in words
-            assert [result.startswith("Tests FAILED") for name, result in told if name == "run_tests"] == [True] * 2
-            assert "complete_task" not in [name for name, _ in told]
+            assert [result.startswith("Tests FAILED") for name, result in calls if name == "run_tests"] == [True] * 2
+            assert "complete_task" not in [name for name, _ in calls]
             (tally / "ERRORS.md").write_text(f"# Errors\n\n{words}\n")  # as the loop does
 
     assert {task.status for task in parse_tasks(file.read_text())} == {"done"}

@@ -44,9 +44,9 @@ async def test_the_audit_of_loops_detects_faults(rig: StartRig, client: Client) 
         await asyncio.to_thread(
             subprocess.check_call, ["git", *who, "commit", "-q", "--allow-empty", "-m", message], cwd=workspace
         )
-        told = "\n".join(await judge(client, at_work.threads, handle.id, workspace, 2))
+        report = "\n".join(await judge(client, at_work.threads, handle.id, workspace, 2))
         for what in ("TASKS.md says", "git says", "not committed", "commit with key forged"):
-            assert what in told
+            assert what in report
 
 
 class Shell:
@@ -74,8 +74,8 @@ async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_pat
         prepare(workspace := at_work.workspace / "mine", 2)
         shell = Shell(at_work, stack, tmp_path / "home")
         name = f"cli-{at_work.task_queue}"
-        given = ("loop", str(workspace), "--id", name, "--iterations", "1")
-        started = await asyncio.to_thread(shell.json, *given)
+        command = ("loop", str(workspace), "--id", name, "--iterations", "1")
+        started = await asyncio.to_thread(shell.json, *command)
         assert (started["thread"], started["status"]) == (name, "running")
         await status_of(at_work.client.get_workflow_handle(name), "blocked")
         shown = await asyncio.to_thread(shell.json, "show", name)
@@ -98,7 +98,7 @@ async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_pat
         verified = await asyncio.to_thread(shell.json, "verify", name)
         assert (verified["verdict"], verified["from"]) == ("proven", ["history", "record"])
         assert verified["events"] == len(log)
-        assert await asyncio.to_thread(shell.run, *given, code=2) == ""
+        assert await asyncio.to_thread(shell.run, *command, code=2) == ""
         assert await asyncio.to_thread(shell.run, "loop", str(workspace / "nowhere"), code=3) == ""
         listed = (await asyncio.to_thread(shell.run, "list", "--json", "--limit", "1000")).splitlines()
         assert {name, f"{name}-0", f"{name}-1"} <= {json.loads(line)["thread"] for line in listed}

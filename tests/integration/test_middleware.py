@@ -279,8 +279,8 @@ def attempt(tmp_path: Path) -> Attempts:
             Around([layer]) if layer else None,
         )
         made = blocks.ToolCall(id="c", name=tool.spec.name, arguments="{}")
-        given = {"key": key, "first_run_id": "run", "workspace": str(tmp_path), "clip": 1000, **more}
-        outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, ToolRequest(call=made, **given))
+        options = {"key": key, "first_run_id": "run", "workspace": str(tmp_path), "clip": 1000, **more}
+        outcome: ToolOutcome = await ActivityEnvironment().run(tools.call_tool, ToolRequest(call=made, **options))
         return outcome
 
     return run

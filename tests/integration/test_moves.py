@@ -159,8 +159,8 @@ async def test_a_thread_is_moved_back_to_its_source(stack: Stack, tmp_path: Path
         assert PAID == {"7": 1}
         moved, here = await b.lines("rel-2"), await a.lines("rel-2")
         assert here[: len(moved)] == moved
-        found = await a.verified("rel-2")
-        assert found.ok, found
+        report = await a.verified("rel-2")
+        assert report.ok, report
 
 
 async def test_a_run_whose_budget_was_extended_finishes_at_its_destination(stack: Stack, tmp_path: Path) -> None:

@@ -49,12 +49,12 @@ async def test_a_receiver_that_fails_at_first_gets_each_notice_once(rig: StartRi
                 time, _, signed = headers["holdfast-signature"].partition(",")
                 message = time.removeprefix("t=").encode() + b"." + body
                 assert f"v1={hmac.new(SECRET.encode(), message, hashlib.sha256).hexdigest()}" == signed
-            (told,) = receiver.taken
-            assert (told["occasion"], told["thread"], told["agent"]) == ("request_opened", "ä/1", "clerk")
-            assert request["digest"] == told["request"]["digest"] == told["answer"]["http"]["body"]["digest"]
-            assert told["answer"]["http"]["url"] == "https://gateway.example/threads/%C3%A4%2F1/decisions"
-            assert "python starter.py approve ä/1 1" not in told["answer"]["cli"]  # it needs quotes in a shell
-            assert told["ui"] == "http://ui.example/namespaces/default/workflows/%C3%A4%2F1"
+            (notice,) = receiver.taken
+            assert (notice["occasion"], notice["thread"], notice["agent"]) == ("request_opened", "ä/1", "clerk")
+            assert request["digest"] == notice["request"]["digest"] == notice["answer"]["http"]["body"]["digest"]
+            assert notice["answer"]["http"]["url"] == "https://gateway.example/threads/%C3%A4%2F1/decisions"
+            assert "python starter.py approve ä/1 1" not in notice["answer"]["cli"]  # it needs quotes in a shell
+            assert notice["ui"] == "http://ui.example/namespaces/default/workflows/%C3%A4%2F1"
             await run.terminate()
 
 
@@ -77,8 +77,12 @@ async def test_the_end_is_notified_before_the_run_closes(rig: StartRig) -> None:
             receiver.open.set()
             await ended
 
-            (told,) = receiver.taken
-            assert (told["occasion"], told["status"], told["text"]) == ("run_finished", "completed", "Nothing to do.")
+            (notice,) = receiver.taken
+            assert (notice["occasion"], notice["status"], notice["text"]) == (
+                "run_finished",
+                "completed",
+                "Nothing to do.",
+            )
             await check_thread(worker.client, run)
 
 
@@ -132,17 +136,17 @@ async def test_slack_gets_its_own_format(rig: StartRig) -> None:
             await eventually(lambda: _asked(receiver), bool)
             await run.terminate()
 
-    (told,) = receiver.taken
-    text = json.dumps(told)
-    assert run.id in told["text"]
+    (notice,) = receiver.taken
+    text = json.dumps(notice)
+    assert run.id in notice["text"]
     assert all(words in text for words in ("pay", request["digest"], "any approver", "never", "starter.py approve"))
     assert "<!channel>" not in text
     assert "&lt;!channel&gt;" in text
-    sections = [block["text"]["text"] for block in told["blocks"] if block["type"] == "section"]
+    sections = [block["text"]["text"] for block in notice["blocks"] if block["type"] == "section"]
     assert all(len(section) <= 3_000 and section.count("```") in (0, 2) for section in sections)
-    (actions,) = [block for block in told["blocks"] if block["type"] == "actions"]
-    said = json.loads(actions["elements"][0]["value"])
-    assert {"thread": run.id, "request": "1", "digest": request["digest"], "decision": "approve"} == said
+    (actions,) = [block for block in notice["blocks"] if block["type"] == "actions"]
+    value = json.loads(actions["elements"][0]["value"])
+    assert {"thread": run.id, "request": "1", "digest": request["digest"], "decision": "approve"} == value
 
 
 async def test_a_worker_without_webhooks_sends_nothing(rig: StartRig) -> None:
@@ -173,6 +177,6 @@ async def test_a_loop_sends_notices_when_it_blocks_and_ends(rig: StartRig) -> No
             await status_of(loop, "blocked")
             await loop.signal("retry", {"by": "alice"})
             await loop.result()
-    told = [notice for notice in receiver.taken if notice["thread"] == loop.id]
-    assert [notice["occasion"] for notice in told] == ["run_blocked", "run_finished"]
-    assert "IterationLimit" in told[0]["text"]
+    notices = [notice for notice in receiver.taken if notice["thread"] == loop.id]
+    assert [notice["occasion"] for notice in notices] == ["run_blocked", "run_finished"]
+    assert "IterationLimit" in notices[0]["text"]

@@ -22,8 +22,8 @@ def test_an_agent_that_no_worker_has_is_rejected_before_anything_is_recorded(tmp
 
     def run(*words: str, queue: str = worker.task_queue) -> tuple[int, str]:
         command = [sys.executable, str(ROOT / "starter.py"), *words]
-        given = environ | {"HOLDFAST_TASK_QUEUE": queue}
-        ran = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False, timeout=120)
+        env = environ | {"HOLDFAST_TASK_QUEUE": queue}
+        ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
         return ran.returncode, ran.stderr
 
     def add(name: str, agent: str, **more: str) -> tuple[int, str]:

@@ -35,8 +35,8 @@ class Thread:
 
     async def __call__(self, *words: str, catalog: bool = True, **variables: str) -> Ended:
         """Run `starter.py`."""
-        given = ["--catalog", "tests.support.own_stores:catalog"] if catalog else []
-        return await asyncio.to_thread(run, "starter", [*words, *given], environ=self.environ | variables)
+        options = ["--catalog", "tests.support.own_stores:catalog"] if catalog else []
+        return await asyncio.to_thread(run, "starter", [*words, *options], environ=self.environ | variables)
 
 
 @pytest.fixture
@@ -103,9 +103,11 @@ async def test_a_store_that_cannot_be_pruned_is_reported(thread: Thread, stack: 
 async def test_memories_are_written_to_the_catalogs_own_store(thread: Thread) -> None:
     """`remember` and `recall` need no database if the catalog has a memory store."""
     kept = await thread("remember", "Tea without milk.", "--user", "ann", "--json")
-    found = await thread("recall", "milk", "--json", HOLDFAST_CATALOG="tests.support.own_stores:catalog", catalog=False)
-    assert (kept.code, found.code) == (0, 0), kept.err
-    assert json.loads(found.out) == json.loads(kept.out)
+    recalled = await thread(
+        "recall", "milk", "--json", HOLDFAST_CATALOG="tests.support.own_stores:catalog", catalog=False
+    )
+    assert (kept.code, recalled.code) == (0, 0), kept.err
+    assert json.loads(recalled.out) == json.loads(kept.out)
     assert "Tea without milk." in (thread.folder / "memories.json").read_text()
 
 

@@ -27,8 +27,11 @@ async def test_a_paused_run_is_read_as_an_open_one(rig: StartRig) -> None:
         pausing = PauseWorkflowExecutionRequest(namespace="default", workflow_id=run.id, identity="ops")
         await r.client.workflow_service.pause_workflow_execution(pausing)
         runs = Runs(r.client, answer_within=5)
-        found = await runs.describe(run.id)
-        assert (found.status, status_of_run(found)) == (WorkflowExecutionStatus.RUNNING, "paused_in_temporal")
+        description = await runs.describe(run.id)
+        assert (description.status, status_of_run(description)) == (
+            WorkflowExecutionStatus.RUNNING,
+            "paused_in_temporal",
+        )
 
         async def listed() -> list[WorkflowExecution]:
             query = f"WorkflowId = '{run.id}' AND ExecutionStatus = 'Paused'"

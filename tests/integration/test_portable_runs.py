@@ -97,10 +97,10 @@ async def forged(parts: Parts, events: Sequence[AgentEvent], path: Path) -> File
     return await verify_file(path, signer=SIGNER)
 
 
-def open_questions(found: FileVerification) -> set[str]:
+def open_questions(report: FileVerification) -> set[str]:
     """Return what a file that passes leaves unproven."""
-    assert found.ok, (found.where, found.position, found.reason)
-    return {each.what for each in found.unchecked} - {"anchors"}  # none are given
+    assert report.ok, (report.where, report.position, report.reason)
+    return {each.what for each in report.unchecked} - {"anchors"}  # none are given
 
 
 async def test_a_sub_agents_file_has_the_policies_that_judged_it(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ async def test_a_sub_agents_file_has_the_policies_that_judged_it(rig: StartRig, 
     events = run_events(child.id, read_lines(child.id, 0, members[LOG].splitlines()))
     verdict = next(event.position for event in events if isinstance(event, VerdictGiven))
     bare = [event.model_copy(update={"policies": ()}) if isinstance(event, RunStarted) else event for event in events]
-    found = await forged(parts, bare, tmp_path / "forged.holdfast")
-    assert (found.ok, found.where, found.position) == (False, LOG, verdict)
+    report = await forged(parts, bare, tmp_path / "forged.holdfast")
+    assert (report.ok, report.where, report.position) == (False, LOG, verdict)
 
 
 async def test_a_tree_is_exported_whole(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ async def test_a_tree_is_exported_whole(rig: StartRig, stack: Stack, tmp_path: P
     assert open_questions(await verify_file(began, signer=SIGNER)) >= {"history", "keys", "end"}
     assert early.subagents <= made.subagents
     assert (made.subagents, made.left_out, made.unread) == (14, (), {})
-    found = await verify_file(path, signer=SIGNER)
-    assert (open_questions(found), found.subagents) == ({"history", "keys"}, 14)
+    report = await verify_file(path, signer=SIGNER)
+    assert (open_questions(report), report.subagents) == ({"history", "keys"}, 14)
     assert sum(name.startswith("memory/artifacts/") for name, _ in parts_of(path.read_bytes())) == 1
     assert (alone.subagents, alone.left_out) == (0, ("subagents",))
     assert "subagents" in open_questions(await verify_file(bare, signer=SIGNER))
@@ -229,8 +229,8 @@ async def test_a_fork_is_exported_with_its_inherited_events(rig: StartRig, stack
         files = [await exported(r, stack, name, tmp_path / f"{index}.holdfast") for index, name in enumerate(names)]
     questions: list[set[str]] = []
     for index, parts in enumerate(files):
-        found = await verify_file(tmp_path / f"{index}.holdfast", signer=SIGNER)
-        questions.append(open_questions(found))
+        report = await verify_file(tmp_path / f"{index}.holdfast", signer=SIGNER)
+        questions.append(open_questions(report))
         context: dict[str, Any] = json.loads(dict(parts)[CONTEXT])
         assert (context["thread"], [each["thread"] for each in context.get("forks", [])]) == (
             names[index],

@@ -37,8 +37,8 @@ def catalog(**agent: Any) -> Catalog:
     """Return one agent with memory of every kind."""
     memory = Memory(strategies=200, standing=200, files=400)
     notes = Skill("notes", "For notes.", {"SKILL.md": b"---\nname: notes\ndescription: For notes.\n---\nBriefly."})
-    given = {"name": "clerk", "instructions": "Work.", "memory": memory, **agent}
-    return Catalog(agents=[Agent(**given)], tools=[look, publish], skills=[notes])
+    options = {"name": "clerk", "instructions": "Work.", "memory": memory, **agent}
+    return Catalog(agents=[Agent(**options)], tools=[look, publish], skills=[notes])
 
 
 class Starter:

@@ -87,8 +87,8 @@ async def test_the_oldest_comes_first(pool: AsyncConnectionPool, thread: str) ->
     """Threads are listed in the order of their last events."""
     for days in (20, 40, 30):
         await record(pool, f"{thread}-{days}", age=days * DAY)
-    found = [one.thread for one in await prunable(pool, DAY) if one.thread.startswith(thread)]
-    assert found == [f"{thread}-40", f"{thread}-30", f"{thread}-20"]
+    threads = [one.thread for one in await prunable(pool, DAY) if one.thread.startswith(thread)]
+    assert threads == [f"{thread}-40", f"{thread}-30", f"{thread}-20"]
 
 
 async def test_pruning_removes_only_the_thread(pool: AsyncConnectionPool, thread: str) -> None:

@@ -59,8 +59,8 @@ async def asleep(rig: Rig, event: str, count: int, *, prefix: str = "") -> list[
     name = event.partition(" ")[0]
 
     async def listed() -> set[str]:
-        found = rig.client.list_workflows(f"HoldfastWaitsFor = '{name}' AND ExecutionStatus = 'Running'")
-        return {each.id async for each in found}
+        executions = rig.client.list_workflows(f"HoldfastWaitsFor = '{name}' AND ExecutionStatus = 'Running'")
+        return {each.id async for each in executions}
 
     async def is_quiet(run: Run) -> bool:
         described = (await run.describe()).raw_description

@@ -83,10 +83,10 @@ def test_a_non_empty_folder_is_left_alone(tmp_path: Path) -> None:
 
 def test_commits_since_the_last_tag_are_listed(context: ToolContext) -> None:
     """Commits are listed newest first, without those of the last release."""
-    found: Commits = commits_since_tag(context)
+    commits: Commits = commits_since_tag(context)
 
-    assert found.last_tag == "v0.1.0"
-    assert [commit.subject.partition(":")[0] for commit in found.commits] == ["chore", "feat", "docs", "feat", "fix"]
+    assert commits.last_tag == "v0.1.0"
+    assert [commit.subject.partition(":")[0] for commit in commits.commits] == ["chore", "feat", "docs", "feat", "fix"]
 
 
 def test_an_enclosing_repository_is_not_used(trickle: Path) -> None:
@@ -126,9 +126,9 @@ def test_a_tag_is_found_by_its_own_call(trickle: Path, context: ToolContext) -> 
     """The check is absent before the call and found after it; another call gets absent, and is rejected."""
     assert find_tag("0.2.0", context) == Absent()
 
-    said = tag_release("0.2.0", context)
+    result = tag_release("0.2.0", context)
 
-    assert find_tag("0.2.0", context) == Found(said)
+    assert find_tag("0.2.0", context) == Found(result)
     assert git(trickle, "rev-parse", "v0.2.0^{commit}") == git(trickle, "rev-parse", "HEAD")
     assert git(trickle, "log", "-1", "--format=%s") == "chore: release v0.2.0"
     assert not git(trickle, "status", "--porcelain")
@@ -159,12 +159,12 @@ async def test_a_publication_is_found_by_its_own_call(trickle: Path, context: To
     tag_release("0.2.0", context)
     assert find_publication(context) == Absent()
 
-    said = await publish("0.2.0", context)
+    result = await publish("0.2.0", context)
 
     commit = git(trickle, "rev-parse", "HEAD")
     assert publications(trickle) == [{"version": "0.2.0", "commit": commit, "key": "key-1"}]
     assert registry_of(trickle) == trickle.parent / "trickle-registry.jsonl"
-    assert find_publication(context) == Found(said)
+    assert find_publication(context) == Found(result)
     other = context_of(trickle, key="key-2")
     assert find_publication(other) == Absent()
     with pytest.raises(ReleaseRefused, match="published already"):

@@ -153,7 +153,7 @@ async def test_an_open_run_passes(length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "does not hold the history of a run (JSONDecodeError"),
         ("[]", "does not hold the history of a run"),
@@ -162,13 +162,13 @@ async def test_an_open_run_passes(length: int) -> None:
         ('{"events": [{"eventId": "one"}]}', "does not hold the history of a run (ParseError"),
     ],
 )
-def test_a_file_without_an_agent_run_is_rejected(text: str, said: str, tmp_path: Path) -> None:
+def test_a_file_without_an_agent_run_is_rejected(text: str, message: str, tmp_path: Path) -> None:
     """The error names the file, and is not reported as a divergence."""
     file = tmp_path / "history.json"
     file.write_text(text)
     with pytest.raises(HistoryFileInvalid, match=r"history\.json") as raised:
         recorded_in(file)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     with pytest.raises(HistoryFileNotFound):
         recorded_in(tmp_path / "none.json")
 
@@ -190,12 +190,12 @@ async def test_all_runs_of_a_thread_are_fetched(client: Client) -> None:
     async with running(worker, within=LEAVE):
         run = await client.start_workflow(WORKFLOW, RunInput(task="x"), id="continued", task_queue="continued")
         assert await run.result() == "xxx"
-    found = [each async for each in runs_of(Threads(client), "continued")]
-    begins = [each.events[0].workflow_execution_started_event_attributes for each in found]
-    assert [begin.continued_execution_run_id for begin in begins] == [found[1].run_id, found[2].run_id, ""]
-    assert found[2].run_id == run.first_execution_run_id
-    results = [await replay(each, [Continued]) for each in found]
-    assert [each.run_id for each in results] == [each.run_id for each in found]
+    runs = [each async for each in runs_of(Threads(client), "continued")]
+    begins = [each.events[0].workflow_execution_started_event_attributes for each in runs]
+    assert [begin.continued_execution_run_id for begin in begins] == [runs[1].run_id, runs[2].run_id, ""]
+    assert runs[2].run_id == run.first_execution_run_id
+    results = [await replay(each, [Continued]) for each in runs]
+    assert [each.run_id for each in results] == [each.run_id for each in runs]
     assert all(each.reason.startswith("replays, but cannot be read") for each in results)
     with pytest.raises(ThreadNotFound, match="no-such-thread"):
         await anext(runs_of(Threads(client), "no-such-thread"))
@@ -257,7 +257,7 @@ async def test_the_command_line_replays_histories_of_a_server(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         ((), 2, "say one of THREAD, --file and --last"),
         (("x", "--last", "1"), 2, "say one of THREAD, --file and --last"),
@@ -268,9 +268,9 @@ async def test_the_command_line_replays_histories_of_a_server(
     ],
 )
 def test_replay_usage_errors_have_their_own_exit_codes(
-    tmp_path: Path, words: tuple[str, ...], code: int, said: str
+    tmp_path: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     """Bad usage exits with 2 and a missing file with 3; neither needs a server."""
     ran = Shell({"HOLDFAST_HOME": str(tmp_path), "TEMPORAL_ADDRESS": "127.0.0.1:1"})("replay", *words)
     assert (ran.code, ran.out) == (code, "")
-    assert said in ran.err
+    assert message in ran.err

@@ -101,8 +101,8 @@ def test_the_archive_cannot_be_searched() -> None:
 async def test_a_finding_is_found_by_its_own_call(library: Path, context: ToolContext) -> None:
     """One line beside the library has the key; another call's check finds nothing."""
     assert find_finding(context) == Absent()
-    said = await file_finding("Load", "Enough.", ["2025-12-forecast"], context)
-    assert find_finding(context) == Found(said)
+    result = await file_finding("Load", "Enough.", ["2025-12-forecast"], context)
+    assert find_finding(context) == Found(result)
     assert [line["key"] for line in read_lines(findings_of(library))] == ["key-1"]
     assert find_finding(dataclasses.replace(context, key="key-2")) == Absent()
     assert [finding.topic for finding in read_findings(context)] == ["Load"]

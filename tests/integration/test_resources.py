@@ -290,9 +290,9 @@ def test_a_closed_terminal_stops_the_worker(nohup: bool, stack: Stack, tmp_path:
             sys.executable, [sys.executable, "-m", "holdfast.worker.__main__", "--catalog", "shop:catalog"], environ
         )
     try:
-        said = b""
-        while b"Ready." not in said:
-            said += os.read(terminal, 4096)
+        output = b""
+        while b"Ready." not in output:
+            output += os.read(terminal, 4096)
         os.close(terminal)
         if nohup:
             os.kill(process, signal.SIGTERM)  # the test stops it

@@ -91,9 +91,9 @@ async def check(threads: Threads, pool: AsyncConnectionPool) -> None:
     """Verify every thread."""
     evidence = collect_evidence(PostgresThreads(pool), pool, PostgresArtifacts(pool))
     for thread in THREADS:
-        found = await verify(threads, thread, evidence=evidence)
-        assert found.ok, f"{thread}: {found.where}: {found.reason}"
-        assert found.events
+        report = await verify(threads, thread, evidence=evidence)
+        assert report.ok, f"{thread}: {report.where}: {report.reason}"
+        assert report.events
 
 
 async def destroy_and_restore(stack: Stack, backup: Path) -> None:

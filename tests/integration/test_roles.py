@@ -120,8 +120,8 @@ async def test_each_role_makes_only_the_calls_that_the_table_allows(
         for role, verbs in VERBS.items():
             before = found
             for words in verbs:
-                given = [word.format(run=run.id, folder=tmp_path) for word in words]
-                await asyncio.to_thread(carry_out, given, environ)
+                arguments = [word.format(run=run.id, folder=tmp_path) for word in words]
+                await asyncio.to_thread(carry_out, arguments, environ)
             found = await counts(stack, client)
             polls = {each for each in roles["worker"] if each.startswith(("Poll", "Respond", "Record"))}
             calls = set(found - before) - {MARK} - polls

@@ -78,8 +78,8 @@ async def last_runs(threads: Threads, name: str, *statuses: str) -> list[JSON]:
         runs: list[JSON] = (await schedule_state(threads, name))["runs"]
         return runs
 
-    found: list[JSON] = await eventually(ask, lambda runs: tuple(run["status"] for run in runs) == statuses)
-    return found
+    rows: list[JSON] = await eventually(ask, lambda runs: tuple(run["status"] for run in runs) == statuses)
+    return rows
 
 
 async def test_a_schedule_from_the_command_line(rig: StartRig, stack: Stack, tmp_path: Path, name: str) -> None:
@@ -139,8 +139,8 @@ async def test_a_schedule_starts_runs_by_itself_and_skips_overlapping_ones(rig: 
         threads = threads_of(worker)
         await add_schedule(threads, name, Definition(task="Sort", every=60.0, by="alice"))
 
-        def each_second(given: ScheduleUpdateInput) -> ScheduleUpdate:
-            schedule = given.description.schedule
+        def each_second(current: ScheduleUpdateInput) -> ScheduleUpdate:
+            schedule = current.description.schedule
             schedule.spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(timedelta(seconds=1))])
             return ScheduleUpdate(schedule)
 
@@ -171,9 +171,9 @@ async def test_a_scheduled_run_with_a_missing_agent_reports_it(rig: StartRig, na
 async def test_a_program_creates_schedules(rig: StartRig, stack: Stack, name: str) -> None:
     """The async and sync clients add, trigger and read schedules; a different one of the same name is rejected."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
-        given: dict[str, Any] = {"temporal": worker.client, "task_queue": worker.task_queue, "by": "alice"}
-        given |= {"fleet_keys": environ_of(stack)["HOLDFAST_FLEET_KEYS"]}
-        async with Holdfast.connect(**given) as client:
+        options: dict[str, Any] = {"temporal": worker.client, "task_queue": worker.task_queue, "by": "alice"}
+        options |= {"fleet_keys": environ_of(stack)["HOLDFAST_FLEET_KEYS"]}
+        async with Holdfast.connect(**options) as client:
             until = datetime.now(UTC) + timedelta(days=400)
             state = await client.schedules.add(name, "Sort", every=timedelta(hours=6), until=until)
             assert (state.every, state.until, state.by, state.overlap) == (21_600, until, "alice", "skip")
@@ -192,7 +192,7 @@ async def test_a_program_creates_schedules(rig: StartRig, stack: Stack, name: st
             assert triggered.id != thread.id
 
         def in_sync() -> None:
-            with SyncClient.connect(**{**given, "temporal": None}, address=stack.temporal_address) as client:
+            with SyncClient.connect(**{**options, "temporal": None}, address=stack.temporal_address) as client:
                 client.schedules.resume(name)
                 assert not client.schedules.state(name).paused
                 started = client.schedules.trigger(name)
@@ -211,9 +211,9 @@ async def test_schedules_of_others_are_left_alone(rig: StartRig, stack: Stack, n
         threads = threads_of(worker)
         action = ScheduleActionStartWorkflow("Other", id="other", task_queue="other")
         await worker.client.create_schedule(name, Schedule(action, ScheduleSpec()))
-        given = Definition(task="Sort", cron=MONTHLY)
+        definition = Definition(task="Sort", cron=MONTHLY)
         with pytest.raises(ScheduleExists, match="another program"):
-            await add_schedule(threads, name, given, replace=True)
+            await add_schedule(threads, name, definition, replace=True)
         with pytest.raises(ScheduleNotFound):
             await trigger_schedule(threads, name)
         assert name not in [row["schedule"] for row in await list_schedules(threads)]
@@ -221,7 +221,7 @@ async def test_schedules_of_others_are_left_alone(rig: StartRig, stack: Stack, n
             await schedule_state(threads, "no such name")
         keyless = Threads(await connect(stack_config(stack)))
         with pytest.raises(FleetKeyMissing):
-            await add_schedule(keyless, f"{name}-2", given)
+            await add_schedule(keyless, f"{name}-2", definition)
 
 
 async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
@@ -301,8 +301,8 @@ async def test_a_killed_worker_leaves_one_run(tmp_path: Path) -> None:
             schedule = client.get_schedule_handle("inbox")
 
             async def launchers() -> list[str]:
-                found = [each.action for each in (await schedule.describe()).info.recent_actions]
-                return [each.workflow_id for each in found if isinstance(each, ScheduleActionExecutionStartWorkflow)]
+                actions = [each.action for each in (await schedule.describe()).info.recent_actions]
+                return [each.workflow_id for each in actions if isinstance(each, ScheduleActionExecutionStartWorkflow)]
 
             async def seen(launcher: str) -> set[int]:
                 return {

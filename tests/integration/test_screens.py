@@ -147,8 +147,8 @@ async def test_the_temporal_command_shows_readable_json(rig: StartRig, stack: St
             ("pending", {"arguments": {"cents": 5}}),
             ("events", {"type": "run_started"}),
         ):
-            told = await temporal(stack, "workflow", "query", "-w", run.id, "--type", name, "--output", "json")
-            (answer,) = json.loads(told)["queryResult"]
+            printed = await temporal(stack, "workflow", "query", "-w", run.id, "--type", name, "--output", "json")
+            (answer,) = json.loads(printed)["queryResult"]
             assert wanted.items() <= (answer if isinstance(answer, dict) else answer[0]).items()
             people = await temporal(stack, "workflow", "query", "-w", run.id, "--type", name)
             assert json.dumps(next(iter(wanted.values()))).replace(" ", "") in people
@@ -163,8 +163,8 @@ async def test_a_paused_activity_is_shown_with_the_command_to_unpause_it(
         run = await r.start()
 
         async def activity() -> str:
-            found = (await run.describe()).raw_description.pending_activities
-            return found[0].activity_id if found and found[0].attempt > 1 else ""
+            activities = (await run.describe()).raw_description.pending_activities
+            return activities[0].activity_id if activities and activities[0].attempt > 1 else ""
 
         name = await eventually(activity, bool)
         await temporal(stack, "activity", "pause", "-w", run.id, "--activity-id", name)

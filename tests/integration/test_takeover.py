@@ -52,9 +52,9 @@ CATALOG = Catalog(
 
 def me() -> WorkerIdentity:
     """Return this process."""
-    found = this_process()
-    assert found is not None
-    return found
+    process = this_process()
+    assert process is not None
+    return process
 
 
 async def attempts(run: WorkflowHandle[Any, Any]) -> list[str]:
@@ -125,8 +125,8 @@ async def test_live_workers_keep_their_claims(rig: StartRig) -> None:
             await sweep_until(at_work, lambda identity: identity == "nobody", {"activities": 0, "workflows": 0})
 
             def gone(identity: str) -> bool:
-                found = parse_identity(identity)
-                return found is not None and is_gone(found, seen_from=me())
+                parsed = parse_identity(identity)
+                return parsed is not None and is_gone(parsed, seen_from=me())
 
             await sweep_until(at_work, gone, {"activities": 0, "workflows": 0})
             (pending,) = (await run.describe()).raw_description.pending_activities

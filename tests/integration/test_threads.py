@@ -331,13 +331,13 @@ async def test_a_message_is_sent_to_the_open_run_or_reopens_the_thread(
         await threads.start("slow, first", thread, StartOptions(idle_limit=30))
         busy = await say(threads, thread, "not now", when_busy="reject")
         queued = await say(threads, thread, "queued", by="ann")
-        assert [(said.outcome, said.counts) for said in (busy, queued)] == [("busy", False), ("queued", True)]
+        assert [(answer.outcome, answer.counts) for answer in (busy, queued)] == [("busy", False), ("queued", True)]
         await until(threads, thread, "waiting_message")
         assert (await say(threads, thread, "third")).outcome == "accepted"
         await until(threads, thread, "waiting_message")
         for bad, outcome in ((" ", "malformed"), ("x" * (MAX_TEXT_BYTES + 1), "too_long")):
-            said = await say(threads, thread, bad)
-            assert (said.outcome, said.counts) == (outcome, False)
+            answer = await say(threads, thread, bad)
+            assert (answer.outcome, answer.counts) == (outcome, False)
         await r.client.get_workflow_handle(thread).cancel()
         await until(threads, thread, "cancelled")
         reopened = await say(threads, thread, "fourth")
@@ -426,8 +426,8 @@ async def test_a_thread_with_a_damaged_record_fails_instead_of_retrying_forever(
         where = "thread = (SELECT id FROM holdfast.threads WHERE thread = %s)"
         async with pool.connection() as connection:
             damaged = "substring(body for 40)" if body is None else "%s"
-            given = [thread] if body is None else [body, thread]
-            await connection.execute(f"UPDATE holdfast.events SET body = {damaged} WHERE {where}", given)
+            parameters = [thread] if body is None else [body, thread]
+            await connection.execute(f"UPDATE holdfast.events SET body = {damaged} WHERE {where}", parameters)
         await threads.start("more", thread=thread)
         failed = await threads.wait_until_loaded(thread, within=PATIENCE)
         assert failed is not None
@@ -453,8 +453,8 @@ async def test_parts_that_do_not_join_are_an_error(rig: StartRig, pool: AsyncCon
 
         with pytest.raises(LogBroken, match="does not follow from the one before it"):
             await all_of(Threads(r.client, record=Mixed()).events(thread))
-        found = await verify(Threads(r.client, record=Mixed()), thread)
-        assert (found.ok, found.where, found.position) == (False, "record", 0)
+        report = await verify(Threads(r.client, record=Mixed()), thread)
+        assert (report.ok, report.where, report.position) == (False, "record", 0)
 
 
 async def test_only_closed_threads_are_pruned(rig: StartRig, pool: AsyncConnectionPool) -> None:
@@ -472,10 +472,10 @@ async def test_only_closed_threads_are_pruned(rig: StartRig, pool: AsyncConnecti
             )
         record = OpenRecord(PostgresThreads(pool), partial(prunable, pool), partial(prune, pool))
         held = await r.client.start_workflow("AgentRunWorkflow", {}, id=live, task_queue="nobody")
-        found = {one.thread for one in await list_prunable(threads.runs, record, older_than=timedelta(days=399))}
+        names = {one.thread for one in await list_prunable(threads.runs, record, older_than=timedelta(days=399))}
         await held.terminate()
         again = {one.thread for one in await list_prunable(threads.runs, record, older_than=timedelta(days=399))}
-        assert (old in found, live in found) == (True, False)
+        assert (old in names, live in names) == (True, False)
         assert {old, live} <= again
 
 

@@ -25,8 +25,8 @@ LLM = "http://127.0.0.1:9/v1"
 def start(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run `worker.py` in a folder with only these settings until it ends."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    given = {**kept, "HOLDFAST_HOME": str(folder / "home"), **environ}
-    ended = run("worker", arguments, environ=given, folder=folder)
+    env = {**kept, "HOLDFAST_HOME": str(folder / "home"), **environ}
+    ended = run("worker", arguments, environ=env, folder=folder)
     return subprocess.CompletedProcess(arguments, ended.code, ended.out.decode(), ended.err.decode())
 
 

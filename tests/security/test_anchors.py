@@ -98,8 +98,8 @@ class Auditor:
                 lambda: [seal for line in AnchoredLines([self.folder], thread) if (seal := read_seal(line))]
             )
 
-        found: list[NodeSeal] = await eventually(seals, lambda seals: any(seal.events >= events for seal in seals))
-        return found
+        sealed: list[NodeSeal] = await eventually(seals, lambda seals: any(seal.events >= events for seal in seals))
+        return sealed
 
     async def finished(self, run: WorkflowHandle[Any, Any]) -> list[AgentEvent]:
         """Wait until the run has ended and its end is sealed, and return its events."""
@@ -174,9 +174,9 @@ def truncated(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
     return events[: max(event.position for event in events if event.type == "llm_replied")]
 
 
-def unchecked(found: Verification) -> dict[str, str]:
+def unchecked(report: Verification) -> dict[str, str]:
     """Return the names and reasons of the skipped checks."""
-    return {one.what: one.why for one in found.unchecked}
+    return {one.what: one.why for one in report.unchecked}
 
 
 async def test_a_rewritten_truncated_or_removed_record_is_detected(rig: StartRig, auditor: Auditor) -> None:
@@ -194,13 +194,13 @@ async def test_a_rewritten_truncated_or_removed_record_is_detected(rig: StartRig
         await auditor.write(thread, forged)
         alone = await verify(auditor.threads, thread)
         assert (alone.ok, alone.reason, "anchors" in unchecked(alone)) == (True, "", True)
-        found = await auditor.verify(thread, NODE)
-        assert (found.ok, found.where) == (False, "record")
-        assert "the log was rewritten or truncated" in found.reason
-        assert f"node {NODE} saw event" in found.reason
+        report = await auditor.verify(thread, NODE)
+        assert (report.ok, report.where) == (False, "record")
+        assert "the log was rewritten or truncated" in report.reason
+        assert f"node {NODE} saw event" in report.reason
     await auditor.remove(thread)
-    found = await auditor.verify(thread, NODE)
-    assert (found.ok, "the record has no events" in found.reason) == (False, True)
+    report = await auditor.verify(thread, NODE)
+    assert (report.ok, "the record has no events" in report.reason) == (False, True)
     with pytest.raises(ThreadNotFound):
         await verify(auditor.threads, thread)
 
@@ -219,9 +219,9 @@ async def test_forged_or_copied_seals_accuse_nobody(rig: StartRig, auditor: Audi
     forged = [seal.model_copy(update={"events": 10_000}), seal.model_copy(update={"head": "f" * 64}), copied, stranger]
     with file.open("ab") as opened:
         opened.write(b"".join(each.line() + b"\n" for each in forged) + b"torn")
-    found = await auditor.verify(run.id, NODE)
-    assert found.ok
-    words = [one.why for one in found.unchecked if one.what == "anchors"]
+    report = await auditor.verify(run.id, NODE)
+    assert report.ok
+    words = [one.why for one in report.unchecked if one.what == "anchors"]
     assert [
         any(kind in why for why in words) for kind in ("did not sign", "another thread", "not among", "not seals")
     ] == [True] * 4
@@ -247,8 +247,8 @@ async def unanchored(rig: StartRig, auditor: Auditor, url: str) -> None:
         assert (await run.result())["result"] == "done"
         auditor.folder.mkdir()
         events = await auditor.finished(run)
-    found = await auditor.verify(run.id, NODE)
-    assert (found.ok, found.events, found.seals > 0) == (True, len(events), True)
+    report = await auditor.verify(run.id, NODE)
+    assert (report.ok, report.events, report.seals > 0) == (True, len(events), True)
 
 
 async def test_a_webhook_gets_each_seal(rig: StartRig, auditor: Auditor, tmp_path: Path) -> None:
@@ -268,8 +268,8 @@ async def test_a_webhook_gets_each_seal(rig: StartRig, auditor: Auditor, tmp_pat
     file = tmp_path / "received.jsonl"
     file.write_bytes(b"\n".join(body for status, _, body in receiver.requests if status == 200))
     auditor.folder = file
-    found = await auditor.verify(run.id, NODE)
-    assert (found.ok, found.seals > 0) == (True, True)
+    report = await auditor.verify(run.id, NODE)
+    assert (report.ok, report.seals > 0) == (True, True)
     await auditor.write(run.id, truncated(events))
     assert not (await auditor.verify(run.id, NODE)).ok
 
@@ -294,8 +294,8 @@ async def test_a_reset_does_not_accuse_an_honest_log(rig: StartRig, auditor: Aud
             return [seal.head for seal in await auditor.sealed(run.id)]
 
         await eventually(heads, lambda heads: head in heads and before[-1].digest in heads)
-    found = await auditor.verify(run.id, NODE)
-    assert (found.ok, found.seals > 0, "anchors" in unchecked(found)) == (True, True, False)
+    report = await auditor.verify(run.id, NODE)
+    assert (report.ok, report.seals > 0, "anchors" in unchecked(report)) == (True, True, False)
     aside = await auditor.verify(f"{run.id}~reset-1", NODE)
     assert (aside.ok, f"verify {run.id}" in unchecked(aside)["anchors"]) == (True, True)
     await auditor.remove(f"{run.id}~reset-1")
@@ -314,8 +314,8 @@ async def test_temporals_history_explains_a_reset_that_no_node_sealed(rig: Start
         (seal, *_) = await auditor.sealed(run.id, len(events))
         await folder.put(make_seal(KEY, namespace="default", thread=run.id, events=9_999, head="f" * 64, at=seal.at))
         here = Auditor(auditor.pool, Threads(r.client, record=PostgresThreads(auditor.pool)), auditor.folder)
-        found = await here.verify(run.id, NODE)
-    assert (found.ok, "no node has sealed that" in unchecked(found)["anchors"]) == (True, True)
+        report = await here.verify(run.id, NODE)
+    assert (report.ok, "no node has sealed that" in unchecked(report)["anchors"]) == (True, True)
 
 
 async def test_a_fabricated_reset_explains_nothing(rig: StartRig, auditor: Auditor) -> None:
@@ -325,8 +325,8 @@ async def test_a_fabricated_reset_explains_nothing(rig: StartRig, auditor: Audit
         events = await auditor.finished(run)
     await auditor.write(run.id, rewritten(events))
     await PostgresThreads(auditor.pool).append(f"{run.id}~reset-1", 0, [event_line(event) for event in events])
-    found = await auditor.verify(run.id, NODE)
-    assert (found.ok, found.where, f"{run.id}~reset-1, as if a reset" in found.reason) == (False, "record", True)
+    report = await auditor.verify(run.id, NODE)
+    assert (report.ok, report.where, f"{run.id}~reset-1, as if a reset" in report.reason) == (False, "record", True)
     gone = make_seal(
         STRANGER, namespace=ELSEWHERE, thread=run.id, events=99, head="e" * 64, at=events[-1].at, gone="reset"
     )
@@ -345,8 +345,8 @@ async def test_a_rewritten_thread_is_detected_after_it_was_continued(rig: StartR
         again = await r.start("and then?", thread=run.id, resume=True)
         later = await auditor.finished(again)
         await auditor.sealed(run.id, len(later))
-    found = await auditor.verify(run.id, NODE)
-    assert (len(later) > len(events), found.ok, "rewritten or truncated" in found.reason) == (True, False, True)
+    report = await auditor.verify(run.id, NODE)
+    assert (len(later) > len(events), report.ok, "rewritten or truncated" in report.reason) == (True, False, True)
 
 
 async def test_a_pruned_thread_is_not_reported_as_removed(rig: StartRig, auditor: Auditor) -> None:
@@ -411,9 +411,9 @@ async def test_two_workers_seal_the_same_threads(rig: StartRig, auditor: Auditor
         for run in runs:
             await auditor.finished(run)
     for run in runs:
-        found = await auditor.verify(run.id, NODE, other)
-        assert (found.ok, found.seals > 0) == (True, True)
-        assert not {"anchors", "nodes"} & unchecked(found).keys()
+        report = await auditor.verify(run.id, NODE, other)
+        assert (report.ok, report.seals > 0) == (True, True)
+        assert not {"anchors", "nodes"} & unchecked(report).keys()
 
 
 async def test_the_rest_of_a_forgotten_thread_still_matches(rig: StartRig, auditor: Auditor) -> None:

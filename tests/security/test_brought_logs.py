@@ -26,10 +26,10 @@ def script(conversation: Conversation) -> Reply:
     return together(call("run_agent", agent="helper", task="help")) if not conversation.replies else say("done")
 
 
-async def refused(place: Site, given: Any, words: str) -> None:
+async def refused(place: Site, start: Any, words: str) -> None:
     """Start a run under the sub-agent's id, and check that it ends without having done or recorded anything."""
     before, asked = await place.lines("tree.1"), len(place.rig.llm.requests)
-    run = await place.rig.client.start_workflow(WORKFLOW, given, id="tree.1", task_queue=place.rig.task_queue)
+    run = await place.rig.client.start_workflow(WORKFLOW, start, id="tree.1", task_queue=place.rig.task_queue)
     with pytest.raises(WorkflowFailureError) as failed:
         await run.result()
     assert words in str(failed.value.cause)

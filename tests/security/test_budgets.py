@@ -47,10 +47,10 @@ def test_no_payload_breaks_a_run_or_exceeds_a_budgets_limits(sent: list[Any]) ->
     thread.check_consistent()
 
 
-def extension(thread: str, **said: Any) -> dict[str, Any]:
+def extension(thread: str, **fields: Any) -> dict[str, Any]:
     """Return a signed extension, by default of 10 steps."""
     until = datetime.now(UTC) + timedelta(hours=1)
-    return signed(Extension, thread, **{"steps": 10, "id": "once", "until": until.isoformat(), **said})
+    return signed(Extension, thread, **{"steps": 10, "id": "once", "until": until.isoformat(), **fields})
 
 
 @tool(effect="read")
@@ -114,8 +114,8 @@ async def test_only_authorized_signers_extend_a_budget(rig: StartRig) -> None:
 async def test_a_plain_start_only_narrows(rig: StartRig, budget: dict[str, Any], allowed: str) -> None:
     """Anyone who reaches Temporal can start a run, but cannot give it more than the agent has."""
     async with rig(saver(), lambda _: say("done")) as r:
-        given = {"task": "spend", "budget": budget}
-        run = await r.client.start_workflow(WORKFLOW, given, id=f"plain-{uuid4().hex[:8]}", task_queue=r.task_queue)
+        start = {"task": "spend", "budget": budget}
+        run = await r.client.start_workflow(WORKFLOW, start, id=f"plain-{uuid4().hex[:8]}", task_queue=r.task_queue)
         if not allowed:
             with pytest.raises(Exception, match="Workflow execution failed"):
                 await run.result()

@@ -140,8 +140,8 @@ async def test_an_edit_is_the_whole_value_or_nothing_runs(rig: StartRig) -> None
         (request,) = (await eventually(lambda: run.query("state"), lambda state: state["pending"]))["pending"]
 
         async def edit(**arguments: Any) -> tuple[str, str]:
-            said = {"decision": "approve", "request": request["request"], "by": "ann", "arguments": arguments}
-            answer = await answer_of(run.execute_update("decide", said))
+            decision = {"decision": "approve", "request": request["request"], "by": "ann", "arguments": arguments}
+            answer = await answer_of(run.execute_update("decide", decision))
             return answer["outcome"], answer.get("explanation", "")
 
         outcome, why = await edit(target="y")
@@ -177,12 +177,12 @@ async def test_no_spelling_of_a_path_leaves_the_folder_of_a_rule(rig: StartRig) 
         (r.workspace / "docs" / "link").symlink_to("../src")
         (r.workspace / "docs" / "app.py").symlink_to("../src/app.py")
         run = await r.start(str(r.workspace))
-        told = (await run.result())["result"]
+        result = (await run.result())["result"]
         assert (r.workspace / "src" / "app.py").read_text() == "as it was"
         written = {path.relative_to(r.workspace).as_posix() for path in r.workspace.rglob("*.*") if path.is_file()}
         assert written == {"src/app.py", "docs/app.py", "docs/a/b.md"}
-        assert "docs/link is a link to src; name src/app.py instead" in told
-        assert "docs/app.py is a link to src/app.py; name src/app.py instead" in told
+        assert "docs/link is a link to src; name src/app.py instead" in result
+        assert "docs/app.py is a link to src/app.py; name src/app.py instead" in result
         ended = Counter(e.status for e in await check_thread(r.client, run) if isinstance(e, ToolCallFinished))
         assert ended == {"denied": 7, "failed": 2, "ok": 1}
 
@@ -215,10 +215,10 @@ async def test_a_condition_on_paths_holds_for_tools_that_take_plain_text(rig: St
             (r.workspace / name).parent.mkdir()
             (r.workspace / name).write_text(text)
         run = await r.start(str(r.workspace))
-        told = (await run.result())["result"]
-        assert "SECRET" not in told
-        assert "for all" in told
-        assert told.count("Denied by policy") == 8
+        result = (await run.result())["result"]
+        assert "SECRET" not in result
+        assert "for all" in result
+        assert result.count("Denied by policy") == 8
 
 
 Attempt = Callable[..., Any]

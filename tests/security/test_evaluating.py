@@ -79,8 +79,8 @@ async def test_a_rerun_reads_no_folder_visits_no_address_and_runs_no_tool(record
         replies = [call("wipe", disk="sda"), call("wipe", disk="sdb"), say("Done."), say("Again.")]
         return replies[conversation.replies]
 
-    found = await played(recorded, catalog(), script)
-    assert (found.ended, found.missing, RAN) == ("completed", ('wipe({"disk":"sdb"})',), [])
+    evaluation = await played(recorded, catalog(), script)
+    assert (evaluation.ended, evaluation.missing, RAN) == ("completed", ('wipe({"disk":"sdb"})',), [])
     said = json.dumps(sent)
     assert "Go on." in said
     assert "secret of this machine" not in said
@@ -106,9 +106,9 @@ async def test_only_a_verified_file_is_rerun(recorded: Path, tmp_path: Path, mon
     verify = verify_file
 
     async def replaced(path: Path) -> Any:
-        found = await verify(path)
+        report = await verify(path)
         shutil.copy(tmp_path / "other.holdfast", path)
-        return found
+        return report
 
     monkeypatch.setattr(files, "verify_file", replaced)
     with pytest.raises(NotPlayable, match="changed since it was verified"):

@@ -87,8 +87,8 @@ class Readers:
         async def row() -> JSON | None:
             return next((row for row in await list_threads(self.threads) if row["thread"] == thread), None)
 
-        found: JSON = await eventually(row, bool)
-        return found
+        listing: JSON = await eventually(row, bool)
+        return listing
 
     async def show(self, thread: str) -> tuple[JSON, list[str]]:
         """Return what `show` presents, and its notes."""
@@ -173,8 +173,8 @@ async def test_a_run_with_a_foreign_key_is_rejected(stack: Stack, readers: Reade
             await reading()
     with pytest.raises(HistoryForged):
         await result_of(threads, await wait(threads, thread, until="end"))
-    found = await verify(threads, thread, evidence=readers.evidence)
-    assert (found.verdict, found.where) == ("altered", "history")
+    report = await verify(threads, thread, evidence=readers.evidence)
+    assert (report.verdict, report.where) == ("altered", "history")
     with pytest.raises(ExportFailed, match="does not verify"):
         await readers.export(thread, tmp_path / "signed.holdfast")
     assert not (tmp_path / "signed.holdfast").exists()
@@ -185,10 +185,10 @@ async def test_a_reader_without_a_key_reports_unchecked_seals(stack: Stack, read
     thread = named("forged")
     await forge(stack, tmp_path, thread, own_keys(stack)[0])
     keyless = Threads(await connect(stack_config(stack)), record=PostgresThreads(readers.pool))
-    found = await verify(keyless, thread, evidence=readers.evidence)
-    assert found.verdict == "not_proven", found.reason
-    assert "seals" in {gap.what for gap in found.unchecked}
-    assert "seals" not in found.checked
+    report = await verify(keyless, thread, evidence=readers.evidence)
+    assert report.verdict == "not_proven", report.reason
+    assert "seals" in {gap.what for gap in report.unchecked}
+    assert "seals" not in report.checked
 
 
 async def test_a_run_without_any_seal_is_rejected_even_without_a_key(
@@ -236,8 +236,8 @@ async def test_an_open_run_with_a_foreign_key_is_rejected(stack: Stack, readers:
     """Neither its worker's answers nor its own search attributes count."""
     thread = named("open")
     async with stranger(stack, tmp_path, own_keys(stack)[0]) as rig:
-        given = {"task": "do it", "idle_limit": 3_600}
-        run = await rig.client.start_workflow(WORKFLOW, given, id=thread, task_queue=rig.task_queue)
+        start = {"task": "do it", "idle_limit": 3_600}
+        run = await rig.client.start_workflow(WORKFLOW, start, id=thread, task_queue=rig.task_queue)
         theirs = Threads(rig.client, answer_within=PATIENCE)
         await eventually(lambda: theirs.state(thread), lambda state: state["status"] == "waiting_message")
         with pytest.raises(AnswerForged):
@@ -260,8 +260,8 @@ async def test_a_run_of_ours_that_an_attacker_completes_is_not_completed(
     view, _ = await readers.show(thread)
     assert (view["status"], view["result"]) == ("unauthenticated", None)
     assert (await readers.listed(thread))["status"] == "unauthenticated"
-    found = await verify(readers.threads, thread, evidence=readers.evidence)
-    assert (found.verdict, found.where) == ("altered", "history")
+    report = await verify(readers.threads, thread, evidence=readers.evidence)
+    assert (report.verdict, report.where) == ("altered", "history")
 
 
 # The id of a closed thread.
@@ -277,9 +277,9 @@ async def assert_recorded(readers: Readers, thread: str, foreign: str, path: Pat
     assert [event["type"] for event in events].count("run_started") == 1
     assert (await _all(readers.threads.messages(thread)))[-1]["content"] == "done"
     assert (await result_of(readers.threads, await wait(readers.threads, thread, until="end"))).text == "done"
-    found = await verify(readers.threads, thread, evidence=readers.evidence)
-    assert (found.verdict, found.faults) == ("proven", ()), found
-    assert any(foreign in note for note in found.notes)
+    report = await verify(readers.threads, thread, evidence=readers.evidence)
+    assert (report.verdict, report.faults) == ("proven", ()), report
+    assert any(foreign in note for note in report.notes)
     assert await readers.export(thread, path)
 
 
@@ -427,9 +427,9 @@ async def test_a_deleted_record_is_detected_while_temporal_has_the_history(
             await connection.execute("SET session_replication_role = replica")
             await connection.execute(statement, [thread])
             await connection.execute("SET session_replication_role = DEFAULT")
-        found = await verify(readers.threads, thread, evidence=readers.evidence)
-        assert (found.verdict, found.where, found.position) == ("altered", where, 0)
-        assert "were written to it" in found.reason
+        report = await verify(readers.threads, thread, evidence=readers.evidence)
+        assert (report.verdict, report.where, report.position) == ("altered", where, 0)
+        assert "were written to it" in report.reason
 
 
 def _given(evidence: Evidence) -> OpenEvidence:

@@ -74,9 +74,9 @@ def test_a_fork_neither_awaits_nor_ends_its_originals_sub_agents() -> None:
     fork = thread.fork(task="go on")
     fork.load(FORKS)
     assert not fork.state.subagents.children
-    said = [message["content"] for message in fork.messages() if message["role"] == "tool"]
-    assert "forty-two" in said[0]
-    assert "does not have its outcome" in said[-1]
+    results = [message["content"] for message in fork.messages() if message["role"] == "tool"]
+    assert "forty-two" in results[0]
+    assert "does not have its outcome" in results[-1]
     fork.signal("subagent_ended", {"thread": "t.2"})
     fork.reply(made(thread="t.2"))
     assert "not available here" in fork.messages()[-1]["content"]

@@ -185,15 +185,15 @@ def strict_fork(thread: Thread, policy: Policy, **more: Any) -> Thread:
     return fork
 
 
-@pytest.mark.parametrize("given", [Policy(rules=(allow(),)), Policy(rules=(allow("*"), allow("wipe")))])
-def test_a_looser_policy_of_a_fork_allows_nothing(given: Policy) -> None:
+@pytest.mark.parametrize("policy", [Policy(rules=(allow(),)), Policy(rules=(allow("*"), allow("wipe")))])
+def test_a_looser_policy_of_a_fork_allows_nothing(policy: Policy) -> None:
     """The agent's own policy asks and denies as before, whatever policy is added to it."""
     thread = loaded_thread(features=FORKS)
     plain = thread.fork(task="go on")
     plain.load(FORKS)
     plain.update("lift", {"constraint": 0, "by": "alice"})
     plain.reply(calls("pay", "look", "wipe", first=50))
-    assert verdicts(strict_fork(thread, given)) == verdicts(plain)
+    assert verdicts(strict_fork(thread, policy)) == verdicts(plain)
 
 
 def test_a_stricter_policy_of_a_fork_holds_for_everything_derived_from_it() -> None:

@@ -56,11 +56,11 @@ async def half_open(url: str, count: int, start: bytes) -> AsyncIterator[list[Pa
 
 async def answers(url: str, path: str = "/health", *, fresh: int = 20) -> list[int]:
     """Return the responses that a caller with a token gets on new connections."""
-    found = []
+    responses = []
     for _ in range(fresh):
         async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=120) as http:
-            found.append((await http.get(path, headers=bearer("of-dashboard"))).status_code)
-    return found
+            responses.append((await http.get(path, headers=bearer("of-dashboard"))).status_code)
+    return responses
 
 
 async def closed(pair: Pair) -> bool:

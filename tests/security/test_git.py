@@ -448,8 +448,8 @@ def test_ignored_programs_are_reported_once(ground: Ground) -> None:
     first, second = committed("k1"), committed("k2")
     assert "ignores these parts of the repository: hook pre-commit, filter lfs" in first
     assert "hook pre-commit" not in second
-    for said in (first, second):
-        assert "a person has to commit them: large.bin (filter lfs)" in said
+    for result in (first, second):
+        assert "a person has to commit them: large.bin (filter lfs)" in result
     assert ground.git("log", "--format=%B").count("Holdfast-Not-Run: hook pre-commit, filter lfs") == 1
     assert "large.bin" not in ground.git("ls-tree", "-r", "--name-only", "HEAD")
 

@@ -51,9 +51,9 @@ def left(**where: Any) -> tuple[Any, ...]:
 
 def test_an_attempt_reads_the_details_of_the_previous_one() -> None:
     """As a control, details sealed with the fleet key for this call of this thread are read."""
-    found = attempt(left()).run(earlier_failures, ORDER)
-    assert found
-    assert found.outage == OUTAGE
+    failures = attempt(left()).run(earlier_failures, ORDER)
+    assert failures
+    assert failures.outage == OUTAGE
     assert attempt().run(earlier_failures, ORDER) is None
 
 

@@ -55,12 +55,12 @@ async def test_any_number_of_lines_takes_bounded_memory(tmp_path: Path) -> None:
         opened.write(seal_of(7).line() + b"\n" + (seal_of(5).line() + b"\n") * 5_000)
     tracemalloc.start()
     try:
-        found = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), dict(list(LOG.items())[:7]))
+        comparison = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), dict(list(LOG.items())[:7]))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (found.faults, found.seals, peak < 5_000_000) == ((), 1, True)
-    assert any("lines that are not seals" in one.why for one in found.unchecked)
+    assert (comparison.faults, comparison.seals, peak < 5_000_000) == ((), 1, True)
+    assert any("lines that are not seals" in one.why for one in comparison.unchecked)
 
 
 async def test_links_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ async def test_links_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
         lines = AnchoredLines([anchor], f"rel-{number}")
         assert (list(lines), lines.odd) == ([], [str(file)])
     (anchor / "linked").symlink_to(outside.parent)
-    found = compare(find_seals(Anchors([anchor]), "rel-1"), LOG)
-    assert any("linked is a link" in one.why for one in found.unchecked)
+    comparison = compare(find_seals(Anchors([anchor]), "rel-1"), LOG)
+    assert any("linked is a link" in one.why for one in comparison.unchecked)
     os.mkfifo(tmp_path / "pipe")
     for odd in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(SettingsError, match="neither a folder nor a regular file"):
@@ -128,10 +128,10 @@ async def test_concurrent_appends_lose_no_line(tmp_path: Path) -> None:
         await asyncio.create_subprocess_exec(sys.executable, "-c", APPEND, str(tmp_path), *each) for each in ranges
     ]
     assert [await process.wait() for process in started] == [0, 0]
-    found = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), LOG)
+    comparison = compare(find_seals(Anchors([tmp_path], {NODE: None}), "rel-1"), LOG)
     lines = list(AnchoredLines([tmp_path], "rel-1"))
-    assert (sorted(lines), found.faults) == (sorted(seal_of(number).line() for number in range(1, 300)), ())
-    assert not any("not seals" in one.why for one in found.unchecked)
+    assert (sorted(lines), comparison.faults) == (sorted(seal_of(number).line() for number in range(1, 300)), ())
+    assert not any("not seals" in one.why for one in comparison.unchecked)
 
 
 FULL = """
@@ -283,10 +283,10 @@ def test_a_revoked_node_counts_until_its_revocation(tmp_path: Path) -> None:
 
     def compared(words: str) -> tuple[int, int]:
         nodes.write_text(f"{NODE} {words}\n")
-        given = given_anchors(settings, [anchor], [str(nodes)])
-        assert given is not None
-        found = compare(find_seals(given, "rel-1"), LOG)
-        return found.seals, len(found.faults)
+        anchors = given_anchors(settings, [anchor], [str(nodes)])
+        assert anchors is not None
+        comparison = compare(find_seals(anchors, "rel-1"), LOG)
+        return comparison.seals, len(comparison.faults)
 
     assert compared("# builder 1") == (1, 1)
     assert compared("until 2026-01-02T00:00:05Z  # stolen") == (1, 0)

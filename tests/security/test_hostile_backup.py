@@ -33,8 +33,8 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 def part(folder: Path, kind: str) -> Path:
     """Return the file of the only part of a kind."""
-    (found,) = (folder / "parts").glob(f"{kind}-*")
-    return found
+    (path,) = (folder / "parts").glob(f"{kind}-*")
+    return path
 
 
 def replace_rows(folder: Path, kind: str, rows: list[dict[str, Any]]) -> None:

@@ -90,11 +90,11 @@ async def test_a_restricted_token_reaches_no_other_thread(rig: StartRig, tmp_pat
         }
 
         async def answers(thread: str) -> list[tuple[int, str]]:
-            found = [await http.get(f"/threads/{thread}{rest}", headers=mine) for rest in gets]
-            found += [
+            responses = [await http.get(f"/threads/{thread}{rest}", headers=mine) for rest in gets]
+            responses += [
                 await http.post(f"/threads/{thread}/{what}", json=body, headers=mine) for what, body in posts.items()
             ]
-            return [(answer.status_code, answer.text.replace(thread, "it")) for answer in found]
+            return [(answer.status_code, answer.text.replace(thread, "it")) for answer in responses]
 
         assert await answers(theirs) == await answers(nothing)
         assert {404} == {status for status, _ in await answers(theirs)}
@@ -327,8 +327,8 @@ async def test_a_fork_over_http_is_judged_no_less_strictly(rig: StartRig, tmp_pa
         await http.put(path, json={"task": "Hello", "agent": "clerk"})
         await settled(http, path.removeprefix("/threads/"), "end")
         loose = Policy(rules=(allow(),))
-        given = {"say": "on", "agent": "sleeper", "policy": loose.model_dump(mode="json")}
-        made = await http.post(f"{path}/forks", json=given)
+        body = {"say": "on", "agent": "sleeper", "policy": loose.model_dump(mode="json")}
+        made = await http.post(f"{path}/forks", json=body)
         assert made.status_code == 201, made.text
         threads = Threads(worker.client, record=worker.threads)
         read = partial(threads.state, made.json()["thread"], use_worker=False)
@@ -491,17 +491,17 @@ async def test_a_response_may_take_long_as_long_as_it_makes_progress(elapse: Pas
         await send({"type": "http.response.body", "body": b""})
 
     async def sent_for(path: str) -> list[int]:
-        found = list[int]()
+        statuses = list[int]()
 
         async def send(message: Message) -> None:
-            found.append(message.get("status", 0))
+            statuses.append(message.get("status", 0))
 
         async def receive() -> Message:
             return {"type": "http.request"}
 
         scope = {"type": "http", "method": "GET", "path": path, "headers": [(b"authorization", b"x")]}
         await limits.Limits(writing)(scope, receive, send)
-        return found
+        return statuses
 
     assert (await sent_for("/0"))[0] == 503
     assert await sent_for("/12") == [200, 0], "all of it is sent"

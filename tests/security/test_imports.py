@@ -441,9 +441,9 @@ async def test_a_killed_import_is_repeated(
 async def test_concurrent_imports_of_the_same_file_start_one_run(here: Here) -> None:
     """One of them starts the run, and the others find it."""
     file = file_of(running().moved())
-    found = await asyncio.gather(*(here.bring(file) for _ in range(3)))
-    assert sorted(each.new for each in found) == [False, False, True]
-    assert len({each.run_id for each in found}) == 1
+    results = await asyncio.gather(*(here.bring(file) for _ in range(3)))
+    assert sorted(each.new for each in results) == [False, False, True]
+    assert len({each.run_id for each in results}) == 1
 
 
 async def test_a_file_of_a_later_release_is_rejected(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,8 +511,8 @@ def household(**options: Any) -> Household:
 async def test_the_logs_of_sub_agents_are_recorded_once(here: Here) -> None:
     """Each is recorded under its own id, also by repeated or concurrent imports; no run is started for it."""
     home = household()
-    found = await asyncio.gather(*(here.bring(home.file) for _ in range(2)))
-    assert sorted((each.new, each.subagents) for each in found) == [(False, 2), (True, 2)]
+    results = await asyncio.gather(*(here.bring(home.file) for _ in range(2)))
+    assert sorted((each.new, each.subagents) for each in results) == [(False, 2), (True, 2)]
     store = PostgresThreads(here.pool)
     for path in ("1", "1.1"):
         assert await store.read(f"{home.name}.{path}") == home.lines(path)

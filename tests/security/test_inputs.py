@@ -119,10 +119,10 @@ async def pending(run: WorkflowHandle[Any, Any], activity: str, *, not_id: str =
     """Wait until an activity of that type is running, and return its id."""
 
     async def ids() -> list[str]:
-        found = (await run.describe()).raw_description.pending_activities
+        activities = (await run.describe()).raw_description.pending_activities
         return [
             each.activity_id
-            for each in found
+            for each in activities
             if each.activity_type.name == activity
             and each.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
             and each.activity_id != not_id
@@ -220,8 +220,8 @@ async def first_result(run: WorkflowHandle[Any, Any]) -> ToolCallFinished:
     async def results() -> list[ToolCallFinished]:
         return [each for each in await events_of(run) if isinstance(each, ToolCallFinished)]
 
-    found: list[ToolCallFinished] = await eventually(results, bool)
-    return found[0]
+    ends: list[ToolCallFinished] = await eventually(results, bool)
+    return ends[0]
 
 
 FAILURES = {

@@ -78,8 +78,8 @@ class Ground:
     async def planted(self) -> bool:
         """Return whether an item was written for the person."""
         async with open_pool(self.database_url, size=1) as pool:
-            found = await PostgresMemories(pool).recall("", [f"user:{self.user}"], limit=20)
-        return any("planted" in item.text for item in found.items)
+            items = await PostgresMemories(pool).recall("", [f"user:{self.user}"], limit=20)
+        return any("planted" in item.text for item in items.items)
 
     async def require_nothing(self, run: WorkflowHandle[Any, Any]) -> None:
         """Check that nothing of the person's memory was shown, recalled or written."""

@@ -141,8 +141,8 @@ async def test_memories_suggested_by_a_cloned_file_need_a_person(rig: StartRig, 
             await run.signal("deny", {"request": request["request"], "by": "alice"})
         assert (await run.result())["result"] == "done"
         assert (r.workspace / LEARNINGS).read_bytes() == before
-        found = await PostgresMemories(pool).recall(INJECTED, ["global", "agent:a"], limit=20)
-        assert not [item for item in found.items if item.thread == run.id]
+        items = await PostgresMemories(pool).recall(INJECTED, ["global", "agent:a"], limit=20)
+        assert not [item for item in items.items if item.thread == run.id]
 
 
 def test_text_from_the_llm_begins_no_section(tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_text_from_the_llm_begins_no_section(tmp_path: Path) -> None:
     update_progress(goal="mine", status=forged, call=context(tmp_path))
     update_progress(next_action=forged, context=forged, last_step=forged, call=context(tmp_path, "other"))
     text = (tmp_path / PROGRESS).read_text()
-    found = parse_current(text)
-    assert (found.thread, found.goal) == ("other", "")
+    status = parse_current(text)
+    assert (status.thread, status.goal) == ("other", "")
     assert [entry.title for entry in parse_entries(text)] == ["t: mine"]
     assert text.count("\n## ") == 2
 

@@ -79,8 +79,8 @@ async def check(place: Site, thread: str, lines: list[bytes], file: bytes) -> No
     assert await PostgresThreads(place.pool).asides(thread) == []
     assert await place.log(thread) == lines
     assert (await place.threads.state(thread))["status"] == "moved"
-    found = await place.verified(thread)
-    assert found.ok, (found.where, found.position, found.reason)
+    report = await place.verified(thread)
+    assert report.ok, (report.where, report.position, report.reason)
     assert (await place.move(thread)).read_bytes() == file
 
 
@@ -164,8 +164,8 @@ async def test_a_run_that_was_moved_back_can_be_reset(stack: Stack, tmp_path: Pa
         await again.signal("approve", {"request": "1", "by": "dana"})
         await again.result()
         assert PAID["returned"] == 1
-        found = await a.verified("returned")
-        assert found.ok, (found.where, found.position, found.reason)
+        report = await a.verified("returned")
+        assert report.ok, (report.where, report.position, report.reason)
 
 
 async def test_without_a_record_a_moved_run_that_is_reset_runs_nothing(stack: Stack, tmp_path: Path) -> None:

@@ -149,6 +149,6 @@ async def test_nobody_makes_requests_in_anothers_name(rig: StartRig) -> None:
             await run.result()
         assert payments(r) == [1]
         events = await check_thread(r.client, run)
-        said = [event for event in events if isinstance(event, UserMessageReceived)]
-        assert [(event.by, event.proof) for event in said] == [("dave", ""), ("alice", "signed")]
+        messages = [event for event in events if isinstance(event, UserMessageReceived)]
+        assert [(event.by, event.proof) for event in messages] == [("dave", ""), ("alice", "signed")]
         assert not any(isinstance(event, SignalRejected) for event in events)

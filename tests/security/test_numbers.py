@@ -161,8 +161,8 @@ async def test_no_signal_or_update_stops_a_run(rig: StartRig) -> None:
                     await _tried(run.execute_update(name, plain(text.encode())))
         request = await request_of(run)
         assert request["request"] == "1"
-        said = {"decision": "approve", "request": "1", "by": "ann", "digest": request["digest"]}
-        assert (await answer_of(run.execute_update("decide", said)))["outcome"] == "accepted"
+        decision = {"decision": "approve", "request": "1", "by": "ann", "digest": request["digest"]}
+        assert (await answer_of(run.execute_update("decide", decision)))["outcome"] == "accepted"
         await status_of(r.client.get_workflow_handle(run.id), "completed")
         assert payments(r) == [5]
         await check_thread(r.client, run)
@@ -180,9 +180,9 @@ async def test_edited_arguments_are_exact_or_rejected(rig: StartRig) -> None:
         run = await r.start()
         request = await request_of(run)
         assert request["arguments"]["account"] == 2**60
-        said = {"decision": "approve", "request": "1", "by": "ann"}
+        decision = {"decision": "approve", "request": "1", "by": "ann"}
         for odd in (2**60, 2**70, -(2**53) - 1):
-            edit = {**said, "arguments": {"account": odd, "amount": 2, "note": None}}
+            edit = {**decision, "arguments": {"account": odd, "amount": 2, "note": None}}
             answer = await answer_of(run.execute_update("decide", edit))
             assert answer["outcome"] == "malformed"
             assert f"the integer {odd}, beyond 2^53 - 1" in answer["explanation"]
@@ -190,7 +190,7 @@ async def test_edited_arguments_are_exact_or_rejected(rig: StartRig) -> None:
             sent = f'{{"decision": "approve", "request": "1", "by": "ann", "arguments": {{"account": {text}}}}}'
             await _tried(run.execute_update("decide", plain(sent.encode())))
             await _tried(run.signal("approve", plain(sent.replace('"account"', '"amount"').encode())))
-        edit = {**said, "arguments": {"account": 7.0, "amount": 1e20, "note": 0.5}}
+        edit = {**decision, "arguments": {"account": 7.0, "amount": 1e20, "note": 0.5}}
         assert (await answer_of(run.execute_update("decide", edit)))["outcome"] == "accepted"
         await run.result()
         assert transfers(r.workspace) == [[7, 1e20, 0.5]]

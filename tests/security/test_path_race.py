@@ -127,9 +127,9 @@ def test_no_read_or_write_leaves_the_workspace_under_a_race(count: int, root: Pa
     with swapping(root, "d", "f"):
         for number in raced(outcomes, count, enough=count // 50):
             try:
-                told = attempt(number % 5, context, number)
-                assert "secret" not in told
-                assert "only_outside" not in told
+                result = attempt(number % 5, context, number)
+                assert "secret" not in result
+                assert "only_outside" not in result
                 outcomes["done"] += 1
             except REFUSED:
                 outcomes["refused"] += 1
@@ -214,8 +214,8 @@ def test_a_search_among_pipes_and_devices_ends(root: Path) -> None:
     os.mkfifo(root / "pipe")
     (root / "text").write_text("needle")
     with beneath.open_workspace(root) as held:
-        found = search.search_lines("needle", held.fd, files=["d.link/f", "pipe", "text", "../outside/f", "f.link"])
-    assert found == "text:1: needle"
+        matches = search.search_lines("needle", held.fd, files=["d.link/f", "pipe", "text", "../outside/f", "f.link"])
+    assert matches == "text:1: needle"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")

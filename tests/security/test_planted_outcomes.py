@@ -162,8 +162,8 @@ async def test_an_altered_outcome_is_not_adopted(till: Till) -> None:
 async def test_a_reset_run_gets_no_effect_of_another_thread(till: Till) -> None:
     """A row with another thread's key is not part of this thread's past; nor is an outcome without a MAC."""
     ledger, thread = Ledger(till.pool, till.url, OURS), f"reset-{uuid4().hex[:8]}"
-    given: dict[str, Any] = {"first_run_id": "run", "number": 1, "call_digest": "d"}
-    own, foreign = effect_key(thread=thread, **given), effect_key(thread="another", **given)
+    ids: dict[str, Any] = {"first_run_id": "run", "number": 1, "call_digest": "d"}
+    own, foreign = effect_key(thread=thread, **ids), effect_key(thread="another", **ids)
     async with till.pool.connection() as connection:
         for key in (own, foreign):
             await connection.execute(
@@ -176,14 +176,14 @@ async def test_a_reset_run_gets_no_effect_of_another_thread(till: Till) -> None:
             [own, thread],
         )
     (past,) = (await ledger.past_effects(thread, after=0)).effects
-    assert past == PastEffect(tool="pay", key=own, call="pay()", **given)
+    assert past == PastEffect(tool="pay", key=own, call="pay()", **ids)
 
 
 async def test_a_planted_epoch_hides_no_recorded_outcome(till: Till) -> None:
     """A forged later row of the same effect does not replace the outcome that a worker recorded."""
     thread, request = "test", till.request()
-    given: dict[str, Any] = {"first_run_id": "run", "number": 1, "call_digest": request.call.digest}
-    request = till.request(key=effect_key(thread=thread, **given), number=1)
+    ids: dict[str, Any] = {"first_run_id": "run", "number": 1, "call_digest": request.call.digest}
+    request = till.request(key=effect_key(thread=thread, **ids), number=1)
     await till.pay("unsafe", request)
     async with till.pool.connection() as connection:
         await connection.execute(
@@ -289,9 +289,11 @@ async def test_a_payment_that_a_row_claims_is_asked_about(epoch: int, rig: Start
         assert not [event for event in events if isinstance(event, ToolCallFinished)]
         assert payments(r) == []
         evidence = Evidence(partial(effects_of, pool), PostgresThreads(pool).asides, PostgresArtifacts(pool))
-        found = await verify(Threads(r.client, record=PostgresThreads(pool)), run.id, evidence=evidence, trusted=policy)
-        assert (found.ok, found.where) == (False, "ledger")
-        assert "without a MAC" in found.reason
+        report = await verify(
+            Threads(r.client, record=PostgresThreads(pool)), run.id, evidence=evidence, trusted=policy
+        )
+        assert (report.ok, report.where) == (False, "ledger")
+        assert "without a MAC" in report.reason
 
 
 async def _asked(rig: Rig, thread: str, epoch: int) -> dict[str, Any]:
@@ -299,8 +301,8 @@ async def _asked(rig: Rig, thread: str, epoch: int) -> dict[str, Any]:
     handle = rig.client.get_workflow_handle(thread)
 
     async def asked() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await handle.query("pending_approvals")
-        return [each for each in found if (each["kind"], each["epoch"]) == ("reconcile", epoch)]
+        requests: list[dict[str, Any]] = await handle.query("pending_approvals")
+        return [each for each in requests if (each["kind"], each["epoch"]) == ("reconcile", epoch)]
 
     request: dict[str, Any]
     (request,) = await eventually(asked, bool)

@@ -158,10 +158,10 @@ async def test_a_real_run_is_exported_and_every_forgery_is_reported(
         ([event for event in events if event is not first_decision], None, "has to be waiting_for_quorum"),
         ([event for event in events if not isinstance(event, AgentLoaded)], None, "nothing that came before"),
     ):
-        found = await judged(forged, rebuilt(with_log(parts, change), ALICE), signer=SIGNER)
-        assert (found.ok, found.where) == (False, LOG), words
-        assert words in found.reason
-        assert place is None or found.position == place
+        report = await judged(forged, rebuilt(with_log(parts, change), ALICE), signer=SIGNER)
+        assert (report.ok, report.where) == (False, LOG), words
+        assert words in report.reason
+        assert place is None or report.position == place
 
     for name, altered, words in (
         (INTENT, b'{"constraints":[],"refinements":[],"tasks":[]}', "not what follows from the log"),
@@ -170,25 +170,25 @@ async def test_a_real_run_is_exported_and_every_forgery_is_reported(
         (LEDGER, b"{}\n", "no row of a ledger"),
     ):
         forgery = [(each, altered if each == name else data) for each, data in parts]
-        found = await judged(forged, rebuilt(forgery, ALICE), signer=SIGNER)
-        assert (found.ok, found.where) == (False, name)
-        assert words in found.reason
+        report = await judged(forged, rebuilt(forgery, ALICE), signer=SIGNER)
+        assert (report.ok, report.where) == (False, name)
+        assert words in report.reason
 
     (artifact,) = [name for name, _ in parts if name.startswith(ARTIFACTS)]
     without = [(name, data) for name, data in parts if name != artifact]
-    found = await judged(forged, rebuilt(without, ALICE))
-    assert (found.ok, found.where, found.reason) == (False, artifact, "it is missing, and an event refers to it")
+    report = await judged(forged, rebuilt(without, ALICE))
+    assert (report.ok, report.where, report.reason) == (False, artifact, "it is missing, and an event refers to it")
     other = [(name, b"other" if name == artifact else data) for name, data in parts]
-    found = await judged(forged, rebuilt(other, ALICE))
-    assert (found.ok, found.where) == (False, artifact)
+    report = await judged(forged, rebuilt(other, ALICE))
+    assert (report.ok, report.where) == (False, artifact)
     for name in (*DERIVED, LEDGER):
-        found = await judged(forged, rebuilt([pair for pair in parts if pair[0] != name], ALICE))
-        assert (found.ok, found.where) == (False, name)
+        report = await judged(forged, rebuilt([pair for pair in parts if pair[0] != name], ALICE))
+        assert (report.ok, report.where) == (False, name)
 
     # Which key signed it?
     for private, options in ((MALLORY, {"signer": SIGNER}), (None, {"signer": SIGNER}), (MALLORY, {"trusted": SIGNED})):
-        found = await judged(forged, rebuilt(parts, private), **options)
-        assert (found.ok, found.where) == (False, STATEMENT)
+        report = await judged(forged, rebuilt(parts, private), **options)
+        assert (report.ok, report.where) == (False, STATEMENT)
     by_approver = await judged(forged, rebuilt(parts, KEYS["alice"]), trusted=SIGNED)
     assert (by_approver.ok, by_approver.signers) == (True, (public_key(KEYS["alice"]),))
     assert "signer" in {each.what for each in by_approver.unchecked}, "who decides vouches for no file"
@@ -222,9 +222,9 @@ async def test_a_redacted_export_has_no_text_of_the_run(
     content = path.read_bytes()
     for words in (b"a task of words", b"0123456789", b"paid", b"cents", b"Pay."):
         assert words not in content
-    found = await verify_file(path, signer=SIGNER)
-    assert (found.ok, found.redacted) == (True, True)
-    assert {"bodies", "artifacts", "ledger"} <= {each.what for each in found.unchecked}
+    report = await verify_file(path, signer=SIGNER)
+    assert (report.ok, report.redacted) == (True, True)
+    assert {"bodies", "artifacts", "ledger"} <= {each.what for each in report.unchecked}
     without = await verify_file(bare, signer=SIGNER)
     assert (without.ok, "artifacts" in {each.what for each in without.unchecked}) == (True, True)
 
@@ -247,10 +247,10 @@ async def test_text_of_a_file_is_escaped_on_the_terminal(tmp_path: Path) -> None
     escape = "\x1b[2J"
     evil = local_header(Entry("x", 0, 0)) + b"PK\x01\x02" + bytes(24) + struct.pack("<H", 5) + bytes(16) + b"\x1b[2Jx"
     evil += b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 1, 1, 51, 31, 0)
-    found = await judged(tmp_path / f"{escape}.holdfast", evil)
-    assert (found.ok, found.where) == (False, "zip")
-    assert "\\x1b" in found.reason
-    assert escape not in file_screen(found).plain
+    report = await judged(tmp_path / f"{escape}.holdfast", evil)
+    assert (report.ok, report.where) == (False, "zip")
+    assert "\\x1b" in report.reason
+    assert escape not in file_screen(report).plain
     shown = FileVerification(
         thread=escape,
         verdict="altered",
@@ -270,8 +270,8 @@ async def test_bombs_links_and_pipes_are_rejected(tmp_path: Path) -> None:
         bomb.writestr(LOG, b"0" * 50_000_000)
         bomb.writestr(MANIFEST, b"{}")
         bomb.writestr(STATEMENT, b"{}")
-    found = await verify_file(path)
-    assert (found.ok, found.where) == (False, "zip")
+    report = await verify_file(path)
+    assert (report.ok, report.where) == (False, "zip")
     for name in (
         "../../etc/passwd",
         "/etc/passwd",
@@ -282,12 +282,12 @@ async def test_bombs_links_and_pipes_are_rejected(tmp_path: Path) -> None:
         path.unlink()
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(name, b"x")
-        found = await verify_file(path)
-        assert (found.ok, found.where) == (False, "zip")
-        assert "no member of the format" in found.reason
+        report = await verify_file(path)
+        assert (report.ok, report.where) == (False, "zip")
+        assert "no member of the format" in report.reason
     huge = local_header(Entry(LOG, 3_999_000_000, 0))
-    found = await judged(path, huge + b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 1, 1, 46, 3_999_000_040, 0))
-    assert (found.ok, found.where) == (False, "zip")
+    report = await judged(path, huge + b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 1, 1, 46, 3_999_000_040, 0))
+    assert (report.ok, report.where) == (False, "zip")
     pipe = tmp_path / "pipe.holdfast"
     os.mkfifo(pipe)
     for odd in (pipe, tmp_path, tmp_path / "missing.holdfast"):

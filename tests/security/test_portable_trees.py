@@ -116,8 +116,8 @@ def test_a_sub_agent_has_exactly_one_name(tmp_path: Path, path: str) -> None:
         parts = parts_of(export_tree(family()))
         first = dict(parts)[child_member(LOG, "1")]
         at = next(index for index, (each, _) in enumerate(parts) if each.startswith("context/"))
-        found = judged(tmp_path, rebuilt([*parts[:at], (name, first), *parts[at:]], ALICE))
-        assert (found.ok, found.where) == (False, "zip")
+        report = judged(tmp_path, rebuilt([*parts[:at], (name, first), *parts[at:]], ALICE))
+        assert (report.ok, report.where) == (False, "zip")
         with pytest.raises(independent().Unsound, match="zip: "):
             independent().verify(tmp_path / "forged.holdfast", SIGNER)
 
@@ -176,8 +176,8 @@ def test_a_sub_agent_needs_its_parent_and_its_log(tmp_path: Path) -> None:
         [*whole[: at + 1], (name, redacted[name]), *whole[at + 1 :]],
         [(name, redacted[name]) if part[0] == second else part for part in whole],
     ):
-        found = judged(tmp_path, rebuilt(parts, ALICE))
-        assert (found.ok, found.where) == (False, MANIFEST)
+        report = judged(tmp_path, rebuilt(parts, ALICE))
+        assert (report.ok, report.where) == (False, MANIFEST)
         with pytest.raises(independent().Unsound, match=r"manifest\.json: "):
             independent().verify(tmp_path / "forged.holdfast", SIGNER)
 
@@ -188,8 +188,8 @@ def test_both_verifiers_detect_the_log_of_another_thread(tmp_path: Path) -> None
     first, second = child_member(LOG, "1"), child_member(LOG, "1.1")
     have = dict(parts)
     for name, content in ((first, have[second]), (second, have[first]), (first, have[LOG]), (second, b"")):
-        found = judged(tmp_path, rebuilt(replaced(parts, **{name: content}), ALICE))
-        assert (found.ok, found.where, found.position) == (False, name, 0), found
+        report = judged(tmp_path, rebuilt(replaced(parts, **{name: content}), ALICE))
+        assert (report.ok, report.where, report.position) == (False, name, 0), report
         with pytest.raises(independent().Unsound, match=f"{name}: event 0: "):
             independent().verify(tmp_path / "forged.holdfast", SIGNER)
 
@@ -202,9 +202,9 @@ def test_a_dropped_sub_agent_is_reported_unless_the_manifest_lists_it(tmp_path: 
     tree = family()
     parts = parts_of(export_tree(tree))
     without = [part for part in parts if "/children/1.1/" not in part[0]]
-    found = judged(tmp_path, rebuilt(without, ALICE))
-    assert (found.ok, found.where) == (False, child_member(LOG, "1.1"))
-    assert "does not say that it was left out" in found.reason
+    report = judged(tmp_path, rebuilt(without, ALICE))
+    assert (report.ok, report.where) == (False, child_member(LOG, "1.1"))
+    assert "does not say that it was left out" in report.reason
     assert judged(tmp_path, rebuilt(without, ALICE, left_out=("subagents",))).ok
 
 
@@ -217,17 +217,17 @@ def test_the_log_of_another_tree_is_detected(tmp_path: Path) -> None:
         (family(end=False), OTHER),
     ):
         for path in ("1", "1.1"):
-            found = judged(tmp_path, export_tree({**tree, path: other[path]}))
-            assert (found.ok, found.where) == (False, child_member(LOG, path))
-            assert found.reason.startswith(why), found.reason
+            report = judged(tmp_path, export_tree({**tree, path: other[path]}))
+            assert (report.ok, report.where) == (False, child_member(LOG, path))
+            assert report.reason.startswith(why), report.reason
 
 
 def test_a_truncated_sub_agent_is_detected(tmp_path: Path) -> None:
     """A log that is cut anywhere before its end is detected, although the exporter signed the rest."""
     tree = family()
     for length in range(1, len(tree["1.1"])):
-        found = judged(tmp_path, export_tree({**tree, "1.1": tree["1.1"][:length]}))
-        assert (found.ok, found.where) == (False, child_member(LOG, "1.1")), length
+        report = judged(tmp_path, export_tree({**tree, "1.1": tree["1.1"][:length]}))
+        assert (report.ok, report.where) == (False, child_member(LOG, "1.1")), length
 
 
 def test_a_sub_agent_begins_as_its_parent_started_it(tmp_path: Path) -> None:
@@ -247,10 +247,10 @@ def test_a_sub_agent_begins_as_its_parent_started_it(tmp_path: Path) -> None:
         def change(event: AgentEvent, update: Any = update) -> AgentEvent:
             return event.model_copy(update=update) if isinstance(event, RunStarted) else event
 
-        found = judged(tmp_path, forged(tree, "1", change))
-        assert (found.ok, found.where) == (False, child_member(LOG, "1")), update
+        report = judged(tmp_path, forged(tree, "1", change))
+        assert (report.ok, report.where) == (False, child_member(LOG, "1")), update
         # Some changes affect what the sub-agent itself could do: then its own log is inconsistent.
-        assert words in found.reason or found.position is not None, found
+        assert words in report.reason or report.position is not None, report
 
     def lineage(event: AgentEvent) -> AgentEvent:
         if isinstance(event, RunStarted) and event.lineage:
@@ -266,8 +266,8 @@ def test_a_sub_agent_has_what_its_parent_passed_down(tmp_path: Path) -> None:
     Its constraints, trust level and requesters are those of its parent.
     """
     tree = family(budget=Budget(steps=40, tokens=400_000, seconds=600), cannot=True)
-    found = judged(tmp_path, export_tree(tree))
-    assert found.ok, found
+    report = judged(tmp_path, export_tree(tree))
+    assert report.ok, report
     (begun,) = (event for event in tree["2"] if isinstance(event, RunStarted))
     lineage, (kept,) = begun.lineage, begun.constraints
     assert lineage
@@ -300,9 +300,9 @@ def test_a_sub_agent_has_what_its_parent_passed_down(tmp_path: Path) -> None:
             return event.model_copy(update=update) if isinstance(event, RunStarted) else event
 
         # Only its first events: later ones depend on the inherited values, so they would not follow from these.
-        found = judged(tmp_path, forged({"": tree[""], "2": tree["2"][:2]}, "2", change))
-        assert (found.ok, found.where) == (False, child_member(LOG, "2")), update
-        assert f"{BEGAN}{words}" in found.reason, (update, found)
+        report = judged(tmp_path, forged({"": tree[""], "2": tree["2"][:2]}, "2", change))
+        assert (report.ok, report.where) == (False, child_member(LOG, "2")), update
+        assert f"{BEGAN}{words}" in report.reason, (update, report)
 
 
 def test_a_parent_without_a_budget_passes_down_no_allowance(tmp_path: Path) -> None:
@@ -315,8 +315,8 @@ def test_a_parent_without_a_budget_passes_down_no_allowance(tmp_path: Path) -> N
             return event.model_copy(update={"lineage": claimed})
         return event
 
-    found = judged(tmp_path, forged({**tree, "1.1": tree["1.1"][:2]}, "1.1", change))
-    assert "its allowance is not what was reserved for it" in found.reason
+    report = judged(tmp_path, forged({**tree, "1.1": tree["1.1"][:2]}, "1.1", change))
+    assert "its allowance is not what was reserved for it" in report.reason
 
 
 def test_a_parent_that_claims_another_end_is_detected(tmp_path: Path) -> None:
@@ -338,9 +338,9 @@ def test_a_parent_that_claims_another_end_is_detected(tmp_path: Path) -> None:
         {"status": "failed"},
         {"status": "cancelled"},
     ):
-        found = judged(tmp_path, claims(update))
-        assert not found.ok, update
-        assert found.where in (LOG, child_member(LOG, "1")), update
+        report = judged(tmp_path, claims(update))
+        assert not report.ok, update
+        assert report.where in (LOG, child_member(LOG, "1")), update
 
 
 def test_an_end_read_from_the_permanent_record_is_checked(tmp_path: Path) -> None:
@@ -349,8 +349,8 @@ def test_an_end_read_from_the_permanent_record_is_checked(tmp_path: Path) -> Non
     The answer must still be its own, and a claim of a higher trust level is reported.
     """
     tree = family(from_record=True)
-    found = judged(tmp_path, export_tree(tree))
-    assert found.ok, found
+    report = judged(tmp_path, export_tree(tree))
+    assert report.ok, report
     other = family(answer="something else")
     assert judged(tmp_path, export_tree({**tree, "1.1": other["1.1"]})).reason.startswith(OTHER)
 
@@ -359,8 +359,8 @@ def test_an_end_read_from_the_permanent_record_is_checked(tmp_path: Path) -> Non
 
     events = tree["1"][: next(event.position for event in tree["1"] if isinstance(event, SubagentEnded)) + 1]
     cut = {"": tree[""][: next(e.position for e in tree[""] if isinstance(e, SubagentStarted)) + 1], "1": events}
-    found = judged(tmp_path, forged({**cut, "1.1": tree["1.1"]}, "1", change))
-    assert "its steps, tokens or trust level are other ones" in found.reason
+    report = judged(tmp_path, forged({**cut, "1.1": tree["1.1"]}, "1", change))
+    assert "its steps, tokens or trust level are other ones" in report.reason
 
 
 def test_a_reset_explains_another_end_but_no_other_beginning(tmp_path: Path) -> None:
@@ -369,22 +369,22 @@ def test_a_reset_explains_another_end_but_no_other_beginning(tmp_path: Path) -> 
     events = tree["1.1"]
     reset = RunReset(at=events[-3].at, digest="", position=0)
     branch = rechained([*events[:-3], reset])
-    found = judged(tmp_path, export_tree({**tree, "1.1": branch}))
-    assert found.ok, found
-    (excused,) = (each.why for each in found.unchecked if each.what == "subagents")
+    report = judged(tmp_path, export_tree({**tree, "1.1": branch}))
+    assert report.ok, report
+    (excused,) = (each.why for each in report.unchecked if each.what == "subagents")
     assert excused.startswith("a reset of t.1.1 or"), "whoever writes a reset into a log is not believed in silence"
     other = family(task="Something else.")["1.1"]
-    found = judged(tmp_path, export_tree({**tree, "1.1": rechained([*other[:-3], reset])}))
-    assert found.reason.startswith(BEGAN)
+    report = judged(tmp_path, export_tree({**tree, "1.1": rechained([*other[:-3], reset])}))
+    assert report.reason.startswith(BEGAN)
 
 
 def test_a_log_without_its_parents_call_is_detected(tmp_path: Path) -> None:
     """A sub-agent that nobody started is part of no tree, even if it is otherwise consistent."""
     tree = family()
     begun = next(event.position for event in tree[""] if isinstance(event, SubagentStarted))
-    found = judged(tmp_path, export_tree({**tree, "": rechained(tree[""][:begun])}))
-    assert (found.ok, found.where) == (False, child_member(LOG, "1"))
-    assert "has started no such sub-agent" in found.reason
+    report = judged(tmp_path, export_tree({**tree, "": rechained(tree[""][:begun])}))
+    assert (report.ok, report.where) == (False, child_member(LOG, "1"))
+    assert "has started no such sub-agent" in report.reason
 
 
 def test_the_ledger_of_a_sub_agent_is_compared_with_its_log(tmp_path: Path) -> None:
@@ -392,8 +392,8 @@ def test_the_ledger_of_a_sub_agent_is_compared_with_its_log(tmp_path: Path) -> N
     parts = parts_of(export_tree(family()))
     name = child_member(LEDGER, "1.1")
     row = row_line(EffectRow("f" * 40, 0, "pay", None))
-    found = judged(tmp_path, rebuilt(replaced(parts, **{name: row}), ALICE))
-    assert (found.ok, found.where) == (False, name)
-    found = judged(tmp_path, rebuilt([part for part in parts if part[0] != name], ALICE))
-    assert (found.ok, found.where) == (False, name)
+    report = judged(tmp_path, rebuilt(replaced(parts, **{name: row}), ALICE))
+    assert (report.ok, report.where) == (False, name)
+    report = judged(tmp_path, rebuilt([part for part in parts if part[0] != name], ALICE))
+    assert (report.ok, report.where) == (False, name)
     assert packed(parts) == export_tree(family())

@@ -33,9 +33,9 @@ STACK = Stack(
 )
 
 
-def read(folder: Path, *, runs_code: bool = True, **given: str) -> Project:
+def read(folder: Path, *, runs_code: bool = True, **environ: str) -> Project:
     """Read the files of a folder."""
-    return read_project(given, folder=folder, default_root=folder, runs_code=runs_code)
+    return read_project(environ, folder=folder, default_root=folder, runs_code=runs_code)
 
 
 def write(folder: Path, *, env: str = "", toml: str = "") -> None:
@@ -107,8 +107,8 @@ def test_a_program_that_imports_holdfast_keeps_its_folder(tmp_path: Path) -> Non
 def test_a_folder_adds_no_code_to_another_catalog(tmp_path: Path) -> None:
     """If the environment names the catalog, the folder's script does not run in that catalog's worker."""
     write(tmp_path, toml='catalog = "trap:catalog"\nscript = "trap:script"\n')
-    found = read(tmp_path, HOLDFAST_CATALOG="mycompany.agents:catalog").environ
-    assert found == {"HOLDFAST_CATALOG": "mycompany.agents:catalog"}
+    environ = read(tmp_path, HOLDFAST_CATALOG="mycompany.agents:catalog").environ
+    assert environ == {"HOLDFAST_CATALOG": "mycompany.agents:catalog"}
     write(tmp_path, env="HOLDFAST_SCRIPT=trap:script\n")
     assert "HOLDFAST_SCRIPT" not in read(tmp_path, HOLDFAST_CATALOG="mycompany.agents:catalog").environ
 
@@ -158,13 +158,13 @@ def test_no_secret_of_the_environment_is_sent_to_an_address_of_a_file(
 ) -> None:
     """An address in `.env` beside a secret in the environment is rejected; the environment's own address is used."""
     write(tmp_path, env=f"{address}\n")
-    given = {secret: "hunter2"}
+    environ = {secret: "hunter2"}
     with pytest.raises(SettingsError, match=f"{secret} of the environment") as caught:
-        read_project(given, folder=tmp_path, default_root=tmp_path, runs_code=True)
+        read_project(environ, folder=tmp_path, default_root=tmp_path, runs_code=True)
     assert "hunter2" not in str(caught.value)
     name = address.partition("=")[0]
-    found = read_project({**given, name: "mine"}, folder=tmp_path, default_root=tmp_path, runs_code=True)
-    assert found.environ[name] == "mine"
+    project = read_project({**environ, name: "mine"}, folder=tmp_path, default_root=tmp_path, runs_code=True)
+    assert project.environ[name] == "mine"
 
 
 @pytest.mark.parametrize(
@@ -231,11 +231,11 @@ def test_a_folders_database_has_only_its_own_password(
     (tmp_path / "home/.pgpass").chmod(0o600)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     write(tmp_path, env=f"DATABASE_URL={url}\n")
-    found = conninfo_to_dict(read(tmp_path).environ["DATABASE_URL"])
-    assert not Path(str(found["passfile"])).exists()
-    assert not Path(str(found["sslcert"])).exists()
-    assert found["gssencmode"] == "disable"
-    assert {name: found[name] for name in conninfo_to_dict(url)} == conninfo_to_dict(url)
+    parameters = conninfo_to_dict(read(tmp_path).environ["DATABASE_URL"])
+    assert not Path(str(parameters["passfile"])).exists()
+    assert not Path(str(parameters["sslcert"])).exists()
+    assert parameters["gssencmode"] == "disable"
+    assert {name: parameters[name] for name in conninfo_to_dict(url)} == conninfo_to_dict(url)
 
 
 def sent_to(port: int, url: str) -> bytes:
@@ -304,17 +304,17 @@ def test_temporals_config_file_is_not_read_beside_an_address_of_env(tmp_path: Pa
 def test_env_takes_nothing_from_the_environment(tmp_path: Path) -> None:
     """`${…}` is not expanded: otherwise, a URL could leak a secret."""
     write(tmp_path, env="HOLDFAST_GATEWAY_URL=https://evil/${OPENAI_API_KEY}\n")
-    found = read(tmp_path, OPENAI_API_KEY="hunter2").environ
-    assert found[variables()["gateway_url"]] == "https://evil/${OPENAI_API_KEY}"
+    environ = read(tmp_path, OPENAI_API_KEY="hunter2").environ
+    assert environ[variables()["gateway_url"]] == "https://evil/${OPENAI_API_KEY}"
 
 
 def test_files_that_others_can_access_are_rejected(tmp_path: Path) -> None:
     """A file that others can write, an `.env` that others can read, a link, and a pipe are not used."""
     write(tmp_path)
-    for name, mode, said in ((TOML, 0o646, "chmod go-w"), (ENV, 0o640, "chmod 600"), (ENV, 0o604, "chmod 600")):
+    for name, mode, advice in ((TOML, 0o646, "chmod go-w"), (ENV, 0o640, "chmod 600"), (ENV, 0o604, "chmod 600")):
         write(tmp_path)
         (tmp_path / name).chmod(mode)
-        with pytest.raises(SettingsError, match=said):
+        with pytest.raises(SettingsError, match=advice):
             read(tmp_path)
     write(tmp_path)
     (tmp_path / ENV).rename(tmp_path / "elsewhere")
@@ -396,16 +396,16 @@ def test_a_folders_redirect_is_reported_once_and_after_each_change(tmp_path: Pat
 def test_a_folder_cannot_suppress_the_report_of_its_redirect(tmp_path: Path) -> None:
     """Neither a home inside the folder, a link nor a file that others can read suppresses the report."""
     write(tmp_path, env="TEMPORAL_ADDRESS=127.0.0.1:1\nXDG_STATE_HOME=.\n")
-    found = read(tmp_path)
-    assert [is_new(found, {"HOME": str(tmp_path)}) for _ in range(2)] == [True, True]
-    assert [is_new(found, given) for given in ({}, {"HOME": ""}, {"XDG_STATE_HOME": "."})] == [True] * 3
+    project = read(tmp_path)
+    assert [is_new(project, {"HOME": str(tmp_path)}) for _ in range(2)] == [True, True]
+    assert [is_new(project, given) for given in ({}, {"HOME": ""}, {"XDG_STATE_HOME": "."})] == [True] * 3
     user = tmp_path.parent / f"{tmp_path.name}-user"
     user.mkdir()
-    assert [is_new(found, {"HOME": str(user)}) for _ in range(2)] == [True, False]
+    assert [is_new(project, {"HOME": str(user)}) for _ in range(2)] == [True, False]
     (kept,) = (user / ".local/state/holdfast/redirects").iterdir()
     assert kept.stat().st_mode & 0o077 == 0
     kept.chmod(0o644)
-    assert is_new(found, {"HOME": str(user)})
+    assert is_new(project, {"HOME": str(user)})
     target = kept.rename(tmp_path / "note")
     kept.symlink_to(target)
-    assert is_new(found, {"HOME": str(user)})
+    assert is_new(project, {"HOME": str(user)})

@@ -156,8 +156,8 @@ async def test_no_reset_to_any_task_repeats_an_effect(
             assert await finish(r, again) == "done"
             assert sorted(made(r.workspace)) == ALL, task
             await check_thread(r.client, again)
-        found = await verified(r, stack, run.id)
-        assert found.ok, (found.where, found.position, found.reason)
+        report = await verified(r, stack, run.id)
+        assert report.ok, (report.where, report.position, report.reason)
 
 
 @pytest.mark.parametrize("limit", [50, pytest.param(20, marks=pytest.mark.slow)])
@@ -176,8 +176,8 @@ async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(
                 again = await reset(r, each, to=task)
                 assert await finish(r, again) == "done"
                 assert sorted(made(r.workspace)) == ALL, (each.run_id, task)
-        found = await verified(r, stack, run.id)
-        assert found.ok, (found.where, found.position, found.reason)
+        report = await verified(r, stack, run.id)
+        assert report.ok, (report.where, report.position, report.reason)
 
 
 async def test_a_reopened_run_reset_to_its_beginning_does_not_read_its_own_events(rig: StartRig) -> None:

@@ -99,8 +99,8 @@ async def test_a_value_that_does_not_fit_is_no_result(rig: StartRig, client: Cli
 
 async def test_undeclared_fields_are_not_part_of_the_result(rig: StartRig) -> None:
     """Unless the type forbids them, they are dropped: programs read only checked fields."""
-    given = call("final_result", result={"paid": 1, "approved_by": "alice"})
-    async with rig(Catalog(agents=[CLERK]), steps([given])) as r:
+    reply = call("final_result", result={"paid": 1, "approved_by": "alice"})
+    async with rig(Catalog(agents=[CLERK]), steps([reply])) as r:
         assert (await (await r.start()).result())["result"] == '{"notes":[],"paid":1}'
 
 

@@ -69,9 +69,9 @@ async def not_started(threads: Threads, name: str) -> str:
     return str((await eventually(last, lambda run: run.get("status") == "not_started"))["why"])
 
 
-def input_of(found: ScheduleDescription) -> Payload:
+def input_of(description: ScheduleDescription) -> Payload:
     """Return the sealed input in a schedule."""
-    action = found.schedule.action
+    action = description.schedule.action
     assert isinstance(action, ScheduleActionStartWorkflow)
     (payload,) = action.args
     assert isinstance(payload, Payload)
@@ -89,10 +89,10 @@ async def test_an_altered_schedule_starts_nothing(
         threads = await added(worker, name)
         attacker = await reach(stack)
 
-        def alter(given: ScheduleUpdateInput) -> ScheduleUpdate:
-            payload = input_of(given.description)
+        def alter(current: ScheduleUpdateInput) -> ScheduleUpdate:
+            payload = input_of(current.description)
             payload.data = json.dumps({**json.loads(payload.data), **claimed}).encode()
-            return ScheduleUpdate(given.description.schedule)
+            return ScheduleUpdate(current.description.schedule)
 
         await attacker.get_schedule_handle(name).update(alter)
         assert "no valid seal" in (await schedule_state(threads, name))["problem"]

@@ -73,9 +73,9 @@ def test_rejections_beyond_a_hundred_are_only_counted() -> None:
         thread.signal("approve", {"request": "9", "by": f"mallory {number}"})
     assert len(thread.log) == before + refusals.RECORDED
     assert thread.decide("1") == "accepted"
-    counted, accepted = thread.log[before + refusals.RECORDED :][:2]
-    assert isinstance(counted, RefusalsCounted)
-    assert counted.count == 50
+    summary, accepted = thread.log[before + refusals.RECORDED :][:2]
+    assert isinstance(summary, RefusalsCounted)
+    assert summary.count == 50
     assert isinstance(accepted, DecisionReceived)
 
 
@@ -141,8 +141,8 @@ def test_signals_while_a_thread_is_loaded_are_bounded() -> None:
     thread.load_thread()
     thread.load()
     assert len(thread.state.inbox.waiting) + thread.state.inbox.unanswered == INBOX
-    (counted,) = [event for event in thread.log if isinstance(event, RefusalsCounted)]
-    assert counted.count >= 30
+    (summary,) = [event for event in thread.log if isinstance(event, RefusalsCounted)]
+    assert summary.count >= 30
 
 
 def test_a_run_can_continue_as_new_while_its_thread_is_loaded() -> None:

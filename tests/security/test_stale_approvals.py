@@ -251,11 +251,11 @@ def test_no_call_starts_in_a_world_that_differs_from_its_request(moves: list[tup
     thread = loaded_thread(clerk())
     thread.reply(calls("pay", "pay"))
     thread.finish_verification("a")
-    for request, late, found in moves:
+    for request, late, observed in moves:
         thread.advance(seconds=MONTH if late else 60)
         thread.decide(request)
         if any(not getattr(call, "number", 0) for call in thread.waiting(ToolRequest)):
-            thread.finish_verification(found)
+            thread.finish_verification(observed)
         while thread.waiting(ArchiveRequest):
             thread.archive()
     world = ""
@@ -263,7 +263,7 @@ def test_no_call_starts_in_a_world_that_differs_from_its_request(moves: list[tup
     for event in thread.log:
         if isinstance(event, BaselineRecorded | StateVerified):
             world = event.findings[0].content
-            opened = {name: found or world for name, found in opened.items()}
+            opened = {name: observed or world for name, observed in opened.items()}
         elif isinstance(event, ApprovalRequested):
             opened[event.request.id] = world
         elif isinstance(event, ToolCallStarted):

@@ -153,7 +153,7 @@ async def test_file_tools_do_not_reach_the_state_folder(tmp_path: Path, monkeypa
         with pytest.raises(OutsideWorkspace, match="state folder"):
             write_file(path, "dev:mine", context=context)
     assert "fleet.keys" not in list_files(context=context)
-    found = search_files("dev:", context=context)
-    assert "mine.txt" in found
-    assert "fleet.keys" not in found
+    matches = search_files("dev:", context=context)
+    assert "mine.txt" in matches
+    assert "fleet.keys" not in matches
     assert (home / ".gitignore").read_text() == "*\n"

@@ -89,8 +89,8 @@ async def test_authority_expires_after_a_skip(rig: StartRig, client: Client) -> 
 async def test_a_signed_message_is_not_repeated_after_the_clock_went_back(rig: StartRig, client: Client) -> None:
     """A continued thread has today's time again; a message that it already received does not count twice."""
 
-    def script(said: Conversation) -> Reply:
-        return say(f"answer to {said.last_user_message}")
+    def script(conversation: Conversation) -> Reply:
+        return say(f"answer to {conversation.last_user_message}")
 
     async with rig(clerk(policy()), script) as r:
         run = await r.start(idle_limit=60 * DAY)

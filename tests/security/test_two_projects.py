@@ -97,17 +97,17 @@ def stale(request: pytest.FixtureRequest, stack: Stack, tmp_path: Path) -> Path:
 
 async def test_no_client_connects_to_another_projects_stack(stale: Path, stack: Stack) -> None:
     """Components, as used by worker, gateway and command line, and the Python client name both folders in the error."""
-    said = rf"{stale} has no running stack; there is {Path(stack.fleet_keys).parent}"
-    with pytest.raises(ServerUnreachable, match=said):
+    message = rf"{stale} has no running stack; there is {Path(stack.fleet_keys).parent}"
+    with pytest.raises(ServerUnreachable, match=message):
         await connect(connect_config({}, home=stale))
-    with pytest.raises(ServerUnreachable, match=said):
+    with pytest.raises(ServerUnreachable, match=message):
         async with holdfast.Client.connect(home=stale, by="ann"):
             pass
     settings = Settings.from_env({"HOLDFAST_HOME": str(stale)}, root=stale)
     async with AsyncExitStack() as cleanup:
         parts = Components(settings, {}, cleanup=cleanup)
         assert parts.database_url is None
-        with pytest.raises(ServerUnreachable, match=said):
+        with pytest.raises(ServerUnreachable, match=message):
             await parts.client()
 
 
@@ -128,8 +128,11 @@ async def test_no_verb_reads_or_steers_another_projects_run(rig: StartRig, stack
             ["start", "x", "--thread", f"a-{run.id}"],
             ["schedule", "list"],
         ):
-            code, said = await asyncio.to_thread(command, home, "starter.py", *words, **queue)
-            assert (code, f"{home} has no running stack; there is {Path(stack.fleet_keys).parent}" in said) == (4, True)
+            code, output = await asyncio.to_thread(command, home, "starter.py", *words, **queue)
+            assert (code, f"{home} has no running stack; there is {Path(stack.fleet_keys).parent}" in output) == (
+                4,
+                True,
+            )
         kinds = {EventType.Name(event.event_type) async for event in run.fetch_history_events()}
         assert not [kind for kind in kinds if "SIGNAL" in kind or "UPDATE_" in kind or "CANCEL" in kind]
         assert not [each async for each in r.client.list_workflows(f"WorkflowId = 'a-{run.id}'")]
@@ -160,8 +163,8 @@ def test_no_server_process_of_ours_starts_there(stack: Stack, tmp_path: Path, pr
     record(home, stack.temporal_address, temporal_pid=ended_pid())
     (tokens := home / "tokens.yaml").write_text(f"tokens:\n  - {{name: bot, sha256: {'a' * 64}, scopes: [read]}}\n")
     tokens.chmod(0o600)
-    given = {"DATABASE_URL": stack.database_url, "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
-    code, said = command(home, program, **given, HOLDFAST_GATEWAY_PORT="0", HOLDFAST_GATEWAY_TOKENS=str(tokens))
+    environ = {"DATABASE_URL": stack.database_url, "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}
+    code, said = command(home, program, **environ, HOLDFAST_GATEWAY_PORT="0", HOLDFAST_GATEWAY_TOKENS=str(tokens))
     assert (code, "has no running stack; there is" in said) == (4, True), said
 
 
@@ -281,7 +284,7 @@ def test_another_users_server_is_not_mistaken_for_ours(tmp_path: Path, monkeypat
 def temporal(home: Path, ports: Ports) -> Iterator[Stack]:
     """Run the Temporal server of a state folder, with its record; kill it at the end."""
     server = TemporalServer(home, report=print)
-    pid, found = server.ensure(
+    pid, address = server.ensure(
         ports,
         web_ui=hidden_address(),
         hint=None,
@@ -290,7 +293,7 @@ def temporal(home: Path, ports: Ports) -> Iterator[Stack]:
         cancelled=threading.Event(),
     )
     try:
-        yield record(home, f"127.0.0.1:{found.grpc}", temporal_pid=pid)
+        yield record(home, f"127.0.0.1:{address.grpc}", temporal_pid=pid)
     finally:
         assert server.started
         server.started.kill()

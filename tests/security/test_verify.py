@@ -224,9 +224,9 @@ async def test_an_event_altered_within_its_block_is_detected(
             )
     assert altered is not None
     for forgotten in (False, True):
-        found = await desk.verify(forgotten=forgotten)
-        assert (found.ok, found.where, found.position) == (False, "record", altered.position)
-        assert f"or one up to event {altered.stop - 1}, was altered or damaged" in found.reason
+        report = await desk.verify(forgotten=forgotten)
+        assert (report.ok, report.where, report.position) == (False, "record", altered.position)
+        assert f"or one up to event {altered.stop - 1}, was altered or damaged" in report.reason
 
 
 async def test_a_rewritten_log_is_inconsistent(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
@@ -253,14 +253,14 @@ async def test_a_rewritten_log_is_inconsistent(rig: StartRig, pool: AsyncConnect
         for forge, kind, words in forgeries:
             forged = forge(log)
             await desk.write(forged)
-            found = await desk.verify(forgotten=True)
-            assert (found.ok, found.where) == (False, "record"), words
-            assert words in found.reason
-            assert found.advice
+            report = await desk.verify(forgotten=True)
+            assert (report.ok, report.where) == (False, "record"), words
+            assert words in report.reason
+            assert report.advice
             named = next(index for index, event in enumerate(forged) if isinstance(event, kind))
             if kind is ToolCallStarted:  # the second one, as the first is a read
                 named = [index for index, event in enumerate(forged) if isinstance(event, kind)][1]
-            assert found.position == named, words
+            assert report.position == named, words
 
         await desk.write(log)
         assert (await desk.verify(forgotten=True)).ok
@@ -281,9 +281,9 @@ async def test_a_thread_signed_with_forged_keys_needs_trusted_keys_to_detect(
         alone = await desk.verify(forgotten=True)
         assert alone.ok
         assert "keys" in {one.what for one in alone.unchecked}
-        found = await desk.verify(forgotten=True, trusted=KNOWN)
-        assert (found.ok, found.where) == (False, "record")
-        assert "which is no key of alice among the given keys" in found.reason
+        report = await desk.verify(forgotten=True, trusted=KNOWN)
+        assert (report.ok, report.where) == (False, "record")
+        assert "which is no key of alice among the given keys" in report.reason
 
 
 async def test_the_log_of_another_thread_is_detected(rig: StartRig, pool: AsyncConnectionPool, stack: Stack) -> None:
@@ -292,9 +292,9 @@ async def test_the_log_of_another_thread_is_detected(rig: StartRig, pool: AsyncC
         desk = await paid(r, pool, stack)
         other = Desk(pool, desk.threads, desk.forgotten, f"other-{uuid4().hex[:8]}")
         await other.write(await desk.log())
-        found = await other.verify(forgotten=True)
-        assert (found.ok, found.where, found.position) == (False, "record", 0)
-        assert f"it is the log of thread {desk.thread!r}" in found.reason
+        report = await other.verify(forgotten=True)
+        assert (report.ok, report.where, report.position) == (False, "record", 0)
+        assert f"it is the log of thread {desk.thread!r}" in report.reason
 
 
 async def test_a_truncated_log_is_detected_by_the_ledger(
@@ -306,9 +306,9 @@ async def test_a_truncated_log_is_detected_by_the_ledger(
         log = await desk.log()
         start = [event.position for event in log if isinstance(event, ToolCallStarted)][-1]
         await desk.write(log[:start])
-        found = await desk.verify(forgotten=True)
-        assert (found.ok, found.where, found.position) == (False, "ledger", None)
-        assert "no event starts it" in found.reason
+        report = await desk.verify(forgotten=True)
+        assert (report.ok, report.where, report.position) == (False, "ledger", None)
+        assert "no event starts it" in report.reason
         short = await desk.verify()
         assert (short.ok, short.where, short.position) == (False, "record", start)
         await desk.sql("DELETE FROM holdfast.effects WHERE thread = %s")
@@ -331,17 +331,17 @@ async def test_history_record_ledger_and_artifacts_are_compared(
         assert (good.verdict, good.unchecked, good.sources) == ("proven", (), ("history", "record"))
 
         await desk.write(with_another_task(log))
-        found = await desk.verify()
-        assert (found.ok, found.where, found.position) == (False, "record", 1)
-        assert "a different event here than Temporal's history" in found.reason
+        report = await desk.verify()
+        assert (report.ok, report.where, report.position) == (False, "record", 1)
+        assert "a different event here than Temporal's history" in report.reason
         assert (await desk.verify(forgotten=True)).ok  # a task has no signature, so the missing history is reported
         await desk.write(log)
 
         plant = "INSERT INTO holdfast.effects (key, epoch, tool, thread) VALUES (%s, 0, 'pay', %s)"
         await desk.sql(plant, "k" * 40)
-        found = await desk.verify()
-        assert (found.ok, found.where, found.position) == (False, "ledger", None)
-        assert f"effect {'k' * 40} of pay (epoch 0) is in the ledger, but no event starts it" in found.reason
+        report = await desk.verify()
+        assert (report.ok, report.where, report.position) == (False, "ledger", None)
+        assert f"effect {'k' * 40} of pay (epoch 0) is in the ledger, but no event starts it" in report.reason
         await desk.sql("DELETE FROM holdfast.effects WHERE key = %s AND thread = %s", "k" * 40)
         assert (await desk.verify()).ok
 
@@ -351,8 +351,8 @@ async def test_history_record_ledger_and_artifacts_are_compared(
             kept = "UPDATE holdfast.effects SET outcome = %s WHERE thread = %s"
             (row,) = await effects_of(pool, desk.thread)
             await desk.sql(swap, old, new)
-            found = await desk.verify()
-            assert (found.ok, found.where, found.position) == (False, "ledger", finished[-1].position)
+            report = await desk.verify()
+            assert (report.ok, report.where, report.position) == (False, "ledger", finished[-1].position)
             await desk.sql(kept, row.outcome)
         await desk.sql("UPDATE holdfast.effects SET tool = 'look' WHERE thread = %s")
         assert "in the ledger it is an effect of look" in (await desk.verify()).reason
@@ -367,9 +367,9 @@ async def test_history_record_ledger_and_artifacts_are_compared(
                 "WHERE digest = %s",
                 [digest],
             )
-        found = await desk.verify()
-        assert (found.ok, found.where, found.position) == (False, "artifacts", finished[0].position)
-        assert address in found.reason
+        report = await desk.verify()
+        assert (report.ok, report.where, report.position) == (False, "artifacts", finished[0].position)
+        assert address in report.reason
         async with pool.connection() as connection:
             await connection.execute("DELETE FROM holdfast.artifact_parts WHERE digest = %s", [digest])
         gone = await desk.verify()
@@ -460,9 +460,9 @@ async def test_a_history_made_with_another_key_is_detected(
         run = await theirs.start_workflow(WORKFLOW, task, id=f"theirs-{uuid4().hex[:8]}", task_queue=r.task_queue)
         await run.result()
     store = PostgresThreads(pool)
-    found = await verify(Threads(await connect_stack(stack), record=store), run.id)
-    assert (found.ok, found.where) == (False, "history")
-    assert "does not come from our own processes" in found.reason
+    report = await verify(Threads(await connect_stack(stack), record=store), run.id)
+    assert (report.ok, report.where) == (False, "history")
+    assert "does not come from our own processes" in report.reason
     keyless = await verify(Threads(await connect(stack_config(stack)), record=store), run.id)
     assert (keyless.verdict, {one.what for one in keyless.unchecked}) == (
         "not_proven",

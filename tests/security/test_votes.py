@@ -76,8 +76,8 @@ async def test_an_answer_that_replaces_a_call_needs_the_quorum(rig: StartRig) ->
         request = await request_of(run)
 
         async def respond(by: str, result: str) -> str:
-            said = decision(run.id, request, by=by, decision="respond", result=result)
-            return await answer(run, "decide", said)
+            response = decision(run.id, request, by=by, decision="respond", result=result)
+            return await answer(run, "decide", response)
 
         assert await respond("alice", "it is paid") == "waiting_for_quorum"
         assert await respond("bob", "it is not due") == "waiting_for_quorum"

@@ -365,7 +365,7 @@ async def test_an_effect_from_another_cluster_restarts_the_settling_time(
 
 
 async def test_a_claim_covers_the_epochs_before_it(made: Call, pool: AsyncConnectionPool, database_url: str) -> None:
-    """A frozen attempt keeps its claim, so nobody runs the effect, whatever people have answered about it."""
+    """A frozen attempt keeps its claim, so no other attempt runs the effect, even after a person's answer."""
     ledger = Ledger(pool, database_url)
     async with ledger.claim(made.effect(), thread="t", start=True):
         with pytest.raises(ApplicationError, match="another attempt of act is still running"):

@@ -63,7 +63,7 @@ def in_code() -> Iterator[str]:
 
 
 def test_the_table_has_every_call_that_our_code_makes() -> None:
-    """A new call must be assigned to a role; the gateway has its callers' calls, and nothing else."""
+    """Every call is assigned to a role; the gateway has its callers' calls and schedules; only workers poll."""
     roles = table()
     assert set(in_code()) <= set().union(*roles.values())
     callers = roles["reader"] | roles["starter"] | roles["approver"]

@@ -139,7 +139,7 @@ async def test_a_decision_in_a_dead_workers_queue_goes_to_any_worker(
 async def test_an_update_in_a_dead_workers_queue_goes_to_any_worker(
     dying: DyingWorker, dead: WorkflowHandle[Any, Any]
 ) -> None:
-    """An update's task enters history only when it starts: the server says that it waits, the previous task where."""
+    """An update's task is not in history before it starts: the server reports it, the previous task its queue."""
     accepted = WorkflowUpdateStage.ACCEPTED
     update = asyncio.create_task(dead.start_update("approve", {}, wait_for_stage=accepted))
     await eventually(dead.describe, lambda found: found.raw_description.HasField("pending_workflow_task"))

@@ -310,7 +310,7 @@ async def test_a_foreign_run_does_not_displace_a_closed_thread(
 async def test_a_start_under_a_closed_threads_id_does_not_displace_it(
     rig: StartRig, stack: Stack, readers: Readers, tmp_path: Path, how: str
 ) -> None:
-    """After rejected, unprocessed or copied starts, or other workflows, the result stays, and a start is found."""
+    """After other starts or workflows, the result stays, and repeating the thread's own start starts nothing."""
     thread = named("closed")
     attacker = await reach(stack)
     async with rig(CATALOG, steps([say("done")])) as r:

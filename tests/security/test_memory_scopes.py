@@ -126,7 +126,7 @@ async def test_an_unauthenticated_name_accesses_nothing(ground: Ground) -> None:
 
 
 async def test_a_later_authenticated_start_does_not_prove_an_earlier_claim(ground: Ground) -> None:
-    """A thread whose user was claimed by an unsealed start stays without memory, whoever re-opens it."""
+    """A thread whose user was claimed by an unsealed start stays without memory, even if that user re-opens it."""
     thread = fresh()
     await (await ground.plain(thread)).result()
     threads = Threads(ground.rig.client, task_queue=ground.rig.task_queue)

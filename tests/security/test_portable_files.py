@@ -203,7 +203,7 @@ async def test_a_real_run_is_exported_and_every_forgery_is_reported(
 async def test_a_redacted_export_has_no_text_of_the_run(
     rig: StartRig, pool: AsyncConnectionPool, tmp_path: Path, environment: None
 ) -> None:
-    """An export without artifacts has none of them, omissions are reported, and an unknown thread leaves no file."""
+    """Redacted or without artifacts, a file verifies and reports its omissions; a failed export leaves no file."""
     async with rig(catalog(), SCRIPT) as r:
         run = await r.start("a task of words")
         await approve(run)

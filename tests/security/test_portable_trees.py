@@ -161,7 +161,7 @@ def test_a_directory_of_the_longest_names_is_read() -> None:
     assert len(read_directory(directory(entries))) == 60_000
 
 
-# What a manifest may list.
+# Lists of a manifest.
 
 
 def test_a_sub_agent_needs_its_parent_and_its_log(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_both_verifiers_detect_the_log_of_another_thread(tmp_path: Path) -> None
             independent().verify(tmp_path / "forged.holdfast", SIGNER)
 
 
-# What the logs say about each other.
+# Logs compared with each other.
 
 
 def test_a_dropped_sub_agent_is_reported_unless_the_manifest_lists_it(tmp_path: Path) -> None:

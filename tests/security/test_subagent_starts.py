@@ -106,7 +106,7 @@ async def test_a_cancelled_run_ends_a_sub_agent_whose_start_an_attacker_failed(
 async def test_a_cancelled_run_ends_a_sub_agent_that_begins_after_its_start_was_failed(
     rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The attempt continues until its worker is notified of the failure: what it starts until then is found."""
+    """The attempt continues until its worker is notified of the failure; a sub-agent started until then is ended."""
     gate = Gate(monkeypatch, before=True)
     async with rig(pair(), script(background=False)) as r:
         run = await r.start()

@@ -283,10 +283,10 @@ def test_a_revoked_node_counts_until_its_revocation(tmp_path: Path) -> None:
 
     def compared(words: str) -> tuple[int, int]:
         nodes.write_text(f"{NODE} {words}\n")
-        anchors = given_anchors(settings, [anchor], [str(nodes)])
-        assert anchors is not None
-        comparison = compare(find_seals(anchors, "rel-1"), LOG)
-        return comparison.seals, len(comparison.faults)
+        given = given_anchors(settings, [anchor], [str(nodes)])
+        assert given is not None
+        found = compare(find_seals(given, "rel-1"), LOG)
+        return found.seals, len(found.faults)
 
     assert compared("# builder 1") == (1, 1)
     assert compared("until 2026-01-02T00:00:05Z  # stolen") == (1, 0)

@@ -211,7 +211,7 @@ def tree_script(conversation: Conversation) -> Reply:
 
 
 def test_inherited_constraints_keep_their_numbers_in_the_log() -> None:
-    """The format numbers constraints as runs do, so that `constraint_lifted` finds them."""
+    """The format counts as runs do, so that `constraint_lifted` finds them."""
     assert (derived.FIRST_HANDED, derived.HANDED) == (constraint_names.FIRST_HANDED, constraint_names.HANDED)
 
 

@@ -39,7 +39,7 @@ async def content_of(pool: AsyncConnectionPool) -> dict[str, Any]:
     queries = {
         "events": "SELECT t.thread, position, stop, size, at, body FROM holdfast.events e JOIN holdfast.threads t "
         "ON t.id = e.thread ORDER BY 1, 2",
-        "rows": "SELECT thread, position, type, body::text FROM holdfast.core.log ORDER BY 1, 2",
+        "rows": "SELECT thread, position, type, body::text FROM holdfast.log ORDER BY 1, 2",
         "effects": "SELECT * FROM holdfast.effects ORDER BY key",
         "memories": "SELECT id, scope, text, created_at, lexemes IS NULL FROM holdfast.memories ORDER BY number",
         "artifacts": "SELECT digest, size FROM holdfast.artifacts ORDER BY 1",

@@ -86,7 +86,7 @@ async def test_the_documented_queries_answer_a_role_that_may_read_the_view_alone
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 await owner.execute(f"SELECT * FROM holdfast.{forbidden}")
         with pytest.raises(psycopg.Error):
-            await owner.execute("DELETE FROM holdfast.core.log")
+            await owner.execute("DELETE FROM holdfast.log")
     assert [(row[1], row[2], row[3], row[4]) for row in approved] == [("t", "pay", 2, "fine")]
     assert failed == [("look", 1, 1)]
     assert [(agent, prompt, completion) for agent, prompt, completion, _ in cost] == [("agent", 20, 2)]
@@ -101,7 +101,7 @@ async def test_rows_follow_the_record_through_retries_resets_and_older_releases(
 
     async def positions() -> dict[str, list[int]]:
         async with await psycopg.AsyncConnection.connect(url) as connection:
-            rows = await connection.execute("SELECT thread, position FROM holdfast.core.log ORDER BY thread, position")
+            rows = await connection.execute("SELECT thread, position FROM holdfast.log ORDER BY thread, position")
             found: dict[str, list[int]] = {}
             for thread, position in await rows.fetchall():
                 found.setdefault(thread, []).append(position)
@@ -123,7 +123,7 @@ async def test_rows_follow_the_record_through_retries_resets_and_older_releases(
         assert await fill_rows(url) == 0
         async with pool.connection() as connection:
             rows = await connection.execute(
-                "SELECT tool, call, status FROM holdfast.core.log WHERE type = 'decision_received'"
+                "SELECT tool, call, status FROM holdfast.log WHERE type = 'decision_received'"
             )
             assert await rows.fetchall() == [("pay", 2, "accepted"), ("pay", 3, "accepted")]
         aside = await threads.set_aside("t", 5, [canonical({"type": "other"})])
@@ -149,7 +149,7 @@ async def test_a_fork_has_the_rows_that_its_lines_give(url: str, recorded: str) 
         await store.append("u", 0, lines)
         async with pool.connection() as connection:
             found = await connection.cursor(row_factory=dict_row).execute(
-                "SELECT * FROM holdfast.core.log WHERE thread = 'u' ORDER BY position"
+                "SELECT * FROM holdfast.log WHERE thread = 'u' ORDER BY position"
             )
             rows = await found.fetchall()
     expected = rows_of(0, [json.loads(line) for line in lines], Carried())
@@ -178,7 +178,7 @@ async def test_nothing_in_an_event_keeps_it_out_of_the_record(url: str, line: by
         await threads.append("t", 0, [line])
         assert await threads.read("t") == [line]
         async with pool.connection() as connection:
-            assert len(await (await connection.execute("SELECT * FROM holdfast.core.log")).fetchall()) == 1
+            assert len(await (await connection.execute("SELECT * FROM holdfast.log")).fetchall()) == 1
 
 
 @pytest.mark.parametrize("altered", ["[]", '"x"', '{"step": "many"}', '{"tools": [1]}', '{"requests": {"1": []}}'])
@@ -194,7 +194,7 @@ async def test_what_somebody_altered_beside_a_block_keeps_no_event_out_of_the_re
         await threads.append("t", 9, lines[9:])
         assert await threads.read("t") == lines
         async with pool.connection() as connection:
-            found = await connection.execute("SELECT position FROM holdfast.core.log ORDER BY position")
+            found = await connection.execute("SELECT position FROM holdfast.log ORDER BY position")
             assert [position for (position,) in await found.fetchall()] == list(range(len(lines)))
 
 
@@ -212,7 +212,7 @@ async def test_a_thread_that_lacks_many_rows_is_filled_by_migrate_alone(
             await connection.execute(FORGET_ROWS)
         await threads.append("t", 6, lines[6:])
         async with pool.connection() as connection:
-            assert not await (await connection.execute("SELECT * FROM holdfast.core.log")).fetchall()
+            assert not await (await connection.execute("SELECT * FROM holdfast.log")).fetchall()
     assert await fill_rows(url) == len(lines)
 
 

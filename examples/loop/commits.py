@@ -25,7 +25,7 @@ class Commit:
     """The effect key of the action that made it."""
     thread: str
     """The thread of the iteration; empty for the loop's commits before one."""
-    by_loop: bool
+    settled: bool
     """True if the loop made it at the end of an iteration."""
     paths: tuple[str, ...]
     """The files changed."""
@@ -59,7 +59,7 @@ def commits(repository: Path, since: str) -> list[Commit]:
 
 def _commit(entry: str) -> Commit:
     hash_, subject, key, thread, iteration, paths = (field.strip() for field in entry.split("\x1f"))
-    return Commit(hash_, subject, key, thread, by_loop=bool(iteration), paths=tuple(paths.splitlines()))
+    return Commit(hash_, subject, key, thread, settled=bool(iteration), paths=tuple(paths.splitlines()))
 
 
 def commit_calls(thread: str, events: Iterable[AgentEvent]) -> Iterator[CommitCall]:

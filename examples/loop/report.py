@@ -164,7 +164,7 @@ def _commit_rows(ending: Ending) -> Iterator[Row]:
     in_git = Counter(
         (commit.key, commit.thread, commit.hash[:7])
         for commit in ending.commits
-        if commit.thread and not commit.by_loop
+        if commit.thread and not commit.settled
     )
     yield Row("calls in the logs that committed", logged.total())
     yield Row("  their commits in git, by Holdfast-Key", in_git.total(), logged.total())

@@ -102,9 +102,7 @@ def _next(release: Release) -> Reply:
         first = together(call("commits_since_tag"), call("read_file", path="CHANGELOG.md"))
         return together(first, text="I'll read the commits since the last release, and the changelog.")
     if release.commits is None:
-        return say(
-            f"I could not read the commits, so nothing was done. {_quoted(release.results['commits_since_tag'])}"
-        )
+        return say(f"I could not read the commits, so nothing was done. {_quote(release.results['commits_since_tag'])}")
     if not release.commits.commits:
         return say(f"There are no commits since {release.commits.last_tag}: nothing to release.")
     done: list[str] = []
@@ -138,7 +136,7 @@ def _edit(release: Release) -> Reply:
 
 def _stopped(phase: Phase, result: str, done: list[str]) -> str:
     before = f"Done before that: {', '.join(done)}." if done else "Nothing was done before that."
-    return f"The release stopped at {phase.tool}. {_quoted(result)}\n{before}"
+    return f"The release stopped at {phase.tool}. {_quote(result)}\n{before}"
 
 
 def _summary(release: Release) -> str:
@@ -146,7 +144,7 @@ def _summary(release: Release) -> str:
     return f"Released {release.version}. {release.results['tag_release']} {release.results['publish']}\n{news}"
 
 
-def _quoted(result: str) -> str:
+def _quote(result: str) -> str:
     return f"The result was: {json.dumps(result[:300], ensure_ascii=False)}"
 
 

@@ -111,7 +111,7 @@ def find_tag(version: Version, context: ToolContext) -> Found | Absent:
     if commit is None:
         return Absent()
     message = git(context.workspace, "for-each-ref", "--format=%(contents)", f"refs/tags/{tag}")
-    return Found(_tagged(tag, commit)) if context.key in message else Absent()
+    return Found(_tag_result(tag, commit)) if context.key in message else Absent()
 
 
 @tool(effect="verifiable", check=find_tag, settles_within=GIT_SECONDS, not_done_on=(ReleaseRefused,))
@@ -133,10 +133,10 @@ def tag_release(version: Version, context: ToolContext) -> str:
         git(repository, "add", "--", CHANGELOG)
         git(repository, "commit", "--quiet", "-m", f"chore: release {tag}", "--", CHANGELOG)
     git(repository, "tag", "--annotate", tag, "-m", f"Release {version}\n\nEffect: {context.key}")
-    return _tagged(tag, commit_of(repository, tag) or "?")
+    return _tag_result(tag, commit_of(repository, tag) or "?")
 
 
-def _tagged(tag: str, commit: str) -> str:
+def _tag_result(tag: str, commit: str) -> str:
     return f"Tagged {tag} at commit {commit[:10]}."
 
 
@@ -167,7 +167,7 @@ def find_publication(context: ToolContext) -> Found | Absent | Unknown:
         entries = [entry for entry in publications(context.workspace) if entry.get("key") == context.key]
     except (OSError, ValueError) as error:
         return Unknown(f"{registry_of(context.workspace)} cannot be read ({error}); check whether it has the version")
-    return Found(_published(entries[0])) if entries else Absent()
+    return Found(_publish_result(entries[0])) if entries else Absent()
 
 
 @tool(effect="verifiable", check=find_publication, settles_within=WRITE_SECONDS, not_done_on=(ReleaseRefused,))
@@ -182,7 +182,7 @@ async def publish(version: Version, context: ToolContext) -> str:
     entry = await asyncio.to_thread(_append, context, version)
     # The effect has happened, but its result is not recorded: `find_publication` covers a kill at this point.
     await asyncio.sleep(seconds)
-    return _published(entry)
+    return _publish_result(entry)
 
 
 def _confirm_seconds() -> float:
@@ -205,7 +205,7 @@ def _append(context: ToolContext, version: str) -> dict[str, Any]:
     return entry
 
 
-def _published(entry: dict[str, Any]) -> str:
+def _publish_result(entry: dict[str, Any]) -> str:
     return f"Published {entry.get('version')} from commit {str(entry.get('commit'))[:10]}."
 
 

@@ -21,12 +21,12 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     try:
         with file.open(encoding="utf-8") as opened:
             fcntl.flock(opened, fcntl.LOCK_SH)  # so that a partially written line is not read
-            return _parsed(opened.read())
+            return _parse(opened.read())
     except FileNotFoundError:
         return []
 
 
-def _parsed(text: str) -> list[dict[str, Any]]:
+def _parse(text: str) -> list[dict[str, Any]]:
     try:
         lines = [json.loads(line) for line in text.splitlines()]
     except ValueError as error:
@@ -46,7 +46,7 @@ def append_line(file: Path, line: dict[str, Any]) -> None:
     with file.open("a+", encoding="utf-8") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)
         opened.seek(0)
-        _parsed(opened.read())
+        _parse(opened.read())
         opened.write(json.dumps(line) + "\n")
         opened.flush()
         os.fsync(opened.fileno())

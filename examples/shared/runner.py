@@ -44,7 +44,7 @@ def run_demo(make: Make, new_folder: Callable[[Path], DemoFolder], *, title: str
         settings = Settings.from_env(os.environ, root=base_folder())
         folder = new_folder(settings.home)
         console.print(f"[bold]Holdfast[/]: {title}")
-        console.print(f"Files: {_shown(folder.path)}\n", style="dim")
+        console.print(f"Files: {_display(folder.path)}\n", style="dim")
         right, worker_pid = asyncio.run(_run(make(folder, console, settings.scripted), console, keep=keep))
         console.print(_next_steps(folder, look, worker_pid=worker_pid), soft_wrap=True)
         console.print(
@@ -89,10 +89,10 @@ async def _run(demo: BaseDemo, console: Console, *, keep: bool) -> tuple[bool, i
 def _next_steps(folder: DemoFolder, look: str, *, worker_pid: int | None) -> str:
     """Return the suggested next steps; `kept` is the process id of the worker if it keeps running."""
     if worker_pid is None:
-        return f"Files: {_shown(folder.path)}. With --keep, the stack and its Web UI keep running."
-    command = f"HOLDFAST_HOME={_shown(folder.home)} {CLI.command()} {look}"
+        return f"Files: {_display(folder.path)}. With --keep, the stack and its Web UI keep running."
+    command = f"HOLDFAST_HOME={_display(folder.home)} {CLI.command()} {look}"
     return f"Still running. Inspect: {command}\n               Stop: kill {worker_pid}"
 
 
-def _shown(path: Path) -> str:
+def _display(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -150,7 +150,7 @@ def _filters(size: int = _DICTIONARY) -> tuple[dict[str, int]]:
 
 def _block(position: int, lines: list[bytes]) -> Block:
     block = Block(position, position + len(lines), sum(map(len, lines)), _time(lines[-1]), b"")
-    content = _condensed(block, lines)
+    content = _condense(block, lines)
     form = 0 if content is None else _REBUILT
     if content is None:
         content = struct.pack(f">{len(lines)}I", *map(len, lines)) + b"".join(lines)
@@ -195,7 +195,7 @@ def _split(block: Block, content: bytes) -> list[bytes]:
     return [content[start:stop] for start, stop in pairwise(stops)]
 
 
-def _condensed(block: Block, lines: list[bytes]) -> bytes | None:
+def _condense(block: Block, lines: list[bytes]) -> bytes | None:
     """Return the first and last digest and the events without derivable fields; None if they could not be rebuilt.
 
     In an event's JSON, `at` is the number of microseconds since the event before it in the block.

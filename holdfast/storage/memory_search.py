@@ -93,11 +93,11 @@ async def by_words(
     size = row[0] if row else 0
     in_scopes = size if scopes is None else size * min(1, sum(common.get(lexeme, 0) for lexeme in scope_lexemes))
     some = _rare(words, [min(in_scopes, size * common.get(word, 0)) for word in words])
-    within = f"({' | '.join(map(_quoted, scope_lexemes))}) & " if scopes is not None else ""
+    within = f"({' | '.join(map(_quote, scope_lexemes))}) & " if scopes is not None else ""
     values = {
-        "all": f"{within}({' & '.join(map(_quoted, words))})",
-        "some": f"{within}({' | '.join(map(_quoted, some))})",
-        "words": [_quoted(word) for word in words],
+        "all": f"{within}({' & '.join(map(_quote, words))})",
+        "some": f"{within}({' | '.join(map(_quote, some))})",
+        "words": [_quote(word) for word in words],
         "candidates": CANDIDATES,
         "depth": depth,
     }
@@ -164,6 +164,6 @@ def _rare(words: Sequence[str], expected: Sequence[float]) -> list[str]:
     return some
 
 
-def _quoted(lexeme: str) -> str:
+def _quote(lexeme: str) -> str:
     escaped = lexeme.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"

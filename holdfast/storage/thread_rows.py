@@ -31,7 +31,7 @@ async def lock_thread(
         found = await connection.execute(query, [thread])
         if row := await found.fetchone():
             if row[1] is not None:
-                raise forgotten(thread, row[1])
+                raise forgotten_error(thread, row[1])
             return int(row[0])
         # Not "ON CONFLICT DO UPDATE", which would leave a dead row behind on every append.
         inserted = await connection.execute(
@@ -46,10 +46,10 @@ async def refuse_forgotten(connection: psycopg.AsyncConnection, thread: str) -> 
     found = await connection.execute("SELECT forgotten_at FROM holdfast.threads WHERE thread = %s", [thread])
     row = await found.fetchone()
     if row and row[0] is not None:
-        raise forgotten(thread, row[0])
+        raise forgotten_error(thread, row[0])
 
 
-def forgotten(thread: str, at: datetime) -> ThreadForgotten:
+def forgotten_error(thread: str, at: datetime) -> ThreadForgotten:
     """Return the error for a thread whose content was removed at that time."""
     return ThreadForgotten(
         f"thread {thread!r} was forgotten on {at.astimezone(UTC):%Y-%m-%d at %H:%M} UTC: its content was removed, and "

@@ -18,7 +18,7 @@ from holdfast.storage.forked import original_of
 from holdfast.storage.log_rows import NOT_YET, Carried, carried_from, log_rows_of, with_bodies
 from holdfast.storage.missing_rows import add_missing_rows, carried_before
 from holdfast.storage.pool import retried_by_temporal
-from holdfast.storage.thread_rows import forgotten, list_asides, lock_thread, new_aside, refuse_forgotten
+from holdfast.storage.thread_rows import forgotten_error, list_asides, lock_thread, new_aside, refuse_forgotten
 
 _PAGE_BLOCKS = 2000
 """The most blocks read to fill a page."""
@@ -73,12 +73,12 @@ class PostgresThreads:
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
         """Store `lines` at the positions from `start` on, atomically and idempotently."""
-        blocks = await self._packed(start, lines) if lines else []  # before taking the lock
+        blocks = await self._pack(start, lines) if lines else []  # before taking the lock
         with retried_by_temporal(f"the record of {thread}"):
             async with self._pool.connection() as connection:
                 await with_bodies(thread, partial(_append, connection, thread, start, lines, blocks))
 
-    async def _packed(self, start: int, lines: Sequence[bytes]) -> list[Block]:
+    async def _pack(self, start: int, lines: Sequence[bytes]) -> list[Block]:
         """Pack lines. A fork reuses the packed blocks of its original."""
         original = None if start else original_of(lines)
         if original is None:
@@ -180,7 +180,7 @@ async def _set_aside(
             [branch, number, differs],
         )
         for block in cut:  # the update moved the whole block, but the thread still needs its beginning
-            stays = [line for position, line in _numbered(thread, block) if position < differs]
+            stays = [line for position, line in _with_positions(thread, block) if position < differs]
             carried = await carried_before(connection, number, block.position)
             if stays:
                 await _insert(connection, number, pack(block.position, stays), stays, carried, bodies=bodies)
@@ -213,7 +213,7 @@ async def _lock_to_append(
         last = await connection.execute(_LAST_BLOCK, [thread])
         row, block = await locked.fetchone(), await last.fetchone()
         if row and row[1] is not None:
-            raise forgotten(thread, row[1])
+            raise forgotten_error(thread, row[1])
         if row and block:
             return int(row[0]), int(block[0]), carried_from(block[1])
         if row:
@@ -245,7 +245,9 @@ async def _compare(connection: psycopg.AsyncConnection, thread: str, start: int,
 async def _stored_lines(connection: psycopg.AsyncConnection, thread: str, start: int, stop: int) -> dict[int, bytes]:
     """Return the lines from position `start` up to `stop`, and those in the same blocks, by position."""
     blocks = await _blocks(connection, thread, start, stop)
-    return await asyncio.to_thread(lambda: {at: line for block in blocks for at, line in _numbered(thread, block)})
+    return await asyncio.to_thread(
+        lambda: {at: line for block in blocks for at, line in _with_positions(thread, block)}
+    )
 
 
 async def _blocks(
@@ -304,7 +306,7 @@ def _page(thread: str, start: int, blocks: list[Block]) -> list[bytes]:
     for block in blocks:
         if lines and size + block.size > PAGE_BYTES:
             break  # the next page begins with this block, so that it is unpacked once
-        for position, line in _numbered(thread, block):
+        for position, line in _with_positions(thread, block):
             if position < start:
                 continue
             size += len(line)
@@ -314,7 +316,7 @@ def _page(thread: str, start: int, blocks: list[Block]) -> list[bytes]:
     return lines
 
 
-def _numbered(thread: str, block: Block) -> Iterator[tuple[int, bytes]]:
+def _with_positions(thread: str, block: Block) -> Iterator[tuple[int, bytes]]:
     """Return the lines of a block, each with its position."""
     try:
         return enumerate(unpack(block), block.position)

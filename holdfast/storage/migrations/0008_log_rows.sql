@@ -1,4 +1,4 @@
--- The record for SQL, in the rows of the blocks (holdfast/storage/log_rows.py). PostgreSQL compresses what the
+-- The record for SQL, in the rows of the blocks (holdfast/runtime/stores/log_rows.py). PostgreSQL compresses what the
 -- view shows of a block's events together: a fifteenth of a row per event and its index entries.
 DROP VIEW holdfast.log;
 DROP TABLE holdfast.event_rows;

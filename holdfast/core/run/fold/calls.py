@@ -1,4 +1,4 @@
-"""How tool calls, waits and sub-agents change a run's state, and the trust in the LLM that reads their results."""
+"""The fold of tool calls, waits and sub-agents, and of the trust in the LLM that reads their results."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from holdfast.errors import EventOutOfPlace
 
 
 def request_call(state: RunState, event: ev.ToolCallRequested) -> RunState:
-    """Add a call to the current step. A call that the run itself makes notes its progress in progress.txt."""
+    """Add a call to the current step. The run's own calls record its progress in progress.txt."""
     calls = state.calls.request(event.number, event.call, past=event.past, own=event.own)
     if not event.own:
         return replace(state, calls=calls)
@@ -26,7 +26,7 @@ def request_call(state: RunState, event: ev.ToolCallRequested) -> RunState:
 
 
 def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:
-    """Allow a call, perhaps from a later time on; any other verdict leaves it to the events that follow."""
+    """Allow a call, perhaps with a delayed start. After any other verdict, later events decide about the call."""
     call = state.calls.get(event.number)
     if event.verdict == "allow":
         call = replace(
@@ -50,7 +50,7 @@ def start_call(state: RunState, event: ev.ToolCallStarted) -> RunState:
 
 
 def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
-    """Give a call its result, which the LLM reads; an open request about the call is closed."""
+    """Give a call its result, which the LLM reads, and close an open request about the call."""
     call = state.calls.get(event.number)
     authority, dormancy = state.authority, state.dormancy
     after = replace(
@@ -61,27 +61,27 @@ def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
         repeats=counted(state, event),
     )
     if call.own:
-        return after  # the LLM reads nothing of it
+        return after  # the LLM does not read its result
     if event.status in ("denied", "unknown"):
         line = f"{call.call.name}({call.call.arguments}): {event.text}"
         after = replace(after, context=after.context.add_unresolved_call(line))
     if event.scope:
         polled = state.spec.polled_call(call.call) if state.spec else None
-        refused = polled or call.call  # the polled tool said so, not the one that sleeps
+        refused = polled or call.call  # reported by the polled tool, not the dormant one
         constraints = after.constraints.add(
             event.number, refused, scope=event.scope, reason=event.text, until=event.until, at=event.at
         )
         after = replace(after, constraints=constraints)
     tool = state.spec.tool(call.call.name) if state.spec else None
     if tool and event.status in ("ok", "failed", "undone", "cannot"):
-        # The message of a failed call may quote anything: it never counts as the LLM's own words.
+        # The message of a failed call may quote any content, so it never has the trust of the LLM's own words.
         label = least(tool.trust, "tool") if event.status in ("failed", "cannot") else tool.trust
         after = lower_trust(after, event.trust or label)
     return after
 
 
 def lower_trust(state: RunState, trust: Trust) -> RunState:
-    """Lower the trust in the LLM's words to that of the content that it reads."""
+    """Lower the trust level of the LLM's words to that of the content that it reads."""
     context = state.context
     kept = state.features >= KEEPS_TRUST or state.origin.lineage is not None
     depends = state.spec is not None and (kept or state.spec.depends_on_trust)
@@ -94,7 +94,7 @@ def begin_wait(state: RunState, event: ev.DormancyBegan) -> RunState:
     """Let a started call sleep.
 
     Raises:
-        EventOutOfPlace: It has not started, or sleeps already.
+        EventOutOfPlace: It has not started, or is already dormant.
     """
     if all(call.number != event.number for call in state.running_calls):
         raise EventOutOfPlace(f"call {event.number} has not started, or sleeps already")
@@ -104,7 +104,7 @@ def begin_wait(state: RunState, event: ev.DormancyBegan) -> RunState:
 
 
 def receive_wake(state: RunState, event: ev.WakeReceived) -> RunState:
-    """Note an event from outside, and keep it if no call waits for it yet."""
+    """Record an event from outside, and buffer it if no call waits for it yet."""
     dormancy = state.dormancy.note(event.id)
     kept = event.outcome == "buffered"
     return replace(state, dormancy=dormancy.buffer(BufferedEvent.of(event)) if kept else dormancy)
@@ -114,7 +114,7 @@ def start_subagent(state: RunState, event: ev.SubagentStarted) -> RunState:
     """Add the sub-agent of a started call.
 
     Raises:
-        EventOutOfPlace: The call has not started, or has started one already.
+        EventOutOfPlace: The call has not started, or has already started one.
     """
     if state.calls.get(event.number).phase != "started":
         raise EventOutOfPlace(f"call {event.number} has not started")
@@ -122,7 +122,7 @@ def start_subagent(state: RunState, event: ev.SubagentStarted) -> RunState:
 
 
 def end_subagent(state: RunState, event: ev.SubagentEnded) -> RunState:
-    """Note how a sub-agent ended. The LLM reads the reasons of its constraints, with the trust of its other words.
+    """Record how a sub-agent ended. The LLM reads the reasons of its constraints, at the trust level of its result.
 
     Raises:
         EventOutOfPlace: There is no such open sub-agent.

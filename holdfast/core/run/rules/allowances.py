@@ -47,7 +47,7 @@ def kept_by_run(state: RunState) -> Cost:
 
 
 def least_share(state: RunState, waiting: Sequence[CallState]) -> Cost:
-    """Return the least useful allowance of a sub-agent: one call and the last one, with replies as long as this run's."""
+    """Return the smallest useful allowance: one call and the last one, with replies as long as this run's."""
     tasks = [started.task for call in waiting if (started := read_run_agent(call.call))]
     request = max(map(tokens_of, tasks), default=0) + NOTICE_TOKENS
     return state.account.cost_of(request=2 * request, reply=2 * reply_tokens(state), steps=2)

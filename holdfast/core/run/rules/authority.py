@@ -32,7 +32,7 @@ STATEMENTS = 1_000
 SteeringOutcome = Literal[
     "not_paused", "not_blocked", "budget_spent", "not_movable", "nothing_to_compact", "outdated", "unknown_signal"
 ]
-"""Why a pause, a resumption, a retry, a move or a compaction has no effect. `unknown_signal`: no signal has that name."""
+"""Why a pause, a resumption, a retry, a move or a compaction has no effect; or that there is no such signal."""
 
 WakeOutcome = Literal["delivered", "buffered", "not_waiting", "wrong_event"]
 """The outcome of an event: it ended a wait · it is buffered until a call waits for it · no call sleeps, or the agent

@@ -64,7 +64,7 @@ def next_delay(outcomes: Iterable[PollOutcome], pace: Pace, *, remaining: float 
 
 @dataclass
 class Backoff:
-    """The pause before a permanently failed activity request is repeated: anybody who reaches Temporal can make it fail."""
+    """When to repeat an activity request that failed for good: anybody who reaches Temporal can make it fail."""
 
     until: datetime | None = None
     """The end of the pause; None if the last request did not fail."""

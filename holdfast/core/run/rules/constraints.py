@@ -1,11 +1,10 @@
-"""How constraints are enforced, and lifted by people. Pure functions over the run's state.
+"""Constraints: their enforcement, and their removal by people. Pure functions over the run's state.
 
 1. A constraint stems from a tool's own result, `Cannot` (`holdfast.core.tools.cannot`): the LLM can neither make nor
    lift one.
-2. It is looked at when a call is requested, when people let one run, and again when it would start. It takes
-   precedence over the policy, over approvals and over remembered rules, and gives no permission when it ends: the call
-   is judged as any other.
-3. Undoing an effect is not refused.
+2. It is checked when a call is requested, when people approve it, and again before it starts. It takes precedence over
+   the policy, approvals and remembered rules. Its end grants nothing: the call is judged like any other.
+3. Undoing an effect is never refused.
 4. A constraint on a call refuses polls of that call, too (`holdfast.core.run.waits.polling`).
 """
 
@@ -24,22 +23,22 @@ from holdfast.core.tools.effects import PastEffect, words_of
 
 
 def refusing(state: RunState, call: ToolCall, *, at: datetime) -> Constraint | None:
-    """Return a constraint that refuses this call, or the call that it would make again and again; None if none does."""
+    """Return a constraint that refuses this call, or the call that it polls; None for none."""
     calls = state.spec.calls_of(call) if state.spec else (call,)
-    found = (state.constraints.refusing(each, at=at) for each in calls)
-    return next(filter(None, found), None)
+    constraints = (state.constraints.refusing(each, at=at) for each in calls)
+    return next(filter(None, constraints), None)
 
 
 def refuse_call(
     state: RunState, number: int, call: ToolCall, *, past: PastEffect | None, at: datetime
 ) -> list[AgentEvent]:
-    """Return the events that refuse a requested call which cannot be made; none if it can.
+    """Return the events that refuse a requested call because of a constraint; none if none refuses it.
 
     Args:
         state: The state before.
-        number: The call's.
+        number: The call's number.
         call: The call.
-        past: The effect that the call had before the run was reset.
+        past: The effect that the call had before a reset.
         at: Now.
     """
     constraint = refusing(state, call, at=at)
@@ -50,13 +49,13 @@ def refuse_call(
 
 
 def refused(number: int, constraint: Constraint, past: PastEffect | None) -> ToolCallFinished:
-    """Return the event that ends a call which this constraint refuses."""
+    """Return the event that ends a call because this constraint refuses it."""
     content = words_of(f"Not called. It cannot be done: {constraint.line}", past)
     return ToolCallFinished(number=number, status="cannot", content=content)
 
 
 def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal | None:
-    """Return why people cannot let this call run now; None if they can."""
+    """Return a refusal if a constraint keeps people from approving this call now; else None."""
     constraint = refusing(state, call, at=at)
     if constraint is None:
         return None
@@ -65,7 +64,7 @@ def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal
 
 
 def on_lift(state: RunState, lift: Lift, *, at: datetime) -> Reaction | Refusal:
-    """Lift a constraint."""
+    """React to a person who lifts a constraint."""
     speaker = verify_for_all(state, lift)
     if isinstance(speaker, Refusal):
         return speaker
@@ -83,7 +82,7 @@ def on_lift(state: RunState, lift: Lift, *, at: datetime) -> Reaction | Refusal:
 
 
 def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None:
-    """Why this person cannot lift this constraint; None if they can."""
+    """Return a refusal if this person cannot lift this constraint; else None."""
     constraint = state.constraints.find(lift.constraint)
     if stranger := refuse_stranger(state, lift.by):
         return stranger
@@ -97,7 +96,7 @@ def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None
 
 
 def _refuse_lift_of_fork(state: RunState, lift: Lift) -> Refusal | None:
-    """Why this person cannot let the effects of a fork run as the policy says; None if they can."""
+    """Return a refusal if this person cannot let a fork's effects run as the policy says; else None."""
     if state.fork is None or state.fork.lifted_by is not None:
         return Refusal("unknown_request", "no effect asks first because of a fork")
     barred = any(not policy.terms.requester_may_decide for policy in policies_of(state))

@@ -1,17 +1,17 @@
-"""Where a call is judged: it is allowed, approval is required, or it is denied. Pure functions over the run's state.
+"""The verdict on a call: it is allowed, approval is required, or it is denied. Pure functions over the run's state.
 
 1. The policy judges every call, also with arguments that people have changed.
-2. A remembered rule lifts "approval required" and nothing else: what the policy denies stays denied.
+2. A remembered rule overrides only "approval required": a call that the policy denies stays denied.
 3. A constraint (`holdfast.core.run.rules.constraints`) refuses a call before it is judged here.
-4. What the LLM has learnt waits for its approval no longer than the end of a run may take. Where the LLM has read
-   results that cannot be trusted, it always requires approval (`holdfast.core.run.rules.closing_work`).
-5. A call that polls another is judged together with that: the stricter verdict counts.
-6. Where a call repeats itself, the loop guard has the last word (`holdfast.core.run.rules.loop_guard`).
-7. In a fork, effects ask first until an approver lifts that (`holdfast.core.run.rules.forks`).
-8. The policies of the runs above a sub-agent judge its calls, too, and those that were given with a fork: the strictest
-   verdict counts. Each that asks brings its own terms and people (`holdfast.core.authority.votes`).
+4. A call that records learnings waits for approval no longer than the end of a run may take. If the LLM has read
+   untrusted results, it always requires approval (`holdfast.core.run.rules.closing_work`).
+5. A call that polls another is judged together with it: the stricter verdict counts.
+6. If a call repeats itself, the loop guard has the last word (`holdfast.core.run.rules.loop_guard`).
+7. In a fork, effects require approval until an approver lifts that (`holdfast.core.run.rules.forks`).
+8. The policies of the runs above a sub-agent judge its calls, too, and so do policies given with a fork: the strictest
+   verdict counts. Each policy that asks adds its own terms and people (`holdfast.core.authority.votes`).
 9. A call that gives the run's result is allowed, like a reply that ends it (`holdfast.core.run.decide.results`).
-10. Where the LLM has read results that cannot be trusted, tools that are for trusted content only require approval.
+10. If the LLM has read untrusted results, tools that are for trusted content only require approval.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ def _calls(state: RunState, call: ToolCall) -> tuple[ToolCall, ...]:
 
 
 def _lift(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
-    """The verdict on a call, with the thread's remembered rules."""
+    """Return the verdict on a call after the thread's remembered rules."""
     if approval_required(verdict) and (rule := rule_for(state, call, verdict)):
         by = ", ".join(vote.by for vote in rule.votes)
         lifted = {"verdict": "allow", "rule": f"remembered {rule.rule} (by {by})", "reason": ""}
@@ -70,8 +70,8 @@ def _lift(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
 
 
 def _stricter(state: RunState, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> Verdict:
-    """The strictest of the verdicts on a call and on the one that it polls; of two that ask, the one that asks more
-    people, or the one on the polled call, with the requirements of both.
+    """Return the strictest of the verdicts on a call and on the call that it polls. If both ask, return the one that
+    asks more people, or else the one on the polled call, with the requirements of both.
     """
     own = verdicts[0]
     asking = [verdict for verdict in verdicts if approval_required(verdict)]
@@ -88,7 +88,7 @@ def _stricter(state: RunState, calls: Sequence[ToolCall], verdicts: Sequence[Ver
 
 
 def _asked_by_all(verdict: Verdict, asked: Sequence[Requirement]) -> Verdict:
-    """The verdict with all of these requirements; without any where the agent's own policy asks once."""
+    """Return the verdict with all these requirements; with none if only the agent's own policy asks, and once."""
     requirements = joined((), asked)
     if [(each.policy, each.terms) for each in requirements] == [("", verdict.terms)]:
         requirements = ()
@@ -96,11 +96,11 @@ def _asked_by_all(verdict: Verdict, asked: Sequence[Requirement]) -> Verdict:
 
 
 def _verdict(state: RunState, call: ToolCall) -> Verdict:
-    """The policy's verdict on this very call."""
+    """Return the verdict of policies and fork on this call itself, without the call that it polls."""
     spec = state.spec
     assert spec is not None
     tool = spec.tool(call.name)
-    if tool is None:  # a poll of it is refused before and after this
+    if tool is None:  # polls of it are refused elsewhere
         return Verdict(verdict="deny", rule="no such tool")
     trust = state.context.trust
     use = ToolUse(
@@ -118,7 +118,7 @@ def _verdict(state: RunState, call: ToolCall) -> Verdict:
     learnt = bool(state.ending.learning) and call.name in LEARNING_TOOLS
     if (tool.trusted_only or learnt) and is_tainted(trust):
         verdict = _require_approval_of_tainted(state, verdict, trust)
-    if learnt:  # last, for the terms above replace the rule's
+    if learnt:  # last, because the terms above replace the rule's
         verdict = verdict.with_terms(_within_the_end)
     return verdict
 
@@ -129,8 +129,8 @@ def _within_the_end(terms: Terms) -> Terms:
 
 
 def _with_those_above(verdict: Verdict, use: ToolUse, state: RunState) -> Verdict:
-    """The verdict on a call with the policies above: what they forbid, a run does not do; where they ask, it asks the
-    people whom they name.
+    """Return the verdict on a call after the policies above: a call that they deny does not run, and if they ask, the
+    people whom they name decide.
     """
     if state.features < EVERY_POLICY_ASKS:
         return _with_own_terms(verdict, use, state)
@@ -146,12 +146,12 @@ def _with_those_above(verdict: Verdict, use: ToolUse, state: RunState) -> Verdic
 
 
 def _source(state: RunState, policy: Policy) -> str:
-    given = state.fork is not None and policy.hash in state.fork.policies
-    return "given with the fork" if given else "of the agent above"
+    from_fork = state.fork is not None and policy.hash in state.fork.policies
+    return "given with the fork" if from_fork else "of the agent above"
 
 
 def _with_own_terms(verdict: Verdict, use: ToolUse, state: RunState) -> Verdict:
-    """The same, where the policy of the agent alone says who decides."""
+    """Return the same at feature levels at which the agent's own policy alone says who decides."""
     assert state.spec is not None
     for policy in state.origin.policies:
         above = evaluate(policy, use)
@@ -167,12 +167,12 @@ def approval_required(verdict: Verdict) -> bool:
 
 
 def denial_of(verdict: Verdict) -> str:
-    """Return what the LLM reads about a call that the policy denies."""
+    """Return the result, for the LLM, of a call that the policy denies."""
     return f"Denied by policy ({verdict.rule})" + (f": {verdict.reason}" if verdict.reason else "")
 
 
 def _require_approval_of_refinement(state: RunState, verdict: Verdict) -> Verdict:
-    """The verdict on a call that changes the agent's own task: only a person may approve it."""
+    """Return the verdict on a call that changes the agent's own task: only a person may approve it."""
     if verdict.verdict == "allow":
         rule, reason = "a refinement by the agent asks", "the agent asks to change its own task"
         requirements = verdict.requirements or requirements_of_all(state, rule)
@@ -181,7 +181,7 @@ def _require_approval_of_refinement(state: RunState, verdict: Verdict) -> Verdic
 
 
 def _require_approval_of_tainted(state: RunState, verdict: Verdict, trust: Trust) -> Verdict:
-    """The verdict on a call that puts tainted content before agents from now on: only a person may approve it."""
+    """Return the verdict on a call that shows tainted content to later agents: only a person may approve it."""
     if verdict.verdict == "allow":
         read = "the web" if trust == "web" else "tools"
         reason = f"the LLM has read results of {read}, and this is put before agents from now on"

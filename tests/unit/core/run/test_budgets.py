@@ -33,7 +33,7 @@ from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST, LLM_REJECTED, NOT_SEALED
 from holdfast.core.run.contracts.llm_calls import LLMFailed, LLMReply, LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
-from holdfast.core.run.rules.budget import last_call
+from holdfast.core.run.rules.budget import last_call_cost
 from holdfast.core.run.views.status import run_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.endpoints.prices import cost_of, token_price
@@ -239,7 +239,7 @@ def test_the_last_call_is_kept_back_and_then_nothing_is_called_until_people_exte
     step(thread)
     step(thread)
     (spent,) = events_of(thread, BudgetSpent)
-    assert (spent.limit, spent.last_call) == ("steps", True)
+    assert (spent.limit, spent.last_call_cost) == ("steps", True)
     assert thread.calling_llm()
     assert "This is your last reply" in str(thread.messages()[-1]["content"])
     started = len(events_of(thread, ToolCallStarted))
@@ -304,7 +304,7 @@ def test_a_budget_that_is_too_small_for_one_call_makes_none(budget: Budget) -> N
     """Not even the last call fits."""
     thread = budgeted(budget)
     assert not thread.sent
-    assert events_of(thread, BudgetSpent)[-1].last_call is False
+    assert events_of(thread, BudgetSpent)[-1].last_call_cost is False
     assert thread.state.status == "blocked"
     check(thread)
 
@@ -441,7 +441,7 @@ def test_a_lost_call_is_charged_with_its_request_and_made_again() -> None:
 def test_what_was_lost_before_the_last_call_takes_no_attempt_from_it() -> None:
     """Three of its own attempts may be lost, whatever the step has lost before."""
     thread = budgeted(Budget(tokens=30_000))
-    left = last_call(thread.state).tokens + 100  # the notice that the budget is low is sent with it, too
+    left = last_call_cost(thread.state).tokens + 100  # the notice that the budget is low is sent with it, too
     thread.lose(attempts=5, request_tokens=(30_000 - left) // 5)
     assert thread.state.account.closing == "asked"
     thread.lose(request_tokens=1_000)

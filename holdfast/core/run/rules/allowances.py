@@ -30,7 +30,7 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.subagents import RUN_AGENT, read_run_agent
 
 TOO_SMALL = "the budget of this run has no room for another agent; do the rest yourself, or hand in what you have"
-"""The result of a call for whose sub-agent there is no room."""
+"""The result of a call that starts no sub-agent, because the budget has no room for one."""
 
 TOO_LARGE = (
     "this agent was started before this run was reset, with a larger share of the budget than is left now; it is "

@@ -151,7 +151,7 @@ def _source(state: RunState, policy: Policy) -> str:
 
 
 def _with_own_terms(verdict: Verdict, use: ToolUse, state: RunState) -> Verdict:
-    """Return the same at feature levels at which the agent's own policy alone says who decides."""
+    """Return the same verdict at feature levels at which only the agent's own policy sets the terms."""
     assert state.spec is not None
     for policy in state.origin.policies:
         above = evaluate(policy, use)

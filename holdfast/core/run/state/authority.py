@@ -1,4 +1,4 @@
-"""Who may let calls run: open approval requests, remembered rules, delegations, used statements and requesters.
+"""The authority to let calls run: open approval requests, remembered rules, delegations, used statements and requesters.
 
 If a list reaches its bound, dropping an entry takes authority away and never grants any.
 """

@@ -1,5 +1,5 @@
 """The LLM's context, as far as decisions depend on it: how full it is, which parts survive a context compaction word
-for word, and the trust level of what the LLM has read.
+for word, and the trust level of everything that the LLM has read.
 
 The messages themselves are `holdfast.core.transcript`.
 """

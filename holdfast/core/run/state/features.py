@@ -145,7 +145,7 @@ UNSAFE_ONCE_A_REPLY = 1
 are asked about it, the request says so."""
 
 KEEPS_TRUST = 1
-"""Every run keeps the trust level of what its LLM has read, and a file that was written at the level `web` keeps that.
+"""Every run keeps the trust level of its LLM's input, and a file that was written at the level `web` keeps that.
 Below it, only sub-agents do, and runs whose agent depends on it."""
 
 CANCEL_REASON = 1

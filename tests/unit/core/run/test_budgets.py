@@ -239,7 +239,7 @@ def test_the_last_call_is_kept_back_and_then_nothing_is_called_until_people_exte
     step(thread)
     step(thread)
     (spent,) = events_of(thread, BudgetSpent)
-    assert (spent.limit, spent.last_call_cost) == ("steps", True)
+    assert (spent.limit, spent.last_call) == ("steps", True)
     assert thread.calling_llm()
     assert "This is your last reply" in str(thread.messages()[-1]["content"])
     started = len(events_of(thread, ToolCallStarted))
@@ -304,7 +304,7 @@ def test_a_budget_that_is_too_small_for_one_call_makes_none(budget: Budget) -> N
     """Not even the last call fits."""
     thread = budgeted(budget)
     assert not thread.sent
-    assert events_of(thread, BudgetSpent)[-1].last_call_cost is False
+    assert events_of(thread, BudgetSpent)[-1].last_call is False
     assert thread.state.status == "blocked"
     check(thread)
 

@@ -53,7 +53,7 @@ def _open(state: RunState, request: ApprovalRequest, call: CallState, *, lapsed:
     if past:
         call = replace(call, past=past, epoch=past.epoch)
     calls = state.calls.put(call).without_past(past)
-    return replace(state, calls=calls, authority=state.authority.opened(request, lapsed=lapsed))
+    return replace(state, calls=calls, authority=state.authority.open(request, lapsed=lapsed))
 
 
 def receive_decision(state: RunState, event: ev.DecisionReceived) -> RunState:
@@ -71,7 +71,7 @@ def close_decided(state: RunState, event: ev.DecisionReceived) -> RunState:
     """Close a decided request. A call that may run becomes allowed; the next event finishes one that may not."""
     request = _answered_request(state, event)
     call = state.calls.get(request.number)
-    authority = state.authority.closed(request.id, f"{event.decision} by {event.by}")
+    authority = state.authority.close(request.id, f"{event.decision} by {event.by}")
     match event.decision:
         case "approve":
             edited = request.edit(event.arguments)
@@ -146,7 +146,7 @@ def close_expired(state: RunState, event: ev.ApprovalExpired) -> RunState:
     if request.kind != "approval":
         raise EventOutOfPlace(f"request {request.id} asks whether a call happened, and never expires")
     call = state.calls.get(request.number)
-    authority = state.authority.closed(request.id, f"{event.decision}, because it expired")
+    authority = state.authority.close(request.id, f"{event.decision}, because it expired")
     match event.decision:
         case "approve":
             allowed = replace(call, phase=call.after("approve"), request=None, grant=request.id)

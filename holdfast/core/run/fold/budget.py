@@ -13,9 +13,9 @@ from holdfast.core.run.rules.budget import (
     BUDGET_SPENT,
     MESSAGE_TOKENS,
     actual_cost,
+    charge_lost_call,
     first_request,
     message_tokens,
-    with_lost,
 )
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.subagents import RUN_AGENT
@@ -55,8 +55,8 @@ def open_account(before: RunState, event: ev.AgentLoaded, after: RunState) -> Ru
     """Open the account of a run whose agent has a budget. An imported run keeps its expenses."""
     assert event.budget is not None
     own = Account.open(event.budget, event.price, tokens=first_request(event.spec, more=before.task))
-    own = replace(own, handed=True) if before.origin.handed else own
-    return replace(after, account=join_budget(after, before.account, own) if before.entering else own)
+    own = replace(own, handed=True) if before.origin.inherited_budget else own
+    return replace(after, account=join_budget(after, before.account, own) if before.resumes_import else own)
 
 
 def keep_account(before: RunState, event: ev.AgentEvent, after: RunState) -> RunState:
@@ -108,7 +108,7 @@ def _reserve_or_settle(state: RunState, event: ev.AgentEvent) -> Account:
             cost = actual_cost(account, event.usage, event.cost, steps=0, outage=event.outage)
             return account.settle(LLM_CALL, cost)
         case ev.LLMCallLost():
-            return with_lost(account, event)
+            return charge_lost_call(account, event)
         case ev.ContextExceeded():
             settled = account.settle(LLM_CALL, Cost()) if LLM_CALL in account.reserved else account
             return replace(settled, closing="over") if account.closing == "asked" else settled

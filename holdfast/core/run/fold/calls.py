@@ -5,7 +5,7 @@ from datetime import timedelta
 from holdfast.core.base.models import replace
 from holdfast.core.log import events as ev
 from holdfast.core.run.rules.closing_work import progress_due
-from holdfast.core.run.rules.loop_guard import counted
+from holdfast.core.run.rules.loop_guard import count_result
 from holdfast.core.run.state.dormancy import BufferedEvent, Polls, Wait
 from holdfast.core.run.state.features import KEEPS_TRUST
 from holdfast.core.run.state.state import RunState
@@ -19,10 +19,10 @@ def request_call(state: RunState, event: ev.ToolCallRequested) -> RunState:
     calls = state.calls.request(event.number, event.call, past=event.past, own=event.own)
     if not event.own:
         return replace(state, calls=calls)
-    noted = progress_due(state, at=event.at)
-    if not noted:
+    note = progress_due(state, at=event.at)
+    if not note:
         raise EventOutOfPlace("the run has nothing to note in progress.txt")
-    return replace(state, calls=calls, ending=replace(state.ending, noted=noted))
+    return replace(state, calls=calls, ending=replace(state.ending, noted=note))
 
 
 def give_verdict(state: RunState, event: ev.VerdictGiven) -> RunState:
@@ -57,8 +57,8 @@ def finish_call(state: RunState, event: ev.ToolCallFinished) -> RunState:
         state,
         calls=state.calls.put(replace(call, phase=call.after("finish"), request=None)),
         authority=authority.without_requests_about(event.number) if authority.requests else authority,
-        dormancy=dormancy.ended(event.number) if dormancy.waits else dormancy,
-        repeats=counted(state, event),
+        dormancy=dormancy.end(event.number) if dormancy.waits else dormancy,
+        repeats=count_result(state, event),
     )
     if call.own:
         return after  # the LLM does not read its result
@@ -100,12 +100,12 @@ def begin_wait(state: RunState, event: ev.DormancyBegan) -> RunState:
         raise EventOutOfPlace(f"call {event.number} has not started, or sleeps already")
     polls = Polls(again=event.at) if isinstance(event.trigger, PollTrigger) else None
     wait = Wait(number=event.number, trigger=event.trigger, since=event.at, polls=polls)
-    return replace(state, dormancy=state.dormancy.began(wait, wake=event.wake))
+    return replace(state, dormancy=state.dormancy.begin(wait, wake=event.wake))
 
 
 def receive_wake(state: RunState, event: ev.WakeReceived) -> RunState:
     """Record an event from outside, and buffer it if no call waits for it yet."""
-    dormancy = state.dormancy.note(event.id)
+    dormancy = state.dormancy.record_id(event.id)
     kept = event.outcome == "buffered"
     return replace(state, dormancy=dormancy.buffer(BufferedEvent.of(event)) if kept else dormancy)
 
@@ -118,7 +118,7 @@ def start_subagent(state: RunState, event: ev.SubagentStarted) -> RunState:
     """
     if state.calls.get(event.number).phase != "started":
         raise EventOutOfPlace(f"call {event.number} has not started")
-    return replace(state, subagents=state.subagents.started(event))
+    return replace(state, subagents=state.subagents.start(event))
 
 
 def end_subagent(state: RunState, event: ev.SubagentEnded) -> RunState:
@@ -127,6 +127,6 @@ def end_subagent(state: RunState, event: ev.SubagentEnded) -> RunState:
     Raises:
         EventOutOfPlace: There is no such open sub-agent.
     """
-    taken = state.constraints.take_over(event.constraints, number=event.number, at=event.at)
-    state = replace(state, subagents=state.subagents.ended(event), constraints=taken)
+    constraints = state.constraints.adopt(event.constraints, number=event.number, at=event.at)
+    state = replace(state, subagents=state.subagents.end(event), constraints=constraints)
     return lower_trust(state, event.trust) if event.constraints else state

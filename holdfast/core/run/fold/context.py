@@ -21,7 +21,7 @@ def begin_step(state: RunState, event: ev.LLMReplied) -> RunState:
     """Begin a step."""
     step = state.steps.count + 1
     request_tokens = max(event.usage.prompt_tokens, event.request_tokens)
-    context = state.context.answered(request_tokens + event.usage.completion_tokens)
+    context = state.context.record_reply(request_tokens + event.usage.completion_tokens)
     if state.features >= COMPACTION_MUST_HELP and state.spec and step == context.compacted_at + 1:
         context = context.with_floor(request_tokens, state.spec.limits.compaction_tokens)
     return replace(
@@ -29,8 +29,8 @@ def begin_step(state: RunState, event: ev.LLMReplied) -> RunState:
         steps=replace(state.steps, count=step),
         pauses=0,
         calls=state.calls.next_step(),
-        constraints=state.constraints.unended(event.at) if state.constraints.kept else state.constraints,
-        inbox=state.inbox.answered(),
+        constraints=state.constraints.active(event.at) if state.constraints.kept else state.constraints,
+        inbox=state.inbox.mark_answered(),
         context=context,
         ending=state.ending.replied(),
         freshness=replace(state.freshness, baseline=()),
@@ -40,7 +40,7 @@ def begin_step(state: RunState, event: ev.LLMReplied) -> RunState:
 
 def compact(state: RunState, event: ev.ContextCompacted) -> RunState:
     """Compact the context to a summary."""
-    context, steps = state.context.compacted(event.summary, step=state.steps.count), state.steps.use_reply()
+    context, steps = state.context.record_compaction(event.summary, step=state.steps.count), state.steps.use_reply()
     return replace(state, context=context, steps=steps, usage=state.usage + event.usage)
 
 
@@ -63,7 +63,7 @@ def receive_message(state: RunState, event: ev.UserMessageReceived) -> RunState:
     )
     # The agent reads the message at the end of the step, so calls that are delayed as repeats start now.
     calls, inbox = state.calls.without_delays(), state.inbox.receive(message)
-    return replace(state, origin=state.origin.heard(event.by), inbox=inbox, authority=authority, calls=calls)
+    return replace(state, origin=state.origin.note_sender(event.by), inbox=inbox, authority=authority, calls=calls)
 
 
 def refine_task(state: RunState, event: ev.TaskRefined) -> RunState:
@@ -91,7 +91,7 @@ def refine_task(state: RunState, event: ev.TaskRefined) -> RunState:
     return replace(
         state,
         refinements=(*state.refinements, refinement),
-        origin=state.origin.heard(event.by),
+        origin=state.origin.note_sender(event.by),
         inbox=state.inbox.receive(waiting),
         calls=state.calls.without_delays(),
         authority=authority.add_requester(event.by),

@@ -42,7 +42,7 @@ from holdfast.core.run.fold.context import (
     take_message,
     verify,
 )
-from holdfast.core.run.fold.imports import enter, fork_run, import_run, lift_fork
+from holdfast.core.run.fold.imports import fork_run, import_run, lift_fork, resume_import
 from holdfast.core.run.fold.runs import (
     block_run,
     continue_run,
@@ -125,13 +125,13 @@ def _acts(state: RunState, event: ev.AgentEvent) -> bool:
 
 
 def _load_agent(state: RunState, event: ev.AgentLoaded) -> RunState:
-    return enter(state, event) if state.entering else load_agent(state, event)
+    return resume_import(state, event) if state.resumes_import else load_agent(state, event)
 
 
 def _lift_constraint(state: RunState, event: ev.ConstraintLifted) -> RunState:
     if event.constraint == FORK:
         return lift_fork(state, event)
-    return replace(state, constraints=state.constraints.lift(event.constraint))
+    return replace(state, constraints=state.constraints.remove(event.constraint))
 
 
 def _unchanged(state: RunState, event: ev.AgentEvent) -> RunState:
@@ -157,7 +157,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.LLMReplied: begin_step,
     ev.LLMCallLost: require_budget,
     ev.ReplyRejected: lambda state, event: replace(state, steps=state.steps.reject_reply()),
-    ev.ContextExceeded: lambda state, event: replace(state, context=state.context.exceeded()),
+    ev.ContextExceeded: lambda state, event: replace(state, context=state.context.record_overflow()),
     ev.CompactionRequested: lambda state, event: replace(state, context=replace(state.context, requested=True)),
     ev.ContextCompacted: compact,
     ev.MessageAwaited: await_message,
@@ -175,7 +175,7 @@ _CHANGES: Mapping[type[ev.Event], Change] = {
     ev.ToolCallStarted: start_call,
     ev.ToolCallFinished: finish_call,
     ev.DormancyBegan: begin_wait,
-    ev.WaitPolled: lambda state, event: replace(state, dormancy=state.dormancy.polled(event)),
+    ev.WaitPolled: lambda state, event: replace(state, dormancy=state.dormancy.record_poll(event)),
     ev.WakeReceived: receive_wake,
     ev.SubagentStarted: start_subagent,
     ev.SubagentEnded: end_subagent,

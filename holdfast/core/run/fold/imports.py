@@ -10,8 +10,8 @@ from holdfast.core.budget.account import Account, Raised
 from holdfast.core.budget.budget import largest
 from holdfast.core.log import events as ev
 from holdfast.core.log.import_point import ImportPoint
-from holdfast.core.run.fold.runs import load_agent, orphaned, trust_so_far
-from holdfast.core.run.rules.authority import Speaker, refuse_extender, verify_speaker
+from holdfast.core.run.fold.runs import load_agent, orphan, trust_so_far
+from holdfast.core.run.rules.authority import Principal, refuse_extender, verify_principal
 from holdfast.core.run.rules.policies import policy_of
 from holdfast.core.run.state.authority import Authority, with_votes
 from holdfast.core.run.state.calls import CallState
@@ -41,8 +41,8 @@ def fork_run(state: RunState, event: ev.RunForked) -> RunState:
         raise EventOutOfPlace(f"it forks {event.point.thread} after event {event.point.position}")
     authority = replace(state.authority, proposed_rule=None, rules=(), delegations=()).add_requester(event.by)
     file = event.imported  # if so, the folder is in another cluster
-    state = replace(state, workspace="", origin=brought_from(state, file)) if file else state
-    trust = trust_brought(state, file) if file else trust_so_far(state)
+    state = replace(state, workspace="", origin=imported_origin(state, file)) if file else state
+    trust = imported_trust(state, file) if file else trust_so_far(state)
     before = state.fork.policies if state.fork else ()
     policies = {policy.hash: policy for policy in event.policies}
     fork = Fork(
@@ -53,18 +53,18 @@ def fork_run(state: RunState, event: ev.RunForked) -> RunState:
         llm=event.llm,
         policies=tuple(dict.fromkeys((*before, *policies))),
     )
-    heard, lineage = state.origin.heard(event.by), state.origin.lineage
-    for policy in heard.policies:  # each policy judges once
+    origin, lineage = state.origin.note_sender(event.by), state.origin.lineage
+    for policy in origin.policies:  # each policy judges once
         policies.pop(policy.hash, None)
-    deepest = lineage.deepest if lineage else heard.deepest
+    deepest = lineage.deepest if lineage else origin.deepest
     origin = replace(
-        heard,
+        origin,
         first_run_id=event.first_run_id,
         starts={},
         schedule="",
         lineage=None,
         deepest=deepest,
-        policies=(*heard.policies, *policies.values()),
+        policies=(*origin.policies, *policies.values()),
     )
     return replace(
         state,
@@ -122,34 +122,34 @@ def import_run(state: RunState, event: ev.RunImported) -> RunState:
         features=max(state.features, event.features),
         fork=fork,
         imported=imported,
-        origin=brought_from(state, event.point),
-        calls=replace(state.calls, current=tuple(_settled(state, call) for call in state.calls.current)),
+        origin=imported_origin(state, event.point),
+        calls=replace(state.calls, current=tuple(_orphan_if_under_way(state, call) for call in state.calls.current)),
         authority=authority,
-        context=replace(state.context, trust=trust_brought(state, event.point)),
+        context=replace(state.context, trust=imported_trust(state, event.point)),
         moving=None,
         outcome=None if moved else state.outcome,
     )
 
 
-def brought_from(state: RunState, point: ImportPoint) -> RunOrigin:
+def imported_origin(state: RunState, point: ImportPoint) -> RunOrigin:
     """Return the origin of an imported run: its former policy continues to judge its calls."""
     sealed = state.origin.sealed and bool(point.signer)
-    return replace(state.origin, sealed=sealed, user_proven=False, starts={}, policies=policies_brought(state))
+    return replace(state.origin, sealed=sealed, user_proven=False, starts={}, policies=imported_policies(state))
 
 
-def trust_brought(state: RunState, point: ImportPoint) -> Trust:
+def imported_trust(state: RunState, point: ImportPoint) -> Trust:
     """Return the trust level of an imported log's content: nobody vouches for an unsigned file."""
     return least(trust_so_far(state), "person" if point.signer else "web")
 
 
-def _settled(state: RunState, call: CallState) -> CallState:
+def _orphan_if_under_way(state: RunState, call: CallState) -> CallState:
     """Mark a call as orphaned if its effect was under way. A call that sleeps or waits for people stays as it is."""
-    sleeps = state.dormancy.waits_of(call.number)
+    sleeps = state.dormancy.is_asleep(call.number)
     under_way = (call.phase == "started" and not sleeps) or (call.phase == "allowed" and call.undo)
-    return orphaned(state, call, move="settle") if under_way or call.phase == "orphaned" else call
+    return orphan(state, call, move="settle") if under_way or call.phase == "orphaned" else call
 
 
-def enter(state: RunState, event: ev.AgentLoaded) -> RunState:
+def resume_import(state: RunState, event: ev.AgentLoaded) -> RunState:
     """Load the agent of this cluster into an imported run, which gets no more steps than it had left."""
     assert state.imported is not None
     same = state.imported.spec_hash == event.spec_hash
@@ -158,7 +158,7 @@ def enter(state: RunState, event: ev.AgentLoaded) -> RunState:
     calls, authority = loaded.calls, loaded.authority
     for call in calls.current if not same else ():
         if call.phase == "outcome_unknown":  # other people may have to answer here
-            calls = calls.put(orphaned(state, call, move="settle"))
+            calls = calls.put(orphan(state, call, move="settle"))
             authority = authority.without_requests_about(call.number)
     entered = replace(
         loaded,
@@ -168,7 +168,7 @@ def enter(state: RunState, event: ev.AgentLoaded) -> RunState:
         authority=authority,
         context=state.context,
     )
-    return replace(entered, authority=_vouched_for(entered))
+    return replace(entered, authority=_signed_here(entered))
 
 
 def join_budget(state: RunState, account: Account, own: Account) -> Account:
@@ -211,7 +211,7 @@ def _raises_here(state: RunState, raised: Raised) -> bool:
     return not refuse_extender(state, policy, raised.by)
 
 
-def _vouched_for(state: RunState) -> Authority:
+def _signed_here(state: RunState) -> Authority:
     """Return the authority without the votes, rules and delegations that no key in this cluster's policy has signed."""
     authority = state.authority
     requests = tuple(
@@ -228,11 +228,11 @@ def _counts(state: RunState, vote: Vote) -> bool:
 
 
 def _is_signed(state: RunState, said: Signed) -> bool:
-    speaker = verify_speaker(state, said)
-    return isinstance(speaker, Speaker) and bool(speaker.proof)
+    principal = verify_principal(state, said)
+    return isinstance(principal, Principal) and bool(principal.proof)
 
 
-def policies_brought(state: RunState) -> tuple[Policy, ...]:
+def imported_policies(state: RunState) -> tuple[Policy, ...]:
     """Return the policies from elsewhere that judge a run's calls after its import, in addition to the agent's here."""
     own = (state.spec.policy,) if state.spec else ()
     return tuple({policy.hash: policy for policy in (*state.origin.policies, *own)}.values())

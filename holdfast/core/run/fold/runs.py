@@ -42,11 +42,11 @@ def start_run(state: RunState, event: ev.RunStarted) -> RunState:
         ),
         spec=None,
         steps=state.steps.use_reply(),
-        calls=Calls(current=tuple(orphaned(state, call) for call in state.calls.current), count=state.calls.count),
-        authority=asked_by(replace(state.authority, requests=()), event.lineage),
-        subagents=state.subagents.reopened() if state.subagents.children else state.subagents,
+        calls=Calls(current=tuple(orphan(state, call) for call in state.calls.current), count=state.calls.count),
+        authority=with_parent_requesters(replace(state.authority, requests=()), event.lineage),
+        subagents=state.subagents.keep_open() if state.subagents.children else state.subagents,
         constraints=(
-            state.constraints.take_over(event.constraints, number=0, at=event.at)
+            state.constraints.adopt(event.constraints, number=0, at=event.at)
             if event.constraints
             else state.constraints
         ),
@@ -86,7 +86,7 @@ def without_allowance(lineage: Lineage | None) -> Lineage | None:
     return lineage.model_copy(update={"allowance": None}) if lineage and lineage.allowance else lineage
 
 
-def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
+def with_parent_requesters(authority: Authority, lineage: Lineage | None) -> Authority:
     """Add the requesters of the parent run, who count as requesters of its sub-agents, too, and its revoked keys."""
     for name in lineage.requesters if lineage else ():
         authority = authority.add_requester(name)
@@ -97,7 +97,7 @@ def asked_by(authority: Authority, lineage: Lineage | None) -> Authority:
     return authority
 
 
-def orphaned(state: RunState, call: CallState, *, move: Move = "orphan") -> CallState:
+def orphan(state: RunState, call: CallState, *, move: Move = "orphan") -> CallState:
     """Return a call of an interrupted step as orphaned, unless it is finished: its effect has to be resolved."""
     phase = call.after(move)
     if phase == "finished":
@@ -141,7 +141,7 @@ def unblock_run(state: RunState) -> RunState:
     steps = state.steps.use_reply()
     if state.spec and steps.used_up:
         steps = replace(steps, limit=steps.limit + state.spec.limits.max_steps)
-    context = state.context.retried(step=steps.count)
+    context = state.context.prepare_retry(step=steps.count)
     return replace(state, blocked=None, steps=steps, context=context, repeats=Repeats())
 
 
@@ -182,7 +182,7 @@ def reset_run(state: RunState, event: ev.RunReset) -> RunState:
     known = {effect.key for effect in state.calls.past}
     calls, requests = state.calls, state.authority.requests
     for effect in event.effects:
-        if call := _meeting(calls, state, effect):
+        if call := _adopting_call(calls, state, effect):
             calls = calls.put(replace(call, past=effect))
             requests = tuple(
                 with_reason(request, f"{request.why}; {effect.words}"[:REASON_CHARS])
@@ -195,7 +195,7 @@ def reset_run(state: RunState, event: ev.RunReset) -> RunState:
     return replace(state, calls=calls, authority=replace(state.authority, requests=requests))
 
 
-def _meeting(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:
+def _adopting_call(calls: Calls, state: RunState, effect: PastEffect) -> CallState | None:
     """Return the call that adopts this effect: the call with its key, or an identical one that needed no approval."""
     for call in calls.current:
         free = not call.begun and call.past is None and call.phase in ("requested", "awaiting_approval", "allowed")

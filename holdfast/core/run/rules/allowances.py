@@ -24,7 +24,7 @@ from holdfast.core.budget.budget import MICRO, Budget
 from holdfast.core.budget.tree import SHARED, allowance_name, covering
 from holdfast.core.llm.tokens import tokens_of
 from holdfast.core.log.events import BudgetReserved
-from holdfast.core.run.rules.budget import NOTICE_TOKENS, call_cost, kept_back, reply_tokens, result_tokens
+from holdfast.core.run.rules.budget import NOTICE_TOKENS, call_cost, closing_reserve, reply_tokens, result_tokens
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.subagents import RUN_AGENT, read_run_agent
@@ -43,7 +43,7 @@ def kept_by_run(state: RunState) -> Cost:
     """Return the cost that a run keeps for itself: its next call and the last one, after the results of the step."""
     awaited = sum(call.phase != "finished" for call in state.calls.current)
     results = state.account.cost_of(request=2 * awaited * result_tokens(state), reply=0, steps=0)
-    return call_cost(state) + kept_back(state) + results
+    return call_cost(state) + closing_reserve(state) + results
 
 
 def least_share(state: RunState, waiting: Sequence[CallState]) -> Cost:
@@ -77,7 +77,7 @@ def allowances(state: RunState, waiting: Sequence[CallState], *, room: int) -> l
     ]
 
 
-def on_existing(state: RunState, number: int, allowance: Budget | None) -> list[BudgetReserved] | None:
+def on_existing_subagent(state: RunState, number: int, allowance: Budget | None) -> list[BudgetReserved] | None:
     """Return the events that reserve the allowance of an existing sub-agent; None if there is no room.
 
     Args:
@@ -96,7 +96,7 @@ def on_existing(state: RunState, number: int, allowance: Budget | None) -> list[
     return [BudgetReserved(steps=cost.steps, tokens=cost.tokens, nano_usd=cost.usd, call=number)]
 
 
-def may_return(state: RunState) -> bool:
+def share_may_return(state: RunState) -> bool:
     """Return whether the step waits for a sub-agent with an allowance, whose unspent part will return."""
     started = (call.number for call in state.calls.current if call.phase == "started" and call.call.name == RUN_AGENT)
     return any(allowance_name(number) in state.account.reserved for number in started)

@@ -7,7 +7,7 @@ from holdfast.core.authority.approvals import ApprovalRequest, RequestKind
 from holdfast.core.authority.policy import Verdict
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import AgentEvent, ApprovalRequested, ToolCallFinished
-from holdfast.core.run.rules.loop_guard import guarded
+from holdfast.core.run.rules.loop_guard import guard_verdict
 from holdfast.core.run.rules.verdicts import denial_of, policy_verdict
 from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.state import RunState
@@ -63,7 +63,7 @@ def new_request(
     return request.model_copy(update={"digest": request.seen.digest})
 
 
-def edited_request(request: ApprovalRequest, *, by: str) -> ApprovalRequest:
+def with_editor(request: ApprovalRequest, *, by: str) -> ApprovalRequest:
     """Return the request with the person who put its arguments in place of the LLM's; empty for the LLM's own."""
     return request.model_copy(update={"edited_by": by})
 
@@ -90,7 +90,7 @@ def ask_again(
     request = state.authority.request(call.request or "")
     asked, editor = (request.call(), request.edited_by) if request else (call.call, call.edited_by)
     asked = ToolCall(id=call.call.id, name=asked.name, arguments=asked.arguments)
-    verdict = guarded(state, asked, policy_verdict(state, asked))
+    verdict = guard_verdict(state, asked, policy_verdict(state, asked))
     match verdict.verdict:
         case "deny":
             content = words_of(denial_of(verdict), past or call.past)
@@ -100,4 +100,4 @@ def ask_again(
         case "ask":
             why = reason(request)
             anew = new_request(state, "approval", call.number, asked, verdict, why=why, at=at, ahead=ahead, past=past)
-            return [ApprovalRequested(request=edited_request(anew, by=editor))]
+            return [ApprovalRequested(request=with_editor(anew, by=editor))]

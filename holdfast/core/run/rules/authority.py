@@ -42,7 +42,7 @@ Outcome = DecisionOutcome | MessageOutcome | RefinementOutcome | ExtensionOutcom
 """The outcome of an intervention. `busy`: the agent, whose policy says who may intervene, is not loaded yet."""
 
 
-class Speaker(NamedTuple):
+class Principal(NamedTuple):
     """The sender of a statement, as far as authenticated; without proof, the name is a claim."""
 
     proof: Proof = ""
@@ -76,14 +76,14 @@ class Reaction(NamedTuple):
         return {"outcome": self.outcome, "explanation": self.explanation}
 
 
-def claimed(payload: Any) -> tuple[str, str]:
+def read_claim(payload: Any) -> tuple[str, str]:
     """Return the unauthenticated sender and the reason of a request that anybody may make."""
     fields = payload if isinstance(payload, dict) else {}
     by, reason = (str(fields.get(name) or "")[:2_000] for name in ("by", "reason"))
     return by or "unknown", reason
 
 
-def verify_speaker(state: RunState, statement: Signed, policy: Policy | None = None) -> Speaker | Refusal:
+def verify_principal(state: RunState, statement: Signed, policy: Policy | None = None) -> Principal | Refusal:
     """Authenticate the sender of a statement by the keys of a policy, by default the agent's own."""
     if state.spec is None and state.features >= MANDATES_NEED_AGENT:
         return Refusal("busy", "the agent is not loaded yet, and its policy says who may: send it again in a moment")
@@ -91,7 +91,7 @@ def verify_speaker(state: RunState, statement: Signed, policy: Policy | None = N
     if not statement.signature:
         if policy.signatures == "required":
             return Refusal("unsigned", "the policy requires signed decisions; `holdfast keygen` makes a key")
-        return Speaker()
+        return Principal()
     message = statement.signed_bytes(state.thread)
     approver = policy.approver(statement.by)
     known: list[tuple[Proof, str]] = [("signed", key) for key in (approver.keys if approver else ())]
@@ -100,30 +100,30 @@ def verify_speaker(state: RunState, statement: Signed, policy: Policy | None = N
         if is_signed(key, statement.signature, message):
             if key in state.authority.revoked_keys:
                 return Refusal("bad_signature", f"the key {key} was revoked in this thread")
-            return Speaker(proof, key)
+            return Principal(proof, key)
     return Refusal("bad_signature", f"the signature fits no key of {statement.by}, and no key of a gateway")
 
 
-def verify_each(state: RunState, statement: Signed, policies: Sequence[Policy]) -> list[Speaker | Refusal]:
+def verify_each(state: RunState, statement: Signed, policies: Sequence[Policy]) -> list[Principal | Refusal]:
     """Authenticate the sender of a statement by the keys of each policy.
 
     A policy that accepts an unsigned name also accepts one whose signature only another policy can verify.
     """
-    judged = [verify_speaker(state, statement, policy) for policy in policies]
-    if not any(isinstance(each, Speaker) and each.proof for each in judged):
+    judged = [verify_principal(state, statement, policy) for policy in policies]
+    if not any(isinstance(each, Principal) and each.proof for each in judged):
         return judged
     unverified = [isinstance(each, Refusal) and each.outcome == "bad_signature" for each in judged]
     return [
-        Speaker() if claim and policy.signatures == "optional" else each
+        Principal() if claim and policy.signatures == "optional" else each
         for policy, each, claim in zip(policies, judged, unverified, strict=True)
     ]
 
 
-def verify_for_all(state: RunState, statement: Signed) -> Speaker | Refusal:
+def verify_for_all(state: RunState, statement: Signed) -> Principal | Refusal:
     """Authenticate the sender of a statement by the keys of every policy that judges the run."""
     judged = verify_each(state, statement, policies_of(state))
     refused = next((each for each in judged if isinstance(each, Refusal)), None)
-    return refused or next((each for each in judged if isinstance(each, Speaker) and each.proof), Speaker())
+    return refused or next((each for each in judged if isinstance(each, Principal) and each.proof), Principal())
 
 
 def refuse_stranger(state: RunState, by: str) -> Refusal | None:
@@ -133,14 +133,14 @@ def refuse_stranger(state: RunState, by: str) -> Refusal | None:
     return None
 
 
-def verify_by_any(state: RunState, statement: Signed) -> Speaker | Refusal:
+def verify_by_any(state: RunState, statement: Signed) -> Principal | Refusal:
     """Authenticate an approver of one of the policies, by its keys, for a statement that only takes authority away."""
     policies = policies_of(state)
     naming = [policy for policy in policies if policy.approver(statement.by)]
     if not naming:
-        speaker = verify_speaker(state, statement)
-        return speaker if isinstance(speaker, Refusal) else refuse_stranger(state, statement.by) or speaker
-    judged = [verify_speaker(state, statement, policy) for policy in naming]
+        principal = verify_principal(state, statement)
+        return principal if isinstance(principal, Refusal) else refuse_stranger(state, statement.by) or principal
+    judged = [verify_principal(state, statement, policy) for policy in naming]
     return next((each for each in judged if isinstance(each, Refusal)), judged[0])
 
 
@@ -166,6 +166,6 @@ def refuse_extender(state: RunState, policy: Policy, by: str) -> str:
         return "" if entitled else f"the policy lets {', '.join(who)} extend budgets, not {by}"
     if policy.approvers and not policy.approver(by) and by != state.origin.user:
         return f"{by} has not given the task, and the policy names no approver {by!r}"
-    if policy.approvers and not policy.terms.requester_may_decide and state.authority.asked_by(by):
+    if policy.approvers and not policy.terms.requester_may_decide and state.authority.is_requester(by):
         return f"{by} asked for this with the task or a message; another person extends its budget"
     return ""

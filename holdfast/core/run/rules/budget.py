@@ -94,7 +94,7 @@ def call_cost(state: RunState, *, summary: bool = False) -> Cost:
     return account.cost_of(request=request, reply=reply_tokens(state), steps=0 if summary else 1)
 
 
-def kept_back(state: RunState) -> Cost:
+def closing_reserve(state: RunState) -> Cost:
     """Return the cost held in reserve for the last call, after one more reply and a tool result of full length."""
     account, reply, result = state.account, reply_tokens(state), result_tokens(state)
     cost = account.cost_of(request=account.request_tokens + reply + result + NOTICE_TOKENS, reply=reply, steps=1)
@@ -123,7 +123,7 @@ def reply_tokens(state: RunState) -> int:
 def short_of(state: RunState, *, summary: bool = False) -> LimitName | Literal[""]:
     """Return a limit that has no room for the next call and the last one after it; empty if all have."""
     account = state.account.lose(LLM_CALL)  # no call is under way, so one that is still reserved was lost
-    return account.lacks(call_cost(state, summary=summary) + kept_back(state)) if account.limits else ""
+    return account.lacks(call_cost(state, summary=summary) + closing_reserve(state)) if account.limits else ""
 
 
 def has_room(state: RunState, account: Account) -> bool:
@@ -207,7 +207,7 @@ def actual_cost(
     return own + account.cost_of(request=lost * request, reply=0, steps=0)
 
 
-def with_lost(account: Account, event: ev.LLMCallLost) -> Account:
+def charge_lost_call(account: Account, event: ev.LLMCallLost) -> Account:
     """Return the account after an LLM call was lost. After too many lost last calls, the budget is over.
 
     Raises:

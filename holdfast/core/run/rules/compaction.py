@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.core.llm.messages import UserMessage
 from holdfast.core.log.events import CompactionRequested
-from holdfast.core.run.rules.authority import Reaction, Refusal, claimed
+from holdfast.core.run.rules.authority import Reaction, Refusal, read_claim
 from holdfast.core.run.state.context import Context
 from holdfast.core.run.state.inbox import TaskRefinement
 from holdfast.core.run.state.state import RunState
@@ -51,7 +51,7 @@ def on_compact(state: RunState, payload: Any, *, at: datetime) -> Reaction | Ref
         when = "once the run is not blocked any more (`retry`)"
     elif not state.awaits_message:
         when = "at the end of the step"
-    by, reason = claimed(payload)
+    by, reason = read_claim(payload)
     return Reaction([CompactionRequested(by=by, reason=reason)], explanation=f"the context is compacted {when}")
 
 
@@ -69,9 +69,7 @@ def summary_message(state: RunState, summary: str, *, originals: Collection[int]
         f"## The task, word for word\n\n{task}",
     ]
     waiting = {message.message for message in state.inbox.waiting}
-    refinements = [
-        each for each in state.refinements if each.message not in waiting
-    ]  # the others come later
+    refinements = [each for each in state.refinements if each.message not in waiting]  # the others come later
     if refinements:
         parts.append("## The task was refined, word for word")
         parts += [refinement_text(number=r.number, kind=r.kind, by=r.by, text=r.text) for r in refinements]

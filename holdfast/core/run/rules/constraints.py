@@ -22,10 +22,10 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import PastEffect, words_of
 
 
-def refusing(state: RunState, call: ToolCall, *, at: datetime) -> Constraint | None:
+def constraint_on(state: RunState, call: ToolCall, *, at: datetime) -> Constraint | None:
     """Return a constraint that refuses this call, or the call that it polls; None for none."""
     calls = state.spec.calls_of(call) if state.spec else (call,)
-    constraints = (state.constraints.refusing(each, at=at) for each in calls)
+    constraints = (state.constraints.find_for(each, at=at) for each in calls)
     return next(filter(None, constraints), None)
 
 
@@ -41,14 +41,14 @@ def refuse_call(
         past: The effect that the call had before a reset.
         at: Now.
     """
-    constraint = refusing(state, call, at=at)
+    constraint = constraint_on(state, call, at=at)
     if constraint is None:
         return []
     verdict = VerdictGiven(number=number, verdict="deny", rule=f"constraint {constraint.number}")
-    return [verdict, refused(number, constraint, past)]
+    return [verdict, constraint_result(number, constraint, past)]
 
 
-def refused(number: int, constraint: Constraint, past: PastEffect | None) -> ToolCallFinished:
+def constraint_result(number: int, constraint: Constraint, past: PastEffect | None) -> ToolCallFinished:
     """Return the event that ends a call because this constraint refuses it."""
     content = words_of(f"Not called. It cannot be done: {constraint.line}", past)
     return ToolCallFinished(number=number, status="cannot", content=content)
@@ -56,7 +56,7 @@ def refused(number: int, constraint: Constraint, past: PastEffect | None) -> Too
 
 def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal | None:
     """Return a refusal if a constraint keeps people from approving this call now; else None."""
-    constraint = refusing(state, call, at=at)
+    constraint = constraint_on(state, call, at=at)
     if constraint is None:
         return None
     why = f"it cannot be done: {constraint.line}"
@@ -65,17 +65,17 @@ def refuse_approval(state: RunState, call: ToolCall, *, at: datetime) -> Refusal
 
 def on_lift(state: RunState, lift: Lift, *, at: datetime) -> Reaction | Refusal:
     """React to a person who lifts a constraint."""
-    speaker = verify_for_all(state, lift)
-    if isinstance(speaker, Refusal):
-        return speaker
+    principal = verify_for_all(state, lift)
+    if isinstance(principal, Refusal):
+        return principal
     if refusal := _refuse_lift(state, lift, at=at):
         return refusal
     lifted = ConstraintLifted(
         constraint=lift.constraint,
         by=lift.by,
         reason=lift.reason,
-        proof=speaker.proof,
-        key=speaker.key,
+        proof=principal.proof,
+        key=principal.key,
         signature=lift.signature,
     )
     return Reaction([lifted])
@@ -88,8 +88,8 @@ def _refuse_lift(state: RunState, lift: Lift, *, at: datetime) -> Refusal | None
         return stranger
     if lift.constraint == FORK:
         return _refuse_lift_of_fork(state, lift)
-    if constraint is None or not constraint.stands(at):
-        others = ", ".join(each.name for each in state.constraints.unended(at).kept) or "none"
+    if constraint is None or not constraint.is_active(at):
+        others = ", ".join(each.name for each in state.constraints.active(at).kept) or "none"
         name = constraint_name(lift.constraint)
         return Refusal("unknown_request", f"no constraint {name} refuses anything; those that do: {others}")
     return None
@@ -100,6 +100,6 @@ def _refuse_lift_of_fork(state: RunState, lift: Lift) -> Refusal | None:
     if state.fork is None or state.fork.lifted_by is not None:
         return Refusal("unknown_request", "no effect asks first because of a fork")
     barred = any(not policy.terms.requester_may_decide for policy in policies_of(state))
-    if barred and state.authority.asked_by(lift.by):
+    if barred and state.authority.is_requester(lift.by):
         return Refusal("not_entitled", f"{lift.by} is one of the requesters, who may not approve here")
     return None

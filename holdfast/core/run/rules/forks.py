@@ -12,7 +12,7 @@ from holdfast.core.authority.policy import Policy, Verdict
 from holdfast.core.log.events import AgentEvent, RunForked, ToolCallFinished
 from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.import_point import ImportPoint
-from holdfast.core.run.rules.policies import asked_of_all
+from holdfast.core.run.rules.policies import ask_all_policies
 from holdfast.core.run.state.features import FORKS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
@@ -27,14 +27,14 @@ NOT_CONTINUED = (
 ANSWERED = "the agent had answered there, and nothing follows: give the fork a message, or fork it at an earlier event"
 """Why a fork needs a message."""
 
-MOST_GIVEN = 10
+MAX_FORK_POLICIES = 10
 """Maximum policies that are given with a fork and the forks that it stems from: each judges every call."""
 
 WITHIN_REPLY = "the calls of the agent's reply come after that event: fork it at the last of them"
 """Why a fork cannot begin between a reply and the requests of its calls: a transcript cannot end with such a reply."""
 
 
-def forked_events(
+def fork_events(
     past: RunState,
     point: ForkPoint,
     *,
@@ -103,10 +103,9 @@ def refuse_policies(past: RunState, policies: tuple[Policy, ...], *, kept: tuple
         kept: The policy of the original's agent, if the fork keeps it.
     """
     before = past.fork.policies if past.fork else ()
-    if len({*before, *(policy.hash for policy in (*kept, *policies))}) > MOST_GIVEN:
-        return (
-            f"too many policies were given with forks, one after the other: at most {MOST_GIVEN}; fork an earlier one"
-        )
+    if len({*before, *(policy.hash for policy in (*kept, *policies))}) > MAX_FORK_POLICIES:
+        many = "too many policies were given with forks, one after the other"
+        return f"{many}: at most {MAX_FORK_POLICIES}; fork an earlier one"
     return ""
 
 
@@ -124,5 +123,5 @@ def judge_in_fork(state: RunState, tool: ToolSpec, verdict: Verdict) -> Verdict:
         return verdict
     if verdict.verdict == "allow":
         reason = f"this thread was forked from {state.fork.point.thread}: its effects ask first until that is lifted"
-        verdict = asked_of_all(state, rule="a fork asks first", reason=reason)
+        verdict = ask_all_policies(state, rule="a fork asks first", reason=reason)
     return verdict.denied_on_expiry()

@@ -46,7 +46,7 @@ def requirements_of_all(state: RunState, rule: str) -> tuple[Requirement, ...]:
     return (Requirement(rule=rule, terms=own.terms), *asked)
 
 
-def asked_of_all(state: RunState, *, rule: str, reason: str) -> Verdict:
+def ask_all_policies(state: RunState, *, rule: str, reason: str) -> Verdict:
     """Return the verdict on a call about which the run itself asks, regardless of the policies' verdicts."""
     terms, requirements = policy_of(state).terms, requirements_of_all(state, rule)
     return Verdict(verdict="ask", rule=rule, reason=reason, terms=terms, requirements=requirements)

@@ -23,41 +23,43 @@ RECORDED = 100
 SHOWN = 3
 """Refusals that the Web UI shows."""
 
-WORDS = 400
+EXPLANATION_BYTES = 400
 """Bytes, as JSON, that an explanation in a refused event may have."""
 
-SHORT = 80
+TEXT_BYTES = 80
 """Bytes, as JSON, that any other text from a sender may have: a name, a request, a digest, a reason."""
 
-CHANGING = ("accepted", "waiting_for_quorum", "judged_anew")
+EFFECTIVE_OUTCOMES = ("accepted", "waiting_for_quorum", "judged_anew")
 """The outcomes of decisions that have an effect: the log keeps such a decision as it was sent."""
 
 
 def is_refused(event: AgentEvent) -> bool:
     """Return whether the event only records a refusal."""
-    return isinstance(event, SignalRejected) or (isinstance(event, DecisionReceived) and event.outcome not in CHANGING)
+    return isinstance(event, SignalRejected) or (
+        isinstance(event, DecisionReceived) and event.outcome not in EFFECTIVE_OUTCOMES
+    )
 
 
-def bounded(events: Iterable[AgentEvent], payload: Any) -> list[AgentEvent]:
+def bound_refusals(events: Iterable[AgentEvent], payload: Any) -> list[AgentEvent]:
     """Return the events that a payload led to; refusals have its digest and size in place of its content."""
-    return [_bounded(event, payload) for event in events]
+    return [_bound(event, payload) for event in events]
 
 
-def bounded_rejection(event: SignalRejected, payload: Any) -> SignalRejected:
+def bound_rejection(event: SignalRejected, payload: Any) -> SignalRejected:
     """Return the event of a refused signal or update, with digest and size of the payload in place of its content."""
     by = payload.get("by") if isinstance(payload, dict) else ""
-    sent = encoded(payload)
+    sent = payload_bytes(payload)
     return SignalRejected(
-        signal=shown(event.signal),
-        explanation=shown(event.explanation, WORDS),
+        signal=shorten(event.signal),
+        explanation=shorten(event.explanation, EXPLANATION_BYTES),
         outcome=event.outcome,
-        by=shown(by) if isinstance(by, str) else "",
+        by=shorten(by) if isinstance(by, str) else "",
         sent_digest=hashlib.sha256(sent).hexdigest(),
         sent_bytes=len(sent),
     )
 
 
-def shown(text: str, limit: int = SHORT) -> str:
+def shorten(text: str, limit: int = TEXT_BYTES) -> str:
     """Shorten a text to this many bytes as JSON."""
     short = text[:limit].encode("utf-8", "replace").decode()
     if len(text) <= limit and _size(short) <= limit:
@@ -71,24 +73,24 @@ def _size(text: str) -> int:
     return len(canonical(text)) - 2
 
 
-def _bounded(event: AgentEvent, payload: Any) -> AgentEvent:
+def _bound(event: AgentEvent, payload: Any) -> AgentEvent:
     if not is_refused(event):
         return event
     if isinstance(event, SignalRejected):
-        return event if event.sent_digest else bounded_rejection(event, payload)
+        return event if event.sent_digest else bound_rejection(event, payload)
     assert isinstance(event, DecisionReceived)
-    sent = encoded(payload)
+    sent = payload_bytes(payload)
     digest, size = hashlib.sha256(sent).hexdigest(), len(sent)
     return DecisionReceived(
-        request=shown(event.request),
+        request=shorten(event.request),
         decision=event.decision,
-        by=shown(event.by),
-        reason=shown(event.reason),
+        by=shorten(event.by),
+        reason=shorten(event.reason),
         outcome=event.outcome,
-        explanation=shown(event.explanation, WORDS),
-        digest_given=shown(event.digest_given),
+        explanation=shorten(event.explanation, EXPLANATION_BYTES),
+        digest_given=shorten(event.digest_given),
         right=event.right,
-        rule=shown(event.rule),
+        rule=shorten(event.rule),
         proof=event.proof,
         key=event.key,
         sent_digest=digest,
@@ -96,7 +98,7 @@ def _bounded(event: AgentEvent, payload: Any) -> AgentEvent:
     )
 
 
-def encoded(payload: Any) -> bytes:
+def payload_bytes(payload: Any) -> bytes:
     """Return a payload as bytes: canonical JSON with integers in full, or else the closest portable JSON."""
     if is_unread(payload):
         return payload.sent
@@ -134,7 +136,7 @@ class Refusals:
         self.last.append(event)
 
     @property
-    def many(self) -> bool:
+    def over_limit(self) -> bool:
         """Whether further refusals are only counted."""
         return self.recorded >= RECORDED
 

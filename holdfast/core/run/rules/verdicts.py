@@ -23,8 +23,8 @@ from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.votes import joined
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.run.rules.forks import judge_in_fork
-from holdfast.core.run.rules.loop_guard import guarded
-from holdfast.core.run.rules.policies import asked_of_all, policies_above, requirements_of_all
+from holdfast.core.run.rules.loop_guard import guard_verdict
+from holdfast.core.run.rules.policies import ask_all_policies, policies_above, requirements_of_all
 from holdfast.core.run.rules.remembered_approvals import rule_for
 from holdfast.core.run.state.features import BOUNDED_CONDITIONS, EVERY_POLICY_ASKS
 from holdfast.core.run.state.progress import LEARNING_SECONDS, LEARNING_TOOLS
@@ -40,13 +40,15 @@ def judge_call(state: RunState, call: ToolCall) -> Verdict:
     """Judge a call of a tool that the agent has: `allow`, `ask` (approval required) or `deny`."""
     if call.name == FINAL_RESULT and state.carries_out_tool(call.name):
         return Verdict(verdict="allow", rule="the agent's own result")
-    verdict = _lift(state, call, policy_verdict(state, call))
+    verdict = _apply_remembered_rule(state, call, policy_verdict(state, call))
     calls = _calls(state, call)
     if approval_required(verdict) and len(calls) > 1:
-        verdict = _stricter(state, calls, [_lift(state, each, _verdict(state, each)) for each in calls])
+        verdict = _stricter(
+            state, calls, [_apply_remembered_rule(state, each, _verdict(state, each)) for each in calls]
+        )
     if call.name == REFINE_TOOL and state.carries_out_tool(call.name) and verdict.verdict != "deny":
         verdict = _require_approval_of_refinement(state, verdict)
-    return guarded(state, call, verdict)
+    return guard_verdict(state, call, verdict)
 
 
 def policy_verdict(state: RunState, call: ToolCall) -> Verdict:
@@ -60,7 +62,7 @@ def _calls(state: RunState, call: ToolCall) -> tuple[ToolCall, ...]:
     return state.spec.calls_of(call)
 
 
-def _lift(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
+def _apply_remembered_rule(state: RunState, call: ToolCall, verdict: Verdict) -> Verdict:
     """Return the verdict on a call after the thread's remembered rules."""
     if approval_required(verdict) and (rule := rule_for(state, call, verdict)):
         by = ", ".join(vote.by for vote in rule.votes)
@@ -83,11 +85,11 @@ def _stricter(state: RunState, calls: Sequence[ToolCall], verdicts: Sequence[Ver
             why = f"it calls {polled.name} again and again" + (f": {verdict.reason}" if verdict.reason else "")
             own = verdict.model_copy(update={"reason": why})
     if approval_required(own) and state.features >= EVERY_POLICY_ASKS:
-        return _asked_by_all(own, [required for verdict in asking for required in verdict.required])
+        return _with_requirements(own, [required for verdict in asking for required in verdict.required])
     return own
 
 
-def _asked_by_all(verdict: Verdict, asked: Sequence[Requirement]) -> Verdict:
+def _with_requirements(verdict: Verdict, asked: Sequence[Requirement]) -> Verdict:
     """Return the verdict with all these requirements; with none if only the agent's own policy asks, and once."""
     requirements = joined((), asked)
     if [(each.policy, each.terms) for each in requirements] == [("", verdict.terms)]:
@@ -113,22 +115,22 @@ def _verdict(state: RunState, call: ToolCall) -> Verdict:
         trust=trust,
         budget=Budget() if state.features >= BOUNDED_CONDITIONS else None,
     )
-    verdict = _with_those_above(evaluate(spec.policy, use), use, state)
+    verdict = _with_policies_above(evaluate(spec.policy, use), use, state)
     verdict = judge_in_fork(state, tool, verdict)
     learnt = bool(state.ending.learning) and call.name in LEARNING_TOOLS
     if (tool.trusted_only or learnt) and is_tainted(trust):
         verdict = _require_approval_of_tainted(state, verdict, trust)
     if learnt:  # last, because the terms above replace the rule's
-        verdict = verdict.with_terms(_within_the_end)
+        verdict = verdict.with_terms(_expiring_with_run)
     return verdict
 
 
-def _within_the_end(terms: Terms) -> Terms:
+def _expiring_with_run(terms: Terms) -> Terms:
     wait = min(terms.expires_after or LEARNING_SECONDS, LEARNING_SECONDS)
     return terms.model_copy(update={"expires_after": wait})
 
 
-def _with_those_above(verdict: Verdict, use: ToolUse, state: RunState) -> Verdict:
+def _with_policies_above(verdict: Verdict, use: ToolUse, state: RunState) -> Verdict:
     """Return the verdict on a call after the policies above: a call that they deny does not run, and if they ask, the
     people whom they name decide.
     """
@@ -142,7 +144,7 @@ def _with_those_above(verdict: Verdict, use: ToolUse, state: RunState) -> Verdic
             asked.append(Requirement(policy=policy.hash, rule=rule, terms=above.terms))
         if _STRICTNESS[above.verdict] > _STRICTNESS[verdict.verdict]:
             verdict = above.model_copy(update={"rule": rule})
-    return _asked_by_all(verdict, asked) if approval_required(verdict) else verdict
+    return _with_requirements(verdict, asked) if approval_required(verdict) else verdict
 
 
 def _source(state: RunState, policy: Policy) -> str:
@@ -185,5 +187,5 @@ def _require_approval_of_tainted(state: RunState, verdict: Verdict, trust: Trust
     if verdict.verdict == "allow":
         read = "the web" if trust == "web" else "tools"
         reason = f"the LLM has read results of {read}, and this is put before agents from now on"
-        verdict = asked_of_all(state, rule="tainted memory asks", reason=reason)
+        verdict = ask_all_policies(state, rule="tainted memory asks", reason=reason)
     return verdict.denied_on_expiry()

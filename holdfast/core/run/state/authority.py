@@ -1,4 +1,4 @@
-"""The authority to let calls run: open approval requests, remembered rules, delegations, used statements and requesters.
+"""The authority to let calls run: approval requests, remembered rules, delegations, used statements and requesters.
 
 If a list reaches its bound, dropping an entry takes authority away and never grants any.
 """
@@ -114,11 +114,11 @@ class Authority:
             raise EventOutOfPlace(f"request {name} is not open")
         return request
 
-    def asked_by(self, name: str) -> bool:
+    def is_requester(self, name: str) -> bool:
         """Return whether this person may be one of the requesters."""
         return self.requesters_left_out or name in self.requesters
 
-    def opened(self, request: ApprovalRequest, *, lapsed: str = "") -> "Authority":
+    def open(self, request: ApprovalRequest, *, lapsed: str = "") -> "Authority":
         """Open a request.
 
         A call has one request at a time: an older one, about other arguments or another state of the world, is closed.
@@ -145,7 +145,7 @@ class Authority:
             rules=rules,
         )
 
-    def closed(self, name: str, how: str) -> "Authority":
+    def close(self, name: str, how: str) -> "Authority":
         """Close a request, and keep how it was decided."""
         requests = tuple(request for request in self.requests if request.id != name)
         return replace(self, requests=requests, decided=_last({**self.decided, name: how}))
@@ -200,7 +200,7 @@ class Authority:
 
     def delegate(self, delegation: DelegatedAuthority, *, at: datetime) -> "Authority":
         """Delegate approval authority. Drop expired delegations, and an older one between the same two people."""
-        others = (each for each in self._delegations_but(delegation.by, delegation.to) if each.until > at)
+        others = (each for each in self._delegations_except(delegation.by, delegation.to) if each.until > at)
         return replace(self, delegations=(*others, delegation))
 
     def revoke_delegation(self, by: str, to: str) -> "Authority":
@@ -209,7 +209,7 @@ class Authority:
             with_votes(request, without(request.votes, lambda vote, each: (each.right, vote.by) == (by, to)))
             for request in self.requests
         )
-        return replace(self, delegations=self._delegations_but(by, to), requests=requests)
+        return replace(self, delegations=self._delegations_except(by, to), requests=requests)
 
     def revoke_keys(self, keys: tuple[str, ...]) -> "Authority":
         """Revoke keys, and the votes and rules that they signed. Delegations need no change: each use verifies them."""
@@ -240,7 +240,7 @@ class Authority:
             requests=requests,
         )
 
-    def _delegations_but(self, by: str, to: str) -> tuple[DelegatedAuthority, ...]:
+    def _delegations_except(self, by: str, to: str) -> tuple[DelegatedAuthority, ...]:
         return tuple(each for each in self.delegations if (each.by, each.to) != (by, to))
 
 

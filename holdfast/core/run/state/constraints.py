@@ -49,12 +49,12 @@ class Constraint(Frozen):
         return constraint_name(self.number)
 
     @property
-    def what(self) -> str:
+    def target(self) -> str:
         """A short description of the calls that it refuses."""
         return f"{self.tool}({self.arguments})" if self.call_digest else f"every call of {self.tool}"
 
     @property
-    def end(self) -> str:
+    def end_text(self) -> str:
         """A short description of when it ends."""
         return "until a person lifts it" if self.until is None else f"until {_clock(self.until)}"
 
@@ -63,14 +63,14 @@ class Constraint(Frozen):
         """The constraint on one line, as the LLM reads it."""
         origin = constraint_origin(self.number)
         name = f"constraint {self.name}" + (f" {origin}" if origin else "")
-        return f"{self.what}, {self.end} ({name}): {self.reason}"
+        return f"{self.target}, {self.end_text} ({name}): {self.reason}"
 
     @property
-    def came_down(self) -> bool:
+    def from_parent(self) -> bool:
         """Whether the parent run propagated it to this run."""
         return FIRST_HANDED <= self.number < FIRST_HANDED + HANDED
 
-    def stands(self, at: datetime) -> bool:
+    def is_active(self, at: datetime) -> bool:
         """Return whether the constraint is still in force at this time."""
         return self.until is None or self.until > at
 
@@ -95,9 +95,9 @@ class Constraints:
     kept: tuple[Constraint, ...] = ()
     """Includes constraints that have expired, which refuse nothing."""
 
-    def refusing(self, call: ToolCall, *, at: datetime) -> Constraint | None:
+    def find_for(self, call: ToolCall, *, at: datetime) -> Constraint | None:
         """Return the constraint that refuses this call at this time, the last to end of several; None for none."""
-        of_tool = [each for each in self.kept if each.tool == call.name and each.stands(at)]
+        of_tool = [each for each in self.kept if each.tool == call.name and each.is_active(at)]
         digests = ("", call.digest) if of_tool else ()
         refusing = (each for each in of_tool if each.call_digest in digests)
         return max(refusing, key=lambda each: each.until or datetime.max.replace(tzinfo=UTC), default=None)
@@ -115,64 +115,64 @@ class Constraints:
             number=number,
             tool=call.name,
             call_digest=call.digest if here else "",
-            arguments=_kept(call.arguments, ARGUMENT_CHARS) if here else "",
-            reason=_kept(reason, REASON_CHARS),
+            arguments=_shorten(call.arguments, ARGUMENT_CHARS) if here else "",
+            reason=_shorten(reason, REASON_CHARS),
             until=until,
         )
         same = (added.tool, added.call_digest)
-        kept = [each for each in self.unended(at).kept if (each.tool, each.call_digest) != same]
+        kept = [each for each in self.active(at).kept if (each.tool, each.call_digest) != same]
         kept.append(added)
         while len(kept) > CONSTRAINTS or sum(map(_size, kept)) > CONSTRAINTS_BYTES:
             kept.remove(next((each for each in kept if each.until), kept[0]))
         return Constraints(tuple(kept))
 
-    def lift(self, number: int) -> "Constraints":
+    def remove(self, number: int) -> "Constraints":
         """Remove the constraint with this number."""
         return Constraints(tuple(each for each in self.kept if each.number != number))
 
-    def to_hand_over(self, at: datetime, *, up: bool = False) -> tuple[HandedConstraint, ...]:
+    def to_propagate(self, at: datetime, *, to_parent: bool = False) -> tuple[HandedConstraint, ...]:
         """Return the constraints to propagate to another run: the newest in force, within limits.
 
         Args:
             at: Now.
-            up: For the parent run. Leave out those that it propagated: people may have lifted them there since.
+            to_parent: For the parent run. Leave out those that it propagated: people may have lifted them there since.
         """
-        handed: list[HandedConstraint] = []
+        propagated: list[HandedConstraint] = []
         size = 0
-        own = [each for each in self.unended(at).kept if not (up and each.came_down)]
+        own = [each for each in self.active(at).kept if not (to_parent and each.from_parent)]
         for each in reversed(own[-HANDED:]):
             copy = HandedConstraint.model_validate(each.model_dump(exclude={"number"}))
             size += len(copy.model_dump_json().encode())
             if size > HANDED_BYTES:
                 break
-            handed.insert(0, copy)
-        return tuple(handed)
+            propagated.insert(0, copy)
+        return tuple(propagated)
 
-    def take_over(self, handed: tuple[HandedConstraint, ...], *, number: int, at: datetime) -> "Constraints":
+    def adopt(self, propagated: tuple[HandedConstraint, ...], *, number: int, at: datetime) -> "Constraints":
         """Add the constraints that another run propagated, except on calls for which this run has its own.
 
         Args:
-            handed: The constraints of the other run.
+            propagated: The constraints of the other run.
             number: The number of the call that started the sub-agent; 0 if they come from the parent.
             at: Now.
         """
-        kept = list(self.unended(at).kept)
+        kept = list(self.active(at).kept)
         same = {(each.tool, each.call_digest) for each in kept}
-        for index, each in enumerate(handed[:HANDED]):
+        for index, each in enumerate(propagated[:HANDED]):
             if (each.tool, each.call_digest) not in same:
                 kept.append(Constraint(number=FIRST_HANDED + number * HANDED + index, **each.model_dump()))
         while len(kept) > CONSTRAINTS or sum(map(_size, kept)) > CONSTRAINTS_BYTES:
             kept.remove(next((each for each in kept if each.until), kept[0]))
-        return Constraints(tuple(kept)) if handed else self
+        return Constraints(tuple(kept)) if propagated else self
 
-    def unended(self, at: datetime) -> "Constraints":
+    def active(self, at: datetime) -> "Constraints":
         """Return the constraints that are in force at this time."""
-        if all(each.stands(at) for each in self.kept):
+        if all(each.is_active(at) for each in self.kept):
             return self
-        return Constraints(tuple(each for each in self.kept if each.stands(at)))
+        return Constraints(tuple(each for each in self.kept if each.is_active(at)))
 
 
-def _kept(text: str, limit: int) -> str:
+def _shorten(text: str, limit: int) -> str:
     """Shorten a text to one line, so that it forms no heading in front of the LLM or people."""
     return one_line(visible(text), limit)
 

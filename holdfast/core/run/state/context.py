@@ -50,7 +50,7 @@ class Context:
     trust: Trust = "agent"
     """The trust level of the LLM's words; kept only if the agent's tools or rules depend on it."""
 
-    def answered(self, tokens: int) -> "Context":
+    def record_reply(self, tokens: int) -> "Context":
         """Record how full the context is, and that the request fitted."""
         return replace(self, tokens=tokens, overflows=0, oversized=False)
 
@@ -69,15 +69,15 @@ class Context:
         """
         return self.tokens >= max(limit, 2 * self.floor)
 
-    def exceeded(self) -> "Context":
+    def record_overflow(self) -> "Context":
         """Record that a request did not fit. That causes a compaction, so a requested one is no longer pending."""
         return replace(self, overflows=self.overflows + 1, oversized=True, requested=False)
 
-    def compacted(self, summary: str, *, step: int) -> "Context":
+    def record_compaction(self, summary: str, *, step: int) -> "Context":
         """Record that the context was compacted after this step."""
         return replace(self, summary=summary, tokens=0, floor=0, requested=False, oversized=False, compacted_at=step)
 
-    def retried(self, *, step: int) -> "Context":
+    def prepare_retry(self, *, step: int) -> "Context":
         """Prepare for a retry: if nothing was left to compact, the same request is sent once more."""
         oversized = self.oversized and self.overflows <= 2 and step > 0
         return replace(self, overflows=min(self.overflows, 2), oversized=oversized)

@@ -27,7 +27,7 @@ SEEN = 500
 """Ids of accepted events that are kept: a later event with such an id is refused as a duplicate."""
 
 
-_BROUGHT: Mapping[PollKind, str] = {
+_RESULT_TEXTS: Mapping[PollKind, str] = {
     "news": "a new result",
     "same": "the same result",
     "partial": "a part of the result",
@@ -36,11 +36,11 @@ _BROUGHT: Mapping[PollKind, str] = {
 }
 
 
-def looks_words(count: int, result: PollKind | None) -> str:
+def polls_text(count: int, result: PollKind | None) -> str:
     """Return a short description of the polls of a wait: `12 looks so far; the last: the same result`."""
     if result is None:
         return "no look so far"
-    return f"{count:,} look{'' if count == 1 else 's'} so far; the last: {_BROUGHT[result]}"
+    return f"{count:,} look{'' if count == 1 else 's'} so far; the last: {_RESULT_TEXTS[result]}"
 
 
 class Polls(Frozen):
@@ -102,7 +102,7 @@ class Wait(Frozen):
         """The trigger that the call waits for, and the time of the next poll if it polls."""
         if self.polls is None:
             return self.trigger.words
-        looks = looks_words(self.polls.count, self.polls.result)
+        looks = polls_text(self.polls.count, self.polls.result)
         return f"{self.trigger.words}; looks again at {self.polls.again:%H:%M:%S} UTC ({looks})"
 
     def fits(self, event: str, data: str) -> bool:
@@ -173,7 +173,7 @@ class Dormancy:
         """The triggers that the agent waits for, on one line."""
         return "; ".join(wait.words for wait in self.waits)
 
-    def waits_of(self, number: int) -> bool:
+    def is_asleep(self, number: int) -> bool:
         """Return whether this call sleeps."""
         return self.find(number) is not None
 
@@ -181,7 +181,7 @@ class Dormancy:
         """Return the wait of this call; None if it does not sleep."""
         return next((wait for wait in self.waits if wait.number == number), None)
 
-    def first(self, trigger: WakeTrigger) -> BufferedEvent | None:
+    def find_buffered(self, trigger: WakeTrigger) -> BufferedEvent | None:
         """Return the oldest buffered event that this trigger waits for; None if there is none."""
         if not isinstance(trigger, EventTrigger):
             return None
@@ -192,12 +192,12 @@ class Dormancy:
         size = sum(map(_size, self.buffered)) + _size(event)
         return len(self.buffered) < BUFFERED and size <= BUFFERED_BYTES
 
-    def began(self, wait: Wait, *, wake: int) -> "Dormancy":
+    def begin(self, wait: Wait, *, wake: int) -> "Dormancy":
         """Let a call sleep. A buffered event that ends the wait at once is used up."""
         left = tuple(each for each in self.buffered if each.wake != wake)
         return replace(self, waits=(*self.waits, wait), buffered=left)
 
-    def polled(self, event: WaitPolled) -> "Dormancy":
+    def record_poll(self, event: WaitPolled) -> "Dormancy":
         """Record a poll.
 
         Raises:
@@ -213,13 +213,13 @@ class Dormancy:
         """Keep an event for which no call waits yet."""
         return replace(self, buffered=(*self.buffered, event))
 
-    def note(self, event_id: str) -> "Dormancy":
+    def record_id(self, event_id: str) -> "Dormancy":
         """Record the id of an accepted event."""
         return replace(self, seen=(*self.seen, event_id)[-SEEN:]) if event_id else self
 
-    def ended(self, number: int) -> "Dormancy":
+    def end(self, number: int) -> "Dormancy":
         """End the wait of a call that has its result."""
-        if not self.waits_of(number):
+        if not self.is_asleep(number):
             return self
         return replace(self, waits=tuple(wait for wait in self.waits if wait.number != number))
 

@@ -40,7 +40,7 @@ class Inbox:
         """Add a message that waits."""
         return replace(self, waiting=(*self.waiting, message))
 
-    def full(self, size: int) -> str:
+    def why_full(self, size: int) -> str:
         """Return why there is no room for another message of this many bytes; empty if there is."""
         waiting = len(self.waiting) + self.unanswered
         held = sum(message.size for message in self.waiting) + self.unanswered_bytes
@@ -68,7 +68,7 @@ class Inbox:
             unanswered_bytes=self.unanswered_bytes + taken.size,
         )
 
-    def answered(self) -> "Inbox":
+    def mark_answered(self) -> "Inbox":
         """Record that the LLM has answered every message that it has seen."""
         return replace(self, unanswered=0, unanswered_bytes=0) if self.unanswered else self
 

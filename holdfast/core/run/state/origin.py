@@ -43,11 +43,11 @@ class RunOrigin:
     """For a fork of a sub-agent's thread: the greatest depth in the original's tree, which limits the fork, too."""
 
     @property
-    def handed(self) -> Budget | None:
+    def inherited_budget(self) -> Budget | None:
         """The part of its own budget that the parent run or loop gives to this run; None for none."""
         return self.lineage.allowance if self.lineage else self.allowance
 
-    def heard(self, by: str) -> "RunOrigin":
+    def note_sender(self, by: str) -> "RunOrigin":
         """Record who sent a message: one person's memory must not be recalled for another person."""
         return replace(self, user_proven=self.user_proven and by == self.user)
 

@@ -57,33 +57,33 @@ class Repeats:
 
     def count(self, call_digest: str) -> int:
         """Return how often a call has run and had its most frequent result since the last news."""
-        call = short(call_digest)
+        call = shorten(call_digest)
         return max((each.count for each in self.seen if each.call == call and not each.refused), default=0)
 
     def reaches(self, call_digest: str, count: int) -> bool:
         """Return whether a call has ended or been refused in the same way `count` times since the last news."""
-        call = short(call_digest)
+        call = shorten(call_digest)
         return any(each.count >= count for each in self.seen if each.call == call)
 
     def is_denied(self, call_digest: str) -> bool:
         """Return whether people denied this call because of its repeats, and nothing new has happened since."""
-        call = short(call_digest)
+        call = shorten(call_digest)
         return any(each.denied for each in self.seen if each.call == call)
 
     def add(self, call_digest: str, result_digest: str, *, refused: bool) -> "Repeats":
         """Count the result of a call."""
-        call, result = short(call_digest), short(result_digest)
-        found = next((each for each in self.seen if each.result == result and each.call == call), None)
-        others = tuple([each for each in self.seen if each is not found])
-        if found is None and not refused:
+        call, result = shorten(call_digest), shorten(result_digest)
+        known = next((each for each in self.seen if each.result == result and each.call == call), None)
+        others = tuple([each for each in self.seen if each is not known])
+        if known is None and not refused:
             others = tuple([each.reset() if each.count or each.denied else each for each in others])
-        before = found or SeenResult(call=call, result=result, refused=refused)
-        counted = before.model_copy(update={"count": min(before.count + 1, MAX_COUNT)})
-        return Repeats((*others, counted)[-WINDOW:])
+        before = known or SeenResult(call=call, result=result, refused=refused)
+        current = before.model_copy(update={"count": min(before.count + 1, MAX_COUNT)})
+        return Repeats((*others, current)[-WINDOW:])
 
     def deny(self, call_digest: str) -> "Repeats":
         """Record that people denied this call because of its repeats."""
-        call = short(call_digest)
+        call = shorten(call_digest)
         return Repeats(
             tuple(each.model_copy(update={"denied": True}) if each.call == call else each for each in self.seen)
         )
@@ -93,6 +93,6 @@ class Repeats:
         return self.seen[-1]
 
 
-def short(digest: str) -> str:
+def shorten(digest: str) -> str:
     """Shorten a digest to the part that is kept."""
     return digest[:DIGEST_CHARS]

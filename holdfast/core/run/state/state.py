@@ -160,7 +160,7 @@ class RunState:
         return tool is not None and tool.kind == "runtime" and self.features >= DORMANCY
 
     @property
-    def entering(self) -> bool:
+    def resumes_import(self) -> bool:
         """Whether an imported run waits for the agent of this cluster."""
         return self.imported is not None and not self.imported.entered
 
@@ -170,12 +170,12 @@ class RunState:
         return self.idle.awaiting and not self.inbox.waiting
 
     @property
-    def handed_in(self) -> bool:
+    def has_partial_result(self) -> bool:
         """Whether the budget is used up, and `result` is the partial result that the LLM returned then."""
         return self.account.closing == "over"
 
     @property
-    def closing_work(self) -> bool:
+    def has_closing_work(self) -> bool:
         """Whether the run has work to do between the answer and its end (`holdfast.core.run.rules.closing_work`)."""
         return self.spec is not None and bool(self.subagents.children or self.keeps_progress or self.learns)
 
@@ -192,7 +192,7 @@ class RunState:
     def ends_at(self, at: datetime) -> bool:
         """Return whether the wait for a message is over at this time: only the closing work comes before the end."""
         until = self.idle.until
-        return self.awaits_message and self.closing_work and until is not None and until <= at
+        return self.awaits_message and self.has_closing_work and until is not None and until <= at
 
     def wake_at(self, at: datetime) -> datetime | None:
         """Return when something is due even if nothing arrives; None for never.
@@ -301,7 +301,7 @@ class RunState:
             "trust": self.context.trust if self.features >= KEEPS_TRUST else None,
             "usage": self.usage.model_dump(),
             "budget": self.account.view() if self.account.limits else None,
-            "result": self.result if self.outcome or self.idle.awaiting or self.handed_in else None,
+            "result": self.result if self.outcome or self.idle.awaiting or self.has_partial_result else None,
             "structured": self.structured and (self.outcome is not None or self.idle.awaiting),
             "updated_at": self.updated_at.isoformat(),
         }

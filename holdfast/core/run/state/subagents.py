@@ -4,7 +4,6 @@ A run has at most `Limits.max_subagents` at a time, so the list is bounded. The 
 it is read from the sub-agent's run when a call waits for it.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -78,7 +77,7 @@ class Subagents:
         """Return the sub-agent with this thread id; None if there is none."""
         return next((child for child in self.children if child.thread == thread), None)
 
-    def started(self, event: SubagentStarted) -> "Subagents":
+    def start(self, event: SubagentStarted) -> "Subagents":
         """Add a sub-agent.
 
         Raises:
@@ -96,7 +95,7 @@ class Subagents:
         )
         return replace(self, children=(*self.children, child))
 
-    def ended(self, event: SubagentEnded) -> "Subagents":
+    def end(self, event: SubagentEnded) -> "Subagents":
         """Record how a sub-agent ended.
 
         Raises:
@@ -109,11 +108,6 @@ class Subagents:
         changed = child.model_copy(update={**end, "short": event.cost.short if event.cost else ""})
         return replace(self, children=tuple(changed if each is child else each for each in self.children))
 
-    def reopened(self) -> "Subagents":
+    def keep_open(self) -> "Subagents":
         """Return the open sub-agents, which the next run of the thread takes over."""
         return Subagents(self.open)
-
-
-def numbered(children: Iterable[Child]) -> dict[int, Child]:
-    """Return sub-agents by the numbers of their calls."""
-    return {child.number: child for child in children}

@@ -77,7 +77,7 @@ def ask_again(
     reason: Callable[[ApprovalRequest | None], str] = lambda _: "",
     past: PastEffect | None = None,
 ) -> list[AgentEvent]:
-    """Return the events that judge a call again which awaits approval, or was approved and has not started.
+    """Return the events that judge again a call that awaits approval, or was approved and has not started.
 
     Args:
         state: The state before the request.

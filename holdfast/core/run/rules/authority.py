@@ -23,7 +23,7 @@ from holdfast.core.authority.statements import Proof, Signed
 from holdfast.core.authority.votes import Standing
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.rules.policies import policies_of, policy_of
-from holdfast.core.run.state.features import MANDATES_NEED_AGENT
+from holdfast.core.run.state.features import AUTHORITY_NEEDS_AGENT
 from holdfast.core.run.state.state import RunState
 
 STATEMENTS = 1_000
@@ -85,7 +85,7 @@ def read_claim(payload: Any) -> tuple[str, str]:
 
 def verify_principal(state: RunState, statement: Signed, policy: Policy | None = None) -> Principal | Refusal:
     """Authenticate the sender of a statement by the keys of a policy, by default the agent's own."""
-    if state.spec is None and state.features >= MANDATES_NEED_AGENT:
+    if state.spec is None and state.features >= AUTHORITY_NEEDS_AGENT:
         return Refusal("busy", "the agent is not loaded yet, and its policy says who may: send it again in a moment")
     policy = policy or policy_of(state)
     if not statement.signature:

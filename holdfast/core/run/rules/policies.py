@@ -1,7 +1,7 @@
 """The policies that judge a run: its agent's own, and those above. Pure functions over the run's state.
 
 1. Those above are the policies of the agents that started the run, and those that came with a fork or an import.
-2. Only somebody whom each of them allows to may change what may run: no sub-agent and no fork is a way around one.
+2. Changing what may run takes the permission of each of them: no sub-agent and no fork is a way around one.
 3. A policy identifies people by its own approvers, keys and gateways, never by another policy's.
 """
 

@@ -73,7 +73,7 @@ class UsedStatement(Frozen):
 
 @dataclass(frozen=True)
 class Authority:
-    """Everything on which it depends who may let calls run."""
+    """The approval authority in a thread: requests, rules, delegations, used statements, keys and requesters."""
 
     requests: tuple[ApprovalRequest, ...] = ()
     """The open requests, oldest first."""

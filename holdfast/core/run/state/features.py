@@ -75,7 +75,7 @@ CONSTRAINTS = 1
 PAUSE_BY_PERSON = 1
 """The signals and updates `pause` and `resume`."""
 
-MANDATES_NEED_AGENT = 1
+AUTHORITY_NEEDS_AGENT = 1
 """Delegations, revocations and lifts are refused before the agent is loaded. Below it, anybody who reaches a reopened
 run can revoke the thread's rules and delegations before that, although the policy requires signatures."""
 
@@ -162,8 +162,8 @@ LINEAR_SCHEMAS = 1
 
 EVERY_POLICY_ASKS = 1
 """A call needs the approval that each policy that judges it requires, by that policy's own terms, people and
-signatures. Only somebody whom all of them allow to may change what may run (`holdfast.core.run.rules.policies`). Below
-it, the agent's own policy alone determines who decides.
+signatures. Changing what may run takes the permission of all of them (`holdfast.core.run.rules.policies`). Below it,
+the agent's own policy alone determines who decides.
 """
 
 EDITS_ASK_ANEW = 1

@@ -551,7 +551,7 @@ class Thread:
         """Return whether the run waits for the end of a call that it has stopped."""
         if not isinstance(call.request, ToolRequest):
             return False
-        return not call.request.poll or self.state.dormancy.waits_of(call.number)
+        return not call.request.poll or self.state.dormancy.is_asleep(call.number)
 
     def _send(self, request: LLMRequest) -> None:
         ref: TranscriptRef = request.transcript

@@ -33,7 +33,7 @@ from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST, LLM_REJECTED, NOT_SEALED
 from holdfast.core.run.contracts.llm_calls import LLMFailed, LLMReply, LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
-from holdfast.core.run.rules.budget import last_call
+from holdfast.core.run.rules.budget import last_call_cost
 from holdfast.core.run.views.status import run_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.endpoints.prices import cost_of, token_price
@@ -441,7 +441,7 @@ def test_a_lost_call_is_charged_with_its_request_and_made_again() -> None:
 def test_what_was_lost_before_the_last_call_takes_no_attempt_from_it() -> None:
     """Three of its own attempts may be lost, whatever the step has lost before."""
     thread = budgeted(Budget(tokens=30_000))
-    left = last_call(thread.state).tokens + 100  # the notice that the budget is low is sent with it, too
+    left = last_call_cost(thread.state).tokens + 100  # the notice that the budget is low is sent with it, too
     thread.lose(attempts=5, request_tokens=(30_000 - left) // 5)
     assert thread.state.account.closing == "asked"
     thread.lose(request_tokens=1_000)

@@ -301,7 +301,7 @@ def test_no_call_starts_that_a_constraint_refuses(seed: int) -> None:
     thread, state = play(seed).thread, RunState()
     for event in thread.log:
         if isinstance(event, ToolCallStarted) and not event.undo:
-            assert state.constraints.refusing(state.calls.get(event.number).call, at=event.at) is None
+            assert state.constraints.find_for(state.calls.get(event.number).call, at=event.at) is None
         before, state = state, evolve(state, event)
         made = isinstance(event, ToolCallFinished) and event.status == "cannot" and event.scope
         ended = isinstance(event, ConstraintLifted | LLMReplied)

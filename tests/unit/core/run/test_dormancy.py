@@ -509,7 +509,7 @@ def test_floods_of_events_leave_the_state_bounded() -> None:
     assert "the limit" in result(many, WAITS + 1).text
     dormancy = many.state.dormancy
     for n in range(SEEN + 5):
-        dormancy = dormancy.note(str(n))
+        dormancy = dormancy.record_id(str(n))
     assert len(dormancy.seen) == SEEN
     audited(thread)
 

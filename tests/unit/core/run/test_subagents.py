@@ -364,10 +364,10 @@ def test_what_came_from_the_parent_is_not_handed_back() -> None:
     look = order(thread, LookAtChildren) if thread.waiting(LookAtChildren) else None
     assert look is None or isinstance(look.request, LookAtChildren)
     down, own = HandedConstraint(tool="a", reason="above"), HandedConstraint(tool="b", reason="below")
-    child = thread.state.constraints.take_over((down,), number=0, at=thread.at)
-    child = child.take_over((own,), number=number, at=thread.at)
-    assert [each.tool for each in child.to_hand_over(thread.at)] == ["a", "b"]
-    assert [each.tool for each in child.to_hand_over(thread.at, up=True)] == ["b"]
+    child = thread.state.constraints.adopt((down,), number=0, at=thread.at)
+    child = child.adopt((own,), number=number, at=thread.at)
+    assert [each.tool for each in child.to_propagate(thread.at)] == ["a", "b"]
+    assert [each.tool for each in child.to_propagate(thread.at, to_parent=True)] == ["b"]
 
 
 def test_hundreds_of_children_cost_work_in_proportion() -> None:

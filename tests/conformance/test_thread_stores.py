@@ -73,14 +73,14 @@ class FileThreads:
 class TestFileThreads(ThreadStoreConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ThreadStore:
-        """A store for this test."""
+        """Return a store for this test."""
         return FileThreads(tmp_path)
 
 
 class TestPostgresThreads(ThreadStoreConformance):
     @pytest.fixture
     def store(self, pool: AsyncConnectionPool) -> ThreadStore:
-        """The database that all tests share."""
+        """Return the database that all tests share."""
         return PostgresThreads(pool)
 
     async def test_lines_of_any_bytes(self, store: ThreadStore) -> None:
@@ -131,8 +131,8 @@ class TestPostgresThreads(ThreadStoreConformance):
     async def test_a_fork_has_the_lines_that_were_read(
         self, store: ThreadStore, pool: AsyncConnectionPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A fork shares blocks with its original where they hold its lines; where one was altered, the fork has the
-        lines that it was given.
+        """A fork shares those of its original's blocks that hold its lines; if one was altered, the fork keeps the
+        lines that it read.
         """
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
         origin, forks = f"origin-{uuid4().hex}", [f"fork-{uuid4().hex}" for _ in range(2)]
@@ -164,7 +164,7 @@ class TestPostgresThreads(ThreadStoreConformance):
     async def test_wherever_blocks_begin_and_end(
         self, store: ThreadStore, pool: AsyncConnectionPool, monkeypatch: pytest.MonkeyPatch, seed: int
     ) -> None:
-        """Appends, pages and logs set aside behave as if lines were stored one by one."""
+        """At any block boundary, appends, pages and archived branches behave as if lines were stored one by one."""
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
         chance, thread, log = random.Random(seed), f"blocks-{uuid4().hex}", EventLog()
         kept: list[bytes] = []
@@ -274,7 +274,7 @@ def chained(contents: Sequence[str], *, position: int = 7) -> list[bytes]:
 
 @given(st.lists(LINES, min_size=1, max_size=6), st.integers(0, 9))
 def test_any_lines_fit_blocks(lines: list[bytes], position: int) -> None:
-    """Blocks return the bytes of their lines, whether events, other JSON or anything else."""
+    """Blocks return the bytes of their lines: events, other JSON or any other bytes."""
     packed = pack(position, lines)
     assert [line for block in packed for line in unpack(block)] == lines
     for block in packed:
@@ -308,8 +308,8 @@ def test_blocks_are_of_about_equal_size(sizes: list[int]) -> None:
 
 
 def test_blocks_are_shared_only_where_they_hold_the_same_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are packed byte for byte, whatever the blocks hold that could be taken; those that do not hold them, are
-    damaged, or have another time than their last line, are not taken.
+    """Lines are packed byte for byte, for any existing blocks; a block that lacks them, is damaged, or has another time
+    than their last line is not shared.
     """
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
     lines = [*chained([f"{number}" * 100 for number in range(12)], position=0), *(b"%d" % n * 400 for n in range(4))]
@@ -375,7 +375,7 @@ def test_a_damaged_block_takes_no_memory() -> None:
 
 
 def test_the_form_of_a_block_never_changes() -> None:
-    """Blocks that an earlier release wrote stay readable: these are their four forms."""
+    """Blocks of an earlier release stay readable in all four forms."""
     lines = [
         b'{"at":"2026-01-02T03:04:05.000600Z","by":"a",'
         b'"digest":"ce5fd8dc7041fc589111cc3fecac386ba0b8e587199fa8d9044052f1691b6401",'
@@ -401,7 +401,7 @@ def test_the_form_of_a_block_never_changes() -> None:
 
 
 async def test_a_connection_that_the_server_has_closed_is_not_handed_out(database_url: str) -> None:
-    """The pool finds out without a round trip, also where the server's last words were not read yet."""
+    """The pool detects it without a round trip, even if the server's last message has not been read yet."""
     pool = open_pool(database_url, size=3)
     async with pool:
         await pool.wait()

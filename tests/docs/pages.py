@@ -15,7 +15,7 @@ from markdown_it.token import Token
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("README.md")])
-"""What is written to be read on GitHub and on the site."""
+"""Pages to be read on GitHub and on the site."""
 
 
 class Snippet(NamedTuple):
@@ -28,12 +28,12 @@ class Snippet(NamedTuple):
 
     @property
     def place(self) -> str:
-        """File and line, for messages."""
+        """Return file and line, for messages."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
     @property
     def file(self) -> str:
-        """The path in a first line such as `# mycompany/agents.py`; empty if there is none."""
+        """Return the path in a first line such as `# mycompany/agents.py`; empty if there is none."""
         found = re.match(r"(?:#|//) ([\w/]+\.\w+)\n", self.code)
         return found[1] if found else ""
 
@@ -56,7 +56,7 @@ def files(page: Path) -> dict[str, str]:
 
 
 def links(page: Path) -> Iterator[str]:
-    """Yield where a page's links and images lead."""
+    """Yield the targets of a page's links and images."""
     for token in tokens(page):
         for child in token.children or ():
             for name in ("href", "src"):

@@ -16,7 +16,7 @@ PAGE = DOCS / "reference/settings.md"
 
 
 def descriptions() -> dict[str, str]:
-    """The text below each field of `Settings`, without the variable that it begins with."""
+    """Return the text below each field of `Settings`, without the variable that it begins with."""
     tree = ast.parse(inspect.getsource(settings))
     (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
     found = {}
@@ -29,7 +29,7 @@ def descriptions() -> dict[str, str]:
 
 
 def meaning(field: str) -> str:
-    """A field's description, with its default and its name in `holdfast.toml`, if it has them."""
+    """Return a field's description, with its default and its name in `holdfast.toml`, if it has them."""
     value = Settings.model_fields[field].default
     shown = str(value).lower() if isinstance(value, bool) else value
     default = "" if value in (None, PydanticUndefined) else f" Default: `{shown}`."
@@ -37,7 +37,7 @@ def meaning(field: str) -> str:
 
 
 def tables() -> dict[str, list[str]]:
-    """Each table of the page, by its marker."""
+    """Return each table of the page, by its marker."""
     rows = [f"| `{variable}` | {meaning(field)} |" for field, variable in variables().items()]
     ports = Ports()
     used = {
@@ -54,7 +54,7 @@ def tables() -> dict[str, list[str]]:
 
 
 def settings_page() -> str:
-    """The page as it is, with the tables as they must be."""
+    """Return the current page with up-to-date tables."""
     page = PAGE.read_text(encoding="utf-8")
     for name, lines in tables().items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"

@@ -1,4 +1,4 @@
-"""The page about the client: its programs run as they are printed there. The contract for other clients is frozen."""
+"""The page about the client: its programs run as printed there. The contract for other clients is frozen."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ CATALOG = Catalog(
 
 
 def script(conversation: Conversation) -> Reply:
-    """Refund if asked to; else repeat what was said."""
+    """Refund if asked to; otherwise repeat the message."""
     if conversation.messages[-1]["role"] == "tool":
         return say(str(conversation.messages[-1]["content"]))
     said = conversation.last_user_message.strip()
@@ -83,7 +83,7 @@ def request(url: str, body: Any = None) -> tuple[int, Any]:
 
 
 async def test_the_web_handler(rig: StartRig, stack: Stack, tmp_path: Path, unused_tcp_port: int) -> None:
-    """A form that is sent twice starts one refund; a decision on what was shown lets it happen."""
+    """A form that is sent twice starts one refund; a decision with the digest that was shown lets it happen."""
     url, order = f"http://127.0.0.1:{unused_tcp_port}/refunds", int(uuid4().hex[:6], 16)
     serve = ("-m", "uvicorn", "web:app", "--port", str(unused_tcp_port), "--log-level", "warning")
     async with (
@@ -111,7 +111,7 @@ async def test_the_web_handler(rig: StartRig, stack: Stack, tmp_path: Path, unus
 
 
 async def test_the_batch(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
-    """Run twice, the batch prints the same answers, of one run for each customer."""
+    """Run twice, the batch prints the same answers, from one run for each customer."""
     customers = [uuid4().hex[:8] for _ in range(5)]
     async with rig(CATALOG, script) as worker:
         outputs = []

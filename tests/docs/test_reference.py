@@ -1,4 +1,4 @@
-"""The reference is complete: it says the same as the code, and leaves nothing out."""
+"""The reference is complete: it agrees with the code, and leaves nothing out."""
 
 import ast
 import importlib
@@ -43,7 +43,7 @@ def test_every_setting_is_described() -> None:
 
 
 def words(page: Path) -> set[str]:
-    """Return what a page shows as code."""
+    """Return the code spans of a page."""
     return set(re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")))
 
 
@@ -64,7 +64,7 @@ def test_every_error_has_an_entry() -> None:
 
 
 def causes(*files: str, functions: tuple[str, ...]) -> set[str]:
-    """Return the short names that are given to these functions, as literals, in these files."""
+    """Return the short names that these files pass to these functions, as literals."""
     found = set()
     for file in files:
         for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):

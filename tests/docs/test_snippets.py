@@ -49,7 +49,7 @@ TYPED = {"test_kills.py", "test_mystores.py"}
 
 
 def test_the_languages_are_known() -> None:
-    """Each block says what it is; a block that only shows something is `text` or `console`."""
+    """Each block names its language; a block that only shows something is `text` or `console`."""
     assert not [snippet.place for snippet in ALL if snippet.language not in LANGUAGES]
 
 
@@ -94,7 +94,7 @@ async def test_python_runs(
 
 
 def awaits(code: str) -> bool:
-    """Whether code awaits something outside a function."""
+    """Return whether code awaits something outside a function."""
     try:
         compile(code, "", "exec")
     except SyntaxError:
@@ -182,12 +182,12 @@ def parse(words: list[str]) -> None:
 
 @cache
 def targets() -> set[str]:
-    """The targets of the Makefile."""
+    """Return the targets of the Makefile."""
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def test_stores_pass_their_suite(tmp_path: Path) -> None:
-    """The thread store of the page keeps the rules, as its own test says."""
+    """The thread store of the page passes its suite, in the page's own test."""
     page = ROOT / "docs/how-to/use-your-own-stores.md"
     for snippet in snippets(page):
         if snippet.file:

@@ -1,4 +1,4 @@
-"""The command `holdfast`, as it is installed."""
+"""The installed command `holdfast`."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ main()
 
 @pytest.fixture
 def nowhere(tmp_path: Path) -> dict[str, str]:
-    """An environment in which no server runs."""
+    """Return an environment in which no server runs."""
     return {"TEMPORAL_ADDRESS": f"127.0.0.1:{any_free()}"}
 
 
@@ -51,7 +51,7 @@ def test_every_verb_is_there_and_names_the_command(developed: Installation, tmp_
 
 
 def test_errors_name_the_command(developed: Installation, tmp_path: Path, nowhere: dict[str, str]) -> None:
-    """Prefixes and hints name what the user can type, and the exit codes are those of the programs."""
+    """Prefixes and hints name commands that the user can type, and the exit codes are those of the programs."""
     expected = {
         ("show", "x"): (4, "holdfast: no Temporal server answers at 127.0.0.1:", "`holdfast worker --dev`"),
         ("approve", "x", "1", "--key", "none"): (2, "holdfast: the key none cannot be read", "`holdfast keygen`"),
@@ -70,7 +70,7 @@ def test_errors_name_the_command(developed: Installation, tmp_path: Path, nowher
 
 @pytest.mark.parametrize(("verb", "extra"), [("start", "cli"), ("worker", "worker"), ("gateway", "gateway")])
 def test_a_missing_extra_is_named(bare: Installation, tmp_path: Path, verb: str, extra: str) -> None:
-    """Without the packages that it needs, a command says in one line which extra to install, and ends with 2."""
+    """Without the packages that it needs, a command names the missing extra in one line, and ends with 2."""
     ran = bare.holdfast(verb, folder=tmp_path)
     said = f"holdfast: packages that this command needs are missing: pip install 'holdfast-agents[{extra}]'\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", said)

@@ -1,4 +1,4 @@
-"""A newcomer types the commands of the first tutorial, in an empty folder, where the wheel is installed."""
+"""A newcomer types the commands of the first tutorial, in an empty folder, with the wheel installed."""
 
 import shlex
 import time
@@ -18,7 +18,7 @@ FIVE_MINUTES = 300.0
 
 @pytest.fixture(params=[pytest.param("developed", marks=pytest.mark.slow), "clean"])
 def installation(request: pytest.FixtureRequest) -> Installation:
-    """The wheel beside the packages of these tests, and beside those of a user."""
+    """Return the wheel beside the packages of these tests, and beside those of a user."""
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Installation)
     return found
@@ -26,14 +26,14 @@ def installation(request: pytest.FixtureRequest) -> Installation:
 
 @dataclass
 class Newcomer:
-    """Somebody who types what the page says, and waits where a person would look first."""
+    """A person who types the page's commands, and waits where a person would look first."""
 
     installation: Installation
     folder: Path
     workers: ExitStack = field(default_factory=ExitStack)
     typed: list[str] = field(default_factory=list)
     said: dict[str, str] = field(default_factory=dict)
-    """What each command printed."""
+    """The output of each command."""
 
     def type(self, line: str) -> None:
         """Carry out a line of the page."""
@@ -57,7 +57,7 @@ class Newcomer:
                 raise AssertionError(f"nobody can type {line!r}")
 
     def run(self, *words: str) -> str:
-        """Run `holdfast` to its end, without fault; return what it printed."""
+        """Run `holdfast` to its end, without a fault; return its output."""
         ran = self.installation.holdfast(*words, folder=self.folder)
         assert ran.returncode == 0, ran
         return ran.stdout
@@ -99,7 +99,7 @@ def test_a_newcomer_has_an_agent_of_their_own(
 
 
 def test_a_client_in_another_folder_says_where_it_looked(developed: Installation, tmp_path: Path) -> None:
-    """Without a server, the error names the settings, the state folder and the address; no project is needed to ask."""
+    """Without a server, the error names the settings, the state folder and the address; the client needs no project."""
     home = str(tmp_path / "home")
     ran = developed.holdfast("list", folder=tmp_path, TEMPORAL_ADDRESS="127.0.0.1:1", HOLDFAST_HOME=home)
     assert (ran.returncode, ran.stdout) == (4, "")

@@ -40,7 +40,7 @@ def folder_of(release: str, changelog: str | None = None) -> Path:
         changelog: The changelog's text; None for CHANGELOG.md.
 
     Raises:
-        SystemExit: The release is out.
+        SystemExit: The release is published.
     """
     if is_released(release, changelog):
         raise SystemExit(
@@ -53,11 +53,11 @@ async def record(release: str, only: Sequence[str]) -> None:
     """Play scenarios on a real server, and write the history of each of its Temporal runs.
 
     Args:
-        release: The release that the histories stand for.
+        release: The release that the histories represent.
         only: The names of the scenarios; other histories stay. Empty for all.
 
     Raises:
-        SystemExit: The release is out.
+        SystemExit: The release is published.
     """
     folder = folder_of(release)
     folder.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ _REF = "#/$defs/"
 
 
 class _Defaults(GenerateJsonSchema):
-    """Has the defaults of factories, too, and leaves out what a default has as its own default."""
+    """Includes the defaults of factories, and leaves out a default's own default values."""
 
     def get_default_value(self, schema: core_schema.WithDefaultSchema) -> Any:
         """Return the default of a field, made by its factory if it has one."""
@@ -36,7 +36,7 @@ class _Defaults(GenerateJsonSchema):
 
 
 def fields_of(kinds: Iterable[Any]) -> dict[str, Fields]:
-    """Return the fields of these models and dataclasses, and of all that they refer to: class → field → text."""
+    """Return the fields of these models and dataclasses, and of everything that they refer to: class → field → text."""
     inputs: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
         (kind.__name__, "validation", TypeAdapter(kind)) for kind in kinds
     ]

@@ -44,7 +44,7 @@ console.log(JSON.stringify(logs.map((log) => verify(log))));
 Line = bytes
 Log = list[Line]
 Judgement = tuple[int, str]
-"""The position of the first event that is not sound, or -1; and the head of a sound log."""
+"""The position of the first invalid event, or -1; and the head of a valid log."""
 
 
 @cache
@@ -68,7 +68,7 @@ def recorded_logs() -> dict[str, list[StoredEvent]]:
 
 
 def ours(log: bytes) -> Judgement:
-    """Judge a log as Holdfast does: each line is canonical, in its place, and continues the chain."""
+    """Judge a log as Holdfast does: each line is canonical, in its position, and continues the chain."""
     head = GENESIS
     lines = log.removesuffix(b"\n").split(b"\n")
     for position, line in enumerate(lines):
@@ -85,7 +85,7 @@ def ours(log: bytes) -> Judgement:
 
 
 def judgement(found: str) -> Judgement:
-    """Read what a verifier says."""
+    """Parse a verifier's output."""
     if fault := re.match(r"event (\d+): ", found):
         return int(fault[1]), ""
     sound = re.fullmatch(r"head ([0-9a-f]{64}), \d+ events", found)
@@ -121,7 +121,7 @@ def in_node(logs: Sequence[bytes]) -> list[Judgement]:
 
 
 def redigested(lines: Log, start: int = 0) -> Log:
-    """Compute the chain anew from a line on, as a forger would."""
+    """Recompute the chain from a line on, as a forger would."""
     head = GENESIS if start == 0 else str(json.loads(lines[start - 1])["digest"])
     kept = lines[:start]
     for line in lines[start:]:
@@ -171,7 +171,7 @@ def truncate(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
 
 
 def renumber(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
-    """Write a number in another way: 1.0, 1e0, 01, -0, 2^53 + 1."""
+    """Write a number in another form: 1.0, 1e0, 01, -0, 2^53 + 1."""
     at = chance.randrange(len(log))
     spelled = chance.choice(
         [rb"\1.0", rb"\1e0", rb"0\1", rb"-\1", rb"\g<1>00000000000000003", rb"\1.5", b"1e400", b"NaN"]
@@ -180,7 +180,7 @@ def renumber(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
 
 
 def reencode(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
-    """Write an event's JSON in another way: escapes, spaces, other order, a byte order mark, twice the same key."""
+    """Write an event's JSON in another form: escapes, spaces, other order, a byte order mark, duplicate keys."""
     at = chance.randrange(len(log))
     event, line = json.loads(log[at]), log[at]
     spellings: list[bytes] = [
@@ -199,7 +199,7 @@ def reencode(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
 
 
 def forge(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
-    """Alter an event, and compute the digests anew from there on, or from the one after."""
+    """Alter an event, and recompute the digests from there on, or from the next one."""
     at = chance.randrange(len(log))
     odd = [600.0, 1e-7, 1e20, 1e21, 5e-324, -0.0, 2**53, "\U0001f600\ue000", {"\U0001f600": 1, "\ue000": 2, "": [True]}]
     event = json.loads(log[at]) | {"type": "altered", "odd": chance.choice(odd)}
@@ -208,7 +208,7 @@ def forge(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
 
 
 def forge_badly(log: Log, others: Sequence[Log], chance: random.Random) -> Log:
-    """Compute digests over what canonical JSON cannot hold, or a position that is none."""
+    """Compute digests over values without canonical JSON, or over an invalid position."""
     at = chance.randrange(len(log))
     position = chance.choice([True, None, str(at), at + 0.5, [at], -1])
     altered = [*log[:at], canonical(json.loads(log[at]) | {"position": position}), *log[at + 1 :]]
@@ -241,7 +241,7 @@ def mutants() -> list[bytes]:
 
 
 def garbage() -> list[bytes]:
-    """Return what is no log at all."""
+    """Return input that is no log at all."""
     bits = random.Random(1)
     lines = [
         b"",
@@ -310,7 +310,9 @@ VERIFIERS = [
 
 @pytest.mark.parametrize("command", VERIFIERS)
 def test_a_verifier_ends_with_a_code_and_without_a_traceback(command: list[str], tmp_path: Path) -> None:
-    """0 for a sound log, from a file or from stdin; 1 for one that was altered, for garbage, and for no file."""
+    """It exits with 0 for a valid log, from a file or from stdin; with 1 for an altered one, for garbage, and for no
+    file.
+    """
 
     def run(*arguments: str, given: bytes = b"") -> tuple[int, str]:
         done = subprocess.run([*command, *arguments], input=given, capture_output=True, check=False)
@@ -333,7 +335,7 @@ def test_a_verifier_ends_with_a_code_and_without_a_traceback(command: list[str],
 
 
 def test_the_verifiers_are_short() -> None:
-    """A stranger reads them before trusting them: under 60 lines each, and nothing but the standard library."""
+    """A stranger reads them before trusting them: each has under 60 lines, and uses only the standard library."""
     for name in ("verify.py", "verify.mjs"):
         assert len((FOLDER / name).read_text().splitlines()) < 60
     assert (

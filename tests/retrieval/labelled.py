@@ -1,4 +1,4 @@
-"""The labelled set in a store, and the share of queries whose item is among the first five answers."""
+"""The labelled set in a store, and the share of queries whose item is among the first five results."""
 
 import json
 from collections import defaultdict

@@ -57,7 +57,7 @@ class Attack:
 
 @workflow.defn(name=WORKFLOW)
 class Impostor:
-    """The same, under the name of Holdfast's own workflow."""
+    """The same workflow, under the name of Holdfast's own."""
 
     @workflow.run
     async def run(self, activity: str, order: RawValue, task_queue: str) -> Any:

@@ -13,7 +13,7 @@ from holdfast.worker import construction
 from holdfast.workspace.memory.progress_tool import update_progress
 from holdfast.workspace.memory.tools import complete_task, note_learning
 
-if "STICKY_SECONDS" in os.environ:  # so long that a takeover comes first, however slow the machine is
+if "STICKY_SECONDS" in os.environ:  # so long that a takeover comes first, on any machine
     construction.STICKY_TIMEOUT = timedelta(seconds=int(os.environ["STICKY_SECONDS"]))
 
 
@@ -82,7 +82,7 @@ def look(context: ToolContext) -> str:
 
 
 def _held(builtin: Tool) -> Tool:
-    """The tool; after its effect, it waits while the file `hold` has its name."""
+    """Run the tool; after its effect, wait while the file `hold` has its name."""
 
     @wraps(builtin.function)
     def run(*arguments: Any, **named: Any) -> Any:

@@ -70,7 +70,7 @@ def revocation(thread: str, by: str, **what: Any) -> dict[str, Any]:
 
 
 def lift(thread: str, by: str, constraint: int, **more: Any) -> dict[str, Any]:
-    """Return a signed lift of a constraint."""
+    """Return a signed removal of a constraint."""
     return signed(Lift, thread, by=by, constraint=constraint, **more)
 
 

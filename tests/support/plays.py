@@ -53,7 +53,7 @@ from tests.support.examples import examples
 from tests.support.runs import Thread, agent_spec, tool_spec
 
 PLAYS = examples(30, 60)
-"""How many plays there are: few enough that all tests share them and each is played once."""
+"""The number of plays: few enough that all tests share them and each is played once."""
 SEEDS = st.integers(0, PLAYS - 1)
 
 SHARED = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", ""))
@@ -442,7 +442,7 @@ class Play:
         self.accepted += [request] if outcome == "accepted" else []
 
     def _delegate(self) -> None:
-        """Delegate approval authority, or revoke or lift something."""
+        """Delegate approval authority, or revoke or remove something."""
         thread, chance = self.thread, self.chance
         by, to = chance.choice(PEOPLE), chance.choice(PEOPLE)
         thread.update("delegate_authority", {"by": by, "to": to, "seconds": chance.choice([0, 60, HOUR])})

@@ -61,11 +61,11 @@ _Model = TypeVar("_Model", bound=Frozen)
 
 
 UNGUARDED: dict[str, Any] = {"repeats_slowed": 0, "repeats_told": 0, "repeats_asked": 0}
-"""The limits of an agent that may repeat calls as it likes."""
+"""The limits of an agent that may repeat calls freely."""
 
 
 WAITING = ("waiting_approval", "waiting_message", "paused", "dormant", "blocked")
-"""Statuses of a run that may have nothing in progress: people, or events, lead on."""
+"""Statuses of a run that may have nothing in progress: it waits for people, or for events."""
 
 
 def tool_spec(name: str, effect: Effect = Effect.READ, **more: Any) -> ToolSpec:
@@ -140,7 +140,7 @@ class Thread:
         """All events of the runs before the current one."""
         self.sent: list[Sent] = []
         self.attempts: Counter[tuple[str, int]] = Counter()
-        """How often each effect, by key and epoch, was started."""
+        """The number of starts of each effect, by key and epoch."""
         self.snapshots: list[int] = []
         """The size of each snapshot."""
         self.at = NOW
@@ -162,12 +162,12 @@ class Thread:
 
     @property
     def state(self) -> RunState:
-        """The thread's state."""
+        """Return the thread's state."""
         return self.run.state
 
     @property
     def log(self) -> list[AgentEvent]:
-        """All events."""
+        """Return all events."""
         own = self.run.log
         if not own.length:  # while loading
             return self.events
@@ -178,7 +178,7 @@ class Thread:
 
     @property
     def closed(self) -> bool:
-        """Whether no run is open."""
+        """Return whether no run is open."""
         return self.run.end is not None
 
     # Calls in progress.
@@ -189,16 +189,16 @@ class Thread:
         return [call for call in found if isinstance(call.request if isinstance(call, Call) else call, kind)]
 
     def calling_llm(self) -> bool:
-        """Whether an LLM call is in progress."""
+        """Return whether an LLM call is in progress."""
         return bool(self.waiting(LLMRequest))
 
     def summarizing(self) -> bool:
-        """Whether an LLM call for a summary is in progress."""
+        """Return whether an LLM call for a summary is in progress."""
         return self.calling_llm() and self.sent[-1].compacting
 
     @property
     def running_calls(self) -> list[int]:
-        """The numbers of the tool calls in progress."""
+        """Return the numbers of the tool calls in progress."""
         return [call.number for call in self.waiting(ToolRequest) if isinstance(call, Call) and call.number]
 
     # Inputs of the run.
@@ -393,7 +393,7 @@ class Thread:
         return thread
 
     def moved(self, payload: dict[str, Any] | None = None, **more: Any) -> "Thread":
-        """Move the thread away, to its end; tools in progress return."""
+        """Migrate the thread away, to its end; tools in progress return."""
         assert self.update("move", {**(payload or {"by": "carol"}), **more})["outcome"] == "accepted"
         for number in self.running_calls:
             self.finish(number)
@@ -402,7 +402,7 @@ class Thread:
         return self
 
     def imported(self, spec: AgentSpec | None = None, *, signer: str = "k", **begin: Any) -> "Thread":
-        """Return this thread in another place, whose agent is `spec`, after the import of its log."""
+        """Return this thread in another cluster, whose agent is `spec`, after the import of its log."""
         events = self.log
         point = ImportPoint(position=len(events) - 1, head=events[-1].digest, manifest=64 * "0", signer=signer)
         given: dict[str, Any] = {"task": "", "by": "carol", "resume": True, "imported": point, "features": MOVES}

@@ -37,7 +37,7 @@ def test_every_image_names_an_exact_version(service: dict[str, Any]) -> None:
 
 
 def test_the_base_image_has_a_digest() -> None:
-    """So the same checkout builds the same image."""
+    """The same checkout then builds the same image."""
     assert re.search(r"^ARG PYTHON_IMAGE=\S+@sha256:[0-9a-f]{64}$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
 
 
@@ -287,7 +287,7 @@ def test_scripts_are_executable() -> None:
 
 
 def test_the_gateways_temporary_files_fit_in_its_memory() -> None:
-    """A tmpfs is memory: exports fill it, and must leave the gateway enough of it."""
+    """A tmpfs is memory: exports fill it, and must leave enough of it for the gateway."""
     gateway = COMPOSE["services"]["gateway"]
     (size,) = [re.fullmatch(r"/tmp:size=(\d+)m", each) for each in gateway["tmpfs"]]
     assert size

@@ -1,4 +1,4 @@
-"""Budgets of trees on a real server: allowances, what comes back, and the end of a budget below and above."""
+"""Budgets of trees on a real server: allowances, returned remainders, and exhausted budgets below and above."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -50,7 +50,7 @@ def family(budget: Budget) -> Catalog:
 
 
 def script(conversation: Conversation) -> Reply:
-    """The boss and the manager delegate; a worker looks at four things. Each says what it has when told to."""
+    """Let the boss and the manager delegate, and a worker look at four things; each reports when asked to finish."""
     task = str(conversation.messages[1]["content"])
     if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
         return say(f"half of {task}")
@@ -68,7 +68,7 @@ def script(conversation: Conversation) -> Reply:
 
 
 async def logs_of(r: Rig, root: str, events: Sequence[AgentEvent]) -> dict[str, Sequence[AgentEvent]]:
-    """Return the logs of a tree, each of which its audit finds in order."""
+    """Return the logs of a tree, after checking that each passes its audit."""
     logs = {root: events}
     for event in events:
         if isinstance(event, SubagentStarted):
@@ -89,7 +89,7 @@ def state_of(thread: str, events: Sequence[AgentEvent]) -> RunState:
 
 
 def check_balance(root: str, logs: dict[str, Sequence[AgentEvent]]) -> None:
-    """The account of the root is the sum of all LLM calls of the tree; each run got what was reserved."""
+    """Check that the root's account is the sum of the tree's LLM calls, and that each run got its reservation."""
     usages = [event.usage for log in logs.values() for event in log if isinstance(event, LLMReplied)]
     account = state_of(root, logs[root]).account
     assert account.spent.steps == len(usages)
@@ -105,7 +105,7 @@ def check_balance(root: str, logs: dict[str, Sequence[AgentEvent]]) -> None:
 
 
 async def test_a_tree_with_enough_budget_completes_and_its_sums_balance(rig: StartRig) -> None:
-    """One boss, three agents, and two more below one of these: what is not spent comes back."""
+    """One boss, three agents, and two more below one of these: unspent amounts are returned."""
     async with rig(family(Budget(steps=200, tokens=2_000_000)), script) as r:
         run = await r.start("all")
         result = (await run.result())["result"]
@@ -116,7 +116,7 @@ async def test_a_tree_with_enough_budget_completes_and_its_sums_balance(rig: Sta
 
 
 async def test_a_tree_with_too_small_a_budget_hands_in_from_below(rig: StartRig) -> None:
-    """The workers close and end, the manager has no room for workers, and the boss says what it got: no person acts."""
+    """The workers close and end, the manager has no room for workers, and the boss reports: no person acts."""
     async with rig(family(Budget(steps=12, tokens=2_000_000)), script) as r:
         run = await r.start("all")
         result = (await run.result())["result"]
@@ -130,7 +130,7 @@ async def test_a_tree_with_too_small_a_budget_hands_in_from_below(rig: StartRig)
 
 
 async def test_a_child_that_was_cancelled_or_terminated_costs_what_its_log_says(rig: StartRig) -> None:
-    """It has no result. Its log has what it spent; a call that was under way counts as it was reserved."""
+    """The sub-agent has no result. Its log has its cost; a call in progress counts as reserved."""
     asking = Policy(rules=(ask("look"), allow()))
     boss = Agent(name="boss", instructions="Rule.", tools=(), subagents=("worker",), budget=Budget(steps=40))
     worker = Agent(name="worker", instructions="Work.", tools=("look",), policy=asking)
@@ -168,7 +168,7 @@ def asking() -> Catalog:
 
 
 async def approve_child(r: Rig, run: WorkflowHandle[Any, Any], number: int) -> None:
-    """Wait until the run has this child, and the child asks for something; approve that."""
+    """Wait until the run's sub-agent asks for an approval, and approve that."""
 
     def is_there(state: dict[str, Any]) -> bool:
         return any(child["call"] == number for child in state["subagents"])
@@ -181,8 +181,8 @@ async def approve_child(r: Rig, run: WorkflowHandle[Any, Any], number: int) -> N
 
 @pytest.mark.parametrize("tasks", ["a", "abc"])
 async def test_a_reset_never_lets_a_tree_spend_more_than_its_budget(rig: StartRig, tasks: str) -> None:
-    """A child from before the reset is taken over where what is reserved covers its share. Where the LLM shares the
-    budget out among more now, that child is cancelled.
+    """A sub-agent from before the reset is taken over if the reservation covers its share. If the LLM now divides the
+    budget among more, that sub-agent is cancelled.
     """
     wanted = ["a"]
 

@@ -65,17 +65,17 @@ def paid(workspace: Path) -> list[int]:
 
 
 def count(events: list[AgentEvent], kind: str) -> int:
-    """Return how many events are of that type."""
+    """Return the number of events of that type."""
     return sum(event.type == kind for event in events)
 
 
 async def in_record(rig: Rig, thread: str) -> int:
-    """Return how many events the permanent record has."""
+    """Return the number of events in the permanent record."""
     return await rig.threads.length(thread)
 
 
 async def test_a_run_continues_as_new_with_one_log(rig: StartRig) -> None:
-    """Thirty steps over several Temporal runs: one chain of events, one transcript, and every request extends it."""
+    """Thirty steps over several Temporal runs have one chain of events and one transcript; every request extends it."""
     script = steps([call("look", at=str(n)) for n in range(30)] + [say("done")])
     async with rig(catalog(history_events=90), script) as r:
         run = await r.start("look around")
@@ -91,7 +91,7 @@ async def test_a_run_continues_as_new_with_one_log(rig: StartRig) -> None:
 
 
 async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: StartRig) -> None:
-    """Sixty-four parallel calls, sixteen of which ask: decided in any order across Temporal runs, each happens once."""
+    """Sixty-four parallel calls, sixteen of which ask, are decided in any order over Temporal runs; each runs once."""
     made = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(64)]
     async with rig(catalog(history_events=60), steps([together(*made), say("done")])) as r:
         run = await r.start()
@@ -112,7 +112,7 @@ async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: Sta
 
 @pytest.mark.slow
 async def test_no_message_of_a_storm_is_lost_across_temporal_runs(rig: StartRig) -> None:
-    """Two hundred signals and twenty updates during continue-as-new: each is recorded once, each update answered."""
+    """Of two hundred signals and twenty updates during continue-as-new, each is recorded once, each update answered."""
     chance = random.Random(7)
     steps_before_the_end = 10
 
@@ -180,7 +180,7 @@ async def test_no_message_of_a_storm_is_lost_across_temporal_runs(rig: StartRig)
 
 
 def summing_up(conversation: Conversation, until: int) -> Reply:
-    """Look at one thing after another; a summary says at how many."""
+    """Look at one thing after another; a summary gives their number."""
     text = conversation.messages[1]["content"]
     before = re.search(r"looked at (\d+)", text if isinstance(text, str) else "")
     looked = int(before[1]) if before else 0
@@ -192,7 +192,7 @@ def summing_up(conversation: Conversation, until: int) -> Reply:
 
 
 async def test_a_transcript_is_compacted_by_its_reported_size(rig: StartRig) -> None:
-    """On the wire: requests extend each other, up to and including the compaction's; then a new prefix starts."""
+    """On the wire, requests extend each other, up to and including the compaction's; then a new prefix starts."""
     script = lambda conversation: summing_up(conversation, 16)  # noqa: E731
     async with rig(catalog(compaction_tokens=1_500, history_events=120), script) as r:
         run = await r.start("look at sixteen things")
@@ -215,7 +215,7 @@ async def test_a_transcript_is_compacted_by_its_reported_size(rig: StartRig) -> 
 
 
 async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_stay(rig: StartRig) -> None:
-    """The provider says 'context too long': the answered part is compacted, and the last result stays verbatim."""
+    """On 'context too long', the answered part is compacted, and the last result stays verbatim."""
     too_long = 6_000
 
     def script(conversation: Conversation) -> Reply:
@@ -248,7 +248,7 @@ async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_
 
 @pytest.mark.slow
 async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: StartRig) -> None:
-    """Compacted, carried into a new Temporal run, read from the record: the LLM gets exactly the same block."""
+    """Compacted, carried into a new Temporal run and read from the record, the LLM gets exactly the same block."""
     task = (TextBlock(text="look at this"), ImageBlock(data="A" * 20_000, media_type="image/png"))
     sent = json.loads(ChatCompletions().encode(UserMessage(content=task)))["content"]
     assert sent[1]["image_url"]["url"].startswith("data:image/png;base64,AAA")
@@ -318,7 +318,7 @@ async def test_another_worker_takes_over_in_the_middle_of_a_thread(rig: StartRig
 
 @pytest.mark.parametrize("door", ["signal", "update"])
 async def test_a_message_that_arrives_with_the_final_reply_is_accepted(client: Client, door: str) -> None:
-    """In one workflow task: the LLM's final reply, and a message. The run does not close without answering."""
+    """If the LLM's final reply and a message share a workflow task, the run does not close before it has answered."""
     desk = Desk(says("done"), says("done again"), spec=agent_spec())
     desk.llm_open.clear()
     async with working(client, desk) as queue:
@@ -340,7 +340,7 @@ async def test_a_message_that_arrives_with_the_final_reply_is_accepted(client: C
 
 
 async def test_a_message_that_arrives_while_the_run_is_archived_is_too_late(client: Client) -> None:
-    """The run has its result and is archiving its events: the sender gets `too_late`, and may re-open the thread."""
+    """The run has its result and archives its events: the sender gets `too_late`, and may re-open the thread."""
     desk = Desk(says("done"), spec=agent_spec())
     desk.record_open.clear()
     async with working(client, desk) as queue, deciding(client, queue, desk):
@@ -360,9 +360,9 @@ async def test_a_message_that_arrives_while_the_run_is_archived_is_too_late(clie
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["update", "signal"])
 async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_replays(client: Client, first: str) -> None:
-    """A cold worker, queries that arrive first, a signal after the last task, with or without an update: ten times.
+    """A cold worker gets queries first and a signal after the last task, with or without an update, ten times.
 
-    The SDK shows a run the signal in the time of the task before it, and the worker drops it (`early_events`).
+    The SDK shows a run the signal in the time of the task before it, and the worker drops that run (`early_events`).
     """
 
     async def attempt() -> Handle:
@@ -383,7 +383,7 @@ async def test_a_query_that_overtakes_a_workflow_task_leaves_a_history_that_repl
                 with suppress(WorkflowUpdateRPCTimeoutOrCancelledError, RPCError):
                     await run.execute_update("decide", {"decision": "approve"}, rpc_timeout=timedelta(seconds=1.5))
             else:
-                await asyncio.sleep(1.5)  # by then, queries go to any worker: the first one's queue is given up
+                await asyncio.sleep(1.5)  # now queries go to any worker: the first one's queue is abandoned
                 await run.signal("whatever")
             async with deciding(client, queue, desk, sticky=timedelta(seconds=1), debug_mode=False):
                 if first == "signal":

@@ -1,4 +1,4 @@
-"""Effects that raise, or arrive late, through a whole run: who is asked, what is shown, what the LLM reads."""
+"""Effects that raise, or arrive late, through a whole run: the questions, the screens and the LLM's messages."""
 
 import asyncio
 
@@ -20,14 +20,14 @@ def catalog_of(*tools: Tool) -> Catalog:
 
 
 def insistent(conversation: Conversation) -> Reply:
-    """Call again where the result is no receipt."""
+    """Repeat the call until its result is a receipt."""
     if not conversation.results or ("receipt" not in conversation.results[-1] and conversation.replies < 3):
         return call("pay", to="bob")
     return say("finished")
 
 
 async def test_a_wait_for_a_late_request_is_shown() -> None:
-    """The run says until when it waits and why; what arrives meanwhile is found."""
+    """The run gives the end and the reason of the wait; an effect that arrives meanwhile is found."""
     arrived: list[str] = []
     refused = asyncio.Event()
 
@@ -51,7 +51,7 @@ async def test_a_wait_for_a_late_request_is_shown() -> None:
 
 
 async def test_what_never_arrived_is_the_llms_to_decide() -> None:
-    """It reads the exception, once nothing can arrive any more."""
+    """The LLM reads the exception, once nothing can arrive any more."""
 
     @tool(effect="verifiable", check=lambda: Absent(), settles_within=0)
     def pay(to: str) -> str:
@@ -65,7 +65,7 @@ async def test_what_never_arrived_is_the_llms_to_decide() -> None:
 
 @pytest.mark.parametrize("ends", ["raises", "returns"])
 async def test_a_person_says_what_became_of_an_unsafe_effect(ends: str) -> None:
-    """They read why that is unknown; what they say did not happen runs again."""
+    """People read why the outcome is unknown; an effect that they report as absent runs again."""
     done: list[str] = []
 
     @tool(effect="unsafe", settles_within=0)
@@ -86,7 +86,7 @@ async def test_a_person_says_what_became_of_an_unsafe_effect(ends: str) -> None:
 
 
 async def test_a_tool_says_that_nothing_happened() -> None:
-    """The LLM reads that, and calls again with other arguments."""
+    """The LLM reads the report, and calls again with other arguments."""
 
     @tool(effect="unsafe")
     def pay(cents: int) -> str:
@@ -104,7 +104,7 @@ async def test_a_tool_says_that_nothing_happened() -> None:
 
 
 async def test_the_same_unsafe_call_twice_in_a_reply() -> None:
-    """It happens once, and the LLM reads why."""
+    """The effect happens once, and the LLM reads why."""
     done: list[str] = []
 
     @tool(effect="unsafe")

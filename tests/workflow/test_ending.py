@@ -1,4 +1,4 @@
-"""The end of a run on a real server: progress.txt, and what the LLM has learnt."""
+"""The end of a run on a real server: progress.txt, and the LLM's learnings."""
 
 import asyncio
 from pathlib import Path
@@ -32,13 +32,13 @@ def catalog(*tools: Any, **memory: Any) -> Catalog:
 
 
 def current(workspace: Path) -> Current:
-    """Return the status that progress.txt says; an empty one without such a file."""
+    """Return the status in progress.txt; an empty one without such a file."""
     file = workspace / "progress.txt"
     return parse_current(file.read_text() if file.exists() else "")
 
 
 async def test_a_run_learns_and_replays(rig: StartRig, client: Client, pool: AsyncConnectionPool) -> None:
-    """What the LLM has learnt from tools is asked about; what is approved is kept with its provenance."""
+    """Learnings from tool results need an approval; approved ones are kept with their provenance."""
     script, _, begin = SCENARIOS["learnt"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
@@ -58,7 +58,7 @@ async def test_a_run_learns_and_replays(rig: StartRig, client: Client, pool: Asy
 
 
 async def test_a_run_that_is_blocked_says_so_and_replays(rig: StartRig, client: Client) -> None:
-    """Progress.txt names the step and the cause of a blocked run, keeps what the LLM wrote, and then says it ended."""
+    """Progress.txt names the step and the cause, keeps the LLM's own text, and finally notes the end."""
     script, _, begin = SCENARIOS["not_learnt"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
@@ -72,7 +72,7 @@ async def test_a_run_that_is_blocked_says_so_and_replays(rig: StartRig, client: 
 
 
 async def test_a_new_thread_archives_the_progress_and_a_continued_one_resumes_it(rig: StartRig) -> None:
-    """The next run of a thread reads its own progress; another thread's becomes an entry, which it reads, too."""
+    """The next run of a thread reads its own progress; another thread's becomes an entry, which the run reads, too."""
     script = steps([call("update_progress", status="half done", next_action="the rest"), say("so far")])
     async with rig(catalog(progress=True), script) as r:
         first = await r.start("move house")
@@ -106,7 +106,7 @@ async def test_two_runs_in_one_workspace_lose_nothing(rig: StartRig) -> None:
 
 
 async def test_learnings_of_one_run_are_read_by_the_next(rig: StartRig) -> None:
-    """An insight goes to LEARNINGS.md with the thread, and the next run is shown it, quoted, with less trust."""
+    """An insight goes to LEARNINGS.md with its thread, and the next run reads it, quoted, with less trust."""
     replies = [say("done"), call("note_learning", title="Tests", text="They need a database.")]
     async with rig(catalog(learn=True, files=1_000), steps(replies)) as r:
         run = await r.start()
@@ -118,14 +118,14 @@ async def test_learnings_of_one_run_are_read_by_the_next(rig: StartRig) -> None:
 
 
 async def test_the_run_waits_for_no_llm_that_fails_after_the_answer(rig: StartRig) -> None:
-    """An error of the provider in the step after the answer leaves the result and the status as they are."""
+    """An error of the provider in the step after the answer changes neither the result nor the status."""
     async with rig(catalog(learn=True), steps([say("done"), fail(400, "no")])) as r:
         run = await r.start()
         assert (await run.result())["result"] == "done"
 
 
 async def test_an_ordinary_run_works_through_tasks(rig: StartRig) -> None:
-    """The task tools of loops work in any run: a task starts, is completed, and says when."""
+    """The task tools of loops work in any run: a task starts, is completed, and has its dates."""
 
     def script(conversation: Conversation) -> Reply:
         made = [call("start_task", title="one"), call("complete_task", title="one", what="did it"), say("done")]

@@ -1,4 +1,4 @@
-"""Feature levels on a real server: what a later release adds changes no run that an older release recorded.
+"""Feature levels on a real server: additions of a later release change no run that an older release recorded.
 
 `later_release` turns this process into one of a later release: one more level, and a signal `halt` that blocks a run.
 """
@@ -40,7 +40,7 @@ def _halt(state: RunState, payload: Any, *, at: datetime) -> Reaction:
 
 @contextmanager
 def later_release(*, since: int = LATER) -> Iterator[None]:
-    """Be a release with one more level for a block: runs from level `since` on have the signal `halt`."""
+    """Act as a release with one more level during a block: runs from level `since` on have the signal `halt`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(features, "FEATURES", LATER)
         patch.setitem(INTERVENTIONS, "halt", Intervention(react=_halt, signal=since))
@@ -106,14 +106,14 @@ async def test_a_signal_of_a_later_release_changes_no_recorded_run(rig: StartRig
 
 
 async def test_only_continuing_as_new_raises_the_level_of_a_run_under_way(rig: StartRig, client: Client) -> None:
-    """A worker of a later release continues a run as it began; the next Temporal run has what that release adds."""
+    """A worker of a later release continues a run at its level; the next Temporal run has the release's additions."""
     async with rig(CATALOG, SCRIPT, task_queue="raised") as r:
         run = await r.start()
         await begun(run)
         await halt(run)
     with later_release():
         async with rig(CATALOG, SCRIPT, task_queue="raised"):
-            await halt(run)  # the worker has the signal, the run has not
+            await halt(run)  # the worker has the signal, the run does not
             await eventually(lambda: events_of(run), lambda events: rejected(events) == ["halt"] * 2)
             await run.signal("approve", {"request": "1"})
             await eventually(lambda: runs_of(client, run), lambda runs: len(runs) > 1)
@@ -133,7 +133,7 @@ async def test_only_continuing_as_new_raises_the_level_of_a_run_under_way(rig: S
 
 
 async def test_a_new_run_has_the_level_of_the_worker_that_loads_its_agent(rig: StartRig, client: Client) -> None:
-    """A start names no level; its run has what the workers' release adds as soon as the agent is loaded."""
+    """A start names no level; its run has the additions of the workers' release as soon as the agent is loaded."""
     with later_release():
         async with rig(CATALOG, SCRIPT) as r:
             run = await r.start()
@@ -145,7 +145,7 @@ async def test_a_new_run_has_the_level_of_the_worker_that_loads_its_agent(rig: S
 
 
 async def refusal_in(run: Handle) -> str:
-    """Wait until a worker has failed a workflow task of the run, and return why."""
+    """Wait until a worker has failed a workflow task of the run, and return the reason."""
 
     async def why() -> str:
         events = (await run.fetch_history()).events
@@ -190,7 +190,7 @@ async def test_an_older_worker_refuses_a_run_of_a_later_level_and_a_newer_one_ta
 async def test_an_older_worker_leaves_a_closed_thread_that_it_cannot_read_to_a_newer_one(
     rig: StartRig, client: Client
 ) -> None:
-    """An event that only a later release knows, in a log of its level: the run waits, and does not fail."""
+    """If a log of a later level has an event that only a later release can read, the run waits, and does not fail."""
     with later_release():
         async with rig(CATALOG, steps([say("done")]), task_queue="closed") as r:
             run = await r.start()

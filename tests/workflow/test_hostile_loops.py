@@ -44,7 +44,7 @@ class Hostile:
 
 
 def plan(root: Path) -> None:
-    """Write a valid TASKS.md in place of any other."""
+    """Write a valid TASKS.md over any other."""
     tasks = root / "TASKS.md"
     if tasks.is_dir() and not tasks.is_symlink():
         tasks.rmdir()
@@ -160,7 +160,7 @@ async def test_a_hostile_workspace_blocks_until_it_is_fixed(rig: StartRig) -> No
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs /sys, which nobody can make files in")
 async def test_an_unwritable_workspace_blocks(rig: StartRig) -> None:
-    """Also as root, a workspace that cannot be written blocks the loop with a clear reason."""
+    """A workspace that cannot be written blocks the loop with a clear reason, also for root."""
     async with rig(catalog(), diligent) as at_work:
         handle = await at_work.start_loop(workspace="/sys/kernel", task="build")
         state = await status_of(handle, "blocked")
@@ -297,7 +297,7 @@ async def test_a_terminated_iteration_has_failed_and_is_retried(rig: StartRig) -
 
 
 async def test_an_iteration_that_was_moved_has_failed_and_is_retried(rig: StartRig) -> None:
-    """A signal that moves an iteration's run does not complete its task."""
+    """The `move` signal for an iteration's run does not complete its task."""
 
     def hangs_once(conversation: Conversation) -> Reply:
         return diligent(conversation) if "Earlier attempts" in conversation.messages[1]["content"] else hang()
@@ -325,7 +325,7 @@ async def test_a_thread_of_an_iterations_name_is_not_taken_over(rig: StartRig) -
 
 
 def settle(root: Path, before: str, after: str) -> str:
-    """Return the outcome of an iteration at `one` that began with one TASKS.md and ended with another."""
+    """Return the outcome of an iteration at `one`, given TASKS.md before and after it."""
     (root / "TASKS.md").write_text(before)
     seen = LoopFiles().survey(SurveyRequest(workspace=str(root), agent=None, key="s"))
     assert seen.next == "one"
@@ -361,7 +361,7 @@ def settle(root: Path, before: str, after: str) -> str:
 def test_the_outcome_is_the_change_of_the_iterations_own_task(
     tmp_path: Path, before: str, after: str, outcome: str
 ) -> None:
-    """Tasks of the same title that were done earlier or added meanwhile are not taken for the iteration's own."""
+    """Tasks of the same title that were completed earlier or added meanwhile do not count as the iteration's own."""
     assert outcome == settle(tmp_path, before, after)
 
 

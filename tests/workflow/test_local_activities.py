@@ -40,7 +40,7 @@ async def history(run: Handle) -> list[HistoryEvent]:
 
 
 def scheduled(events: list[HistoryEvent]) -> Counter[str]:
-    """Return how many ordinary activities of each type there were."""
+    """Return the number of ordinary activities of each type."""
     names = (event.activity_task_scheduled_event_attributes.activity_type.name for event in events)
     return Counter(name for name in names if name)
 
@@ -148,7 +148,7 @@ async def test_a_workflow_task_that_is_extended_for_a_read_keeps_one_log(client:
         await eventually(lambda: asyncio.sleep(0, len(desk.began)), lambda count: count == 2)
         for _ in range(3):
             await run.signal("what", {"by": "x"})
-            await asyncio.sleep(0.4)  # in all, longer than four fifths of the time-out: the read is still open
+            await asyncio.sleep(0.4)  # together longer than four fifths of the time-out: the read is still open
         desk.open.set()
         await run.result()
         events = await check(run)

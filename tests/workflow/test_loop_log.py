@@ -1,4 +1,4 @@
-"""The log of a loop on a real server: what it records, that the record has it, and what it shows of alterations."""
+"""The log of a loop on a real server: its events, their copy in the record, and how it reveals alterations."""
 
 import asyncio
 import json
@@ -106,7 +106,7 @@ async def test_the_log_costs_a_loop_no_event_per_iteration(rig: StartRig) -> Non
 
 
 async def test_a_running_loop_shows_its_log(rig: StartRig) -> None:
-    """`log` has the events that are not written yet from the worker; `--follow` goes through to the end."""
+    """`log` gets unwritten events from the worker; `--follow` continues to the end."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)
         handle = await at_work.start_loop()
@@ -126,7 +126,7 @@ async def test_a_loop_is_paused_like_a_run(rig: StartRig) -> None:
         return str((await answer_of(handle.execute_update(name, payload)))["outcome"])
 
     async with rig(catalog(), diligent) as at_work:
-        handle = await at_work.start_loop()  # nothing to plan from, so it is blocked
+        handle = await at_work.start_loop()  # there is no source for a plan, so it is blocked
         await status_of(handle, "blocked")
         assert await answer(handle, "resume", BY) == "not_paused"
         until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
@@ -183,7 +183,7 @@ async def test_a_log_continues_with_the_loop_as_new(rig: StartRig, monkeypatch: 
 
 @pytest.mark.slow
 async def test_a_reset_loop_continues_its_log(rig: StartRig) -> None:
-    """What a reset abandons is set aside; the log continues from the event at which the loop was reset."""
+    """A reset archives the branch that it abandons; the log continues from the event at which the loop was reset."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
         handle = await at_work.start_loop()
@@ -204,7 +204,7 @@ async def test_a_reset_loop_continues_its_log(rig: StartRig) -> None:
 
 
 async def test_a_forged_log_in_a_plain_start_is_refused(rig: StartRig) -> None:
-    """Anybody can start a workflow: one whose input brings a log fails at once, and nothing is written."""
+    """Anybody can start a workflow: one whose input includes a log fails at once, and nothing is written."""
     async with rig(catalog(), diligent) as at_work:
         forged = {"workspace": "/", "log": {"start": 3, "events": [{"type": "made up"}]}, "state": {"thread": "x"}}
         name = f"forged-{at_work.task_queue}"
@@ -219,7 +219,7 @@ async def test_a_forged_log_in_a_plain_start_is_refused(rig: StartRig) -> None:
 
 
 async def test_a_flood_of_signals_is_bounded(rig: StartRig) -> None:
-    """Signals from anybody grow the log by a bounded number of events; what they send is not kept."""
+    """Signals from anybody grow the log by a bounded number of events; their content is not kept."""
     async with rig(catalog(), diligent) as at_work:
         handle = await at_work.start_loop()
         await status_of(handle, "blocked")
@@ -249,7 +249,7 @@ def task_changed(line: bytes) -> bytes:
 
 
 class Altered:
-    """A record in which somebody has changed lines, and computed the chain again from there on."""
+    """A record in which somebody has changed lines, and recomputed the chain from there on."""
 
     def __init__(self, store: ThreadStore, change: Callable[[bytes], bytes], *, again: bool) -> None:
         self._store, self._change, self._again = store, change, again
@@ -279,7 +279,7 @@ class Altered:
 async def test_verify_names_the_first_altered_event(
     rig: StartRig, change: Callable[[bytes], bytes], position: int, again: bool
 ) -> None:
-    """A forged result of an iteration in the database is named, also where the whole chain was computed again."""
+    """A forged result of an iteration in the database is named, even if the whole chain was recomputed."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
         handle = await at_work.start_loop()
@@ -293,7 +293,7 @@ async def test_verify_names_the_first_altered_event(
 async def test_verify_compares_what_an_iteration_has_spent_with_its_own_log(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch, lies: bool
 ) -> None:
-    """A worker is found that settles less than the log of the iteration's thread has."""
+    """`verify` detects a worker that settles less than the log of the iteration's thread has."""
 
     async def nothing(record: LoopRecord, thread: str, run_id: str) -> TreeCost:
         return TreeCost(steps=1, tokens=1)
@@ -329,7 +329,7 @@ async def test_a_loop_and_a_run_do_not_share_a_log(rig: StartRig, client: Client
 
 
 def test_an_event_of_a_loop_is_no_event_of_a_run() -> None:
-    """Neither log is read as the other's, so that no event of one can stand in for an event of the other."""
+    """Neither log is read as the other's, so that no event of one can replace an event of the other."""
     loop = b'{"number":0,"position":2,"schema_version":1,"thread":"l-0","type":"iteration_started"}'
     assert decode_loop_event(loop).type == "iteration_started"
     with pytest.raises(EventUnreadable, match="is no event of an agent run"):

@@ -1,4 +1,4 @@
-"""LLM calls whose attempts vanish: however the call ends, the account has at least what the LLM has received."""
+"""LLM calls whose attempts vanish: however the call ends, the account covers everything that the LLM received."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -71,7 +71,7 @@ class Losing:
     """Attempts that wait for a reply until their worker has died.
 
     Args:
-        rig: Its LLM hangs where an attempt is to be lost.
+        rig: Its LLM hangs when an attempt is to be lost.
     """
 
     def __init__(self, rig: Rig) -> None:
@@ -80,12 +80,12 @@ class Losing:
 
     @property
     def received(self) -> int:
-        """Tokens of all requests that the LLM has received."""
+        """Return the tokens of all requests that the LLM has received."""
         return sum(len(request.body) // 4 for request in self._rig.llm.requests)
 
     async def sent(self, run: WorkflowHandle[Any, Any], number: int) -> tuple[str, str]:
-        """Wait until the LLM has received that many requests; return the Temporal run and the activity that has sent
-        the last one.
+        """Wait until the LLM has received this many requests; return the Temporal run and the activity that sent the
+        last one.
         """
 
         async def requests() -> int:
@@ -108,15 +108,15 @@ class Losing:
 
         Args:
             run: The run.
-            number: Of the request.
-            delay: When Temporal makes the next attempt.
+            number: The number of the request.
+            delay: The time before Temporal's next attempt.
         """
         self._last = await self.sent(run, number)
         await lose_attempt(self._rig.client, run, self._last[1], delay=delay)
 
 
 def spent_by(thread: str, events: Sequence[AgentEvent]) -> int:
-    """Return the tokens of a log's account, which its audit finds in order, after its end."""
+    """Return the tokens of a finished log's account, after checking that the log passes its audit."""
     audit, state = Audit(thread), RunState(thread=thread)
     audit.take(events)
     assert audit.fault is None
@@ -131,13 +131,13 @@ def of_kind(events: Sequence[AgentEvent], kind: Any) -> list[Any]:
 
 
 def then(*replies: Reply) -> Callable[[Conversation], Reply]:
-    """Return a script that gives these replies in turn, whatever is asked."""
+    """Return a script that gives these replies in turn, for any requests."""
     left = list(replies)
     return lambda _: left.pop(0)
 
 
 async def test_attempts_before_a_reply_are_charged_with_their_requests(rig: StartRig, client: Client) -> None:
-    """Each ends its call, is charged to the token, and the step has one reply."""
+    """Each lost attempt ends its call and is charged to the token, and the step has one reply."""
     async with rig(CATALOG, then(hang(), hang(), call("look", at="a"), hang(), say("done"))) as r:
         losing, run = Losing(r), await r.start()
         for number in (1, 2, 4):
@@ -154,7 +154,7 @@ async def test_attempts_before_a_reply_are_charged_with_their_requests(rig: Star
 
 
 async def test_attempts_before_a_refusal_are_charged(rig: StartRig, client: Client) -> None:
-    """The refusal itself costs nothing."""
+    """The rejection itself costs nothing."""
     async with rig(CATALOG, then(hang(), hang(), fail(401, "wrong key"), say("done"))) as r:
         losing, run = Losing(r), await r.start()
         await losing.lose(run, 1)
@@ -174,7 +174,7 @@ async def test_attempts_before_a_refusal_are_charged(rig: StartRig, client: Clie
 async def test_a_cancelled_run_has_paid_for_every_attempt(
     rig: StartRig, client: Client, lost: int, between: bool
 ) -> None:
-    """Cancelled while an attempt is under way, or while Temporal waits to make the next one."""
+    """This holds for a cancellation during an attempt, and while Temporal waits before the next one."""
     async with rig(CATALOG, lambda _: hang()) as r:
         losing, run = Losing(r), await r.start()
         for number in range(1, lost + 1):
@@ -195,7 +195,7 @@ async def test_a_cancelled_run_has_paid_for_every_attempt(
 async def test_a_run_that_is_cancelled_before_its_first_attempt_counts_what_it_reserved(
     rig: StartRig, client: Client
 ) -> None:
-    """Whether the attempt has sent anything is unknown then."""
+    """It is then unknown whether the attempt has sent anything."""
     async with rig(CATALOG, then(call("look", at="a"), hang())) as r:
         losing, run = Losing(r), await r.start()
         await losing.sent(run, 2)
@@ -209,7 +209,7 @@ async def test_a_run_that_is_cancelled_before_its_first_attempt_counts_what_it_r
 
 
 async def test_an_interrupted_call_has_paid_for_every_attempt(rig: StartRig, client: Client) -> None:
-    """The message gives the call up; the next call is another one."""
+    """The message abandons the call; the next call is another one."""
     async with rig(CATALOG, then(hang(), hang(), hang(), say("done"))) as r:
         losing, run = Losing(r), await r.start()
         await losing.lose(run, 1)
@@ -221,7 +221,7 @@ async def test_an_interrupted_call_has_paid_for_every_attempt(rig: StartRig, cli
 
 
 async def test_a_compaction_is_made_again_and_charged(rig: StartRig, client: Client) -> None:
-    """Its lost attempts count like those of a step, and the summary is asked for again."""
+    """Its lost attempts count like those of a step, and the summary is requested again."""
     async with rig(CATALOG, then(say("hello"), hang(), hang(), say("a summary"), say("done"))) as r:
         losing, run = Losing(r), await r.start(idle_limit=3_600.0)
         await status_of(run, "waiting_message")
@@ -240,7 +240,7 @@ async def test_a_compaction_is_made_again_and_charged(rig: StartRig, client: Cli
 
 
 async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(rig: StartRig, client: Client) -> None:
-    """What was lost before is spent after."""
+    """A loss before continue-as-new counts as spent after it."""
     agent = CLERK.model_copy(update={"limits": Limits(tool_result_chars=400, history_events=20)})
     script = then(hang(), hang(), call("look", at="a"), hang(), call("look", at="b"), hang(), say("done"))
     async with rig(Catalog(agents=[agent], tools=[look]), script) as r:
@@ -256,7 +256,7 @@ async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(ri
 
 @pytest.mark.parametrize("end", ["cancel", "terminate"])
 async def test_a_sub_agents_attempts_are_in_its_parents_account(rig: StartRig, client: Client, end: str) -> None:
-    """Whether it is cancelled or terminated: what it hands back has what it may have spent."""
+    """The result of a cancelled or terminated sub-agent includes its possible cost."""
     boss = Agent(**{**vars(CLERK), "name": "boss", "subagents": ("clerk",)})
     catalog = Catalog(agents=[boss, CLERK.model_copy(update={"budget": None})], tools=[look])
     script = then(call("run_agent", agent="clerk", task="work"), hang(), hang(), hang(), say("done"))
@@ -299,7 +299,7 @@ async def test_an_iterations_attempts_are_in_the_loops_account(rig: StartRig) ->
 
 
 async def test_a_last_call_that_is_lost_is_made_again_and_not_for_ever(rig: StartRig, client: Client) -> None:
-    """Three of its attempts may be lost; then the budget is over, and nothing more is sent."""
+    """Three of its attempts may be lost; then the budget is exhausted, and no request is sent."""
     agent = CLERK.model_copy(update={"budget": Budget(steps=1)})
     async with rig(Catalog(agents=[agent]), lambda _: hang()) as r:
         losing, run = Losing(r), await r.start()
@@ -319,7 +319,9 @@ async def test_a_last_call_that_is_lost_is_made_again_and_not_for_ever(rig: Star
 async def test_an_attempt_at_an_activity_that_is_reset_is_charged(
     rig: StartRig, client: Client, failures: int, forgets: bool
 ) -> None:
-    """Temporal counts its attempts anew (`temporal activity reset`): the attempt under way has sent its request."""
+    """Temporal restarts its count of attempts (`temporal activity reset`): the attempt in progress has sent its
+    request.
+    """
     replies = [*[fail(503, "busy")] * failures, hang(), say("done")]
     async with rig(CATALOG, then(*replies)) as r:
         losing, run = Losing(r), await r.start()
@@ -345,17 +347,17 @@ async def test_an_attempt_at_an_activity_that_is_reset_is_charged(
 
 
 def using(text: str, tokens: int) -> Reply:
-    """Return a reply to a request for which the provider counts so many tokens."""
+    """Return a reply with this many tokens for the request by the provider's count."""
     message = {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
     usage = {"prompt_tokens": tokens, "completion_tokens": 11}
     return Reply(body=json.dumps({**message, "usage": usage}).encode())
 
 
 class Refusing(Middleware):
-    """Middleware that refuses each reply that says `secret`, or fails."""
+    """Middleware that rejects each reply that says `secret`, or fails."""
 
     async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
-        """Read the reply, then refuse it."""
+        """Read the reply, then reject it."""
         result = await proceed()
         text = result.message.text if result.message else ""
         if "secret" in text:
@@ -366,7 +368,7 @@ class Refusing(Middleware):
 
 
 async def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used(rig: StartRig, client: Client) -> None:
-    """Middleware has refused it, or failed: what the provider counted is known, and is more than the request."""
+    """Middleware has rejected it, or failed: the provider's count is known, and exceeds the request."""
     catalog = Catalog(agents=[CLERK], tools=[look], middleware=[Refusing()])
     async with rig(catalog, then(*map(using, ("bug", "secret", "done"), (7_000, 7_001, 7_002)))) as r:
         run = await r.start()
@@ -385,7 +387,7 @@ def _has_lost(count: int, events: Sequence[AgentEvent]) -> bool:
 
 
 async def test_what_is_lost_ends_the_budget(rig: StartRig, client: Client) -> None:
-    """No call is made again for which the budget has no room: the LLM hands in what it has."""
+    """A call beyond the budget is not repeated: the LLM returns its partial result."""
     agent = CLERK.model_copy(update={"budget": Budget(tokens=2_000)})
 
     def script(conversation: Conversation) -> Reply:

@@ -17,7 +17,7 @@ from tests.unit.core.temporal.test_history import EXPECTED
 
 
 async def test_a_refined_run_continues_and_replays(rig: StartRig, client: Client) -> None:
-    """The request that was open is approved as before; the history rebuilds the same events."""
+    """The open request is approved as before; the history rebuilds the same events."""
     script, _, begin = SCENARIOS["refined"]
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
@@ -33,7 +33,7 @@ async def test_a_refined_run_continues_and_replays(rig: StartRig, client: Client
 
 
 async def test_programs_and_the_command_line_refine_and_show_it(rig: StartRig, client: Client) -> None:
-    """The task stays readable, with each refinement after it; a closed thread says how to continue it."""
+    """The task stays readable, with each refinement after it; a closed thread names the command that continues it."""
 
     def script(conversation: Conversation) -> Reply:
         return say(f"answer to: {conversation.last_user_message.rpartition('> ')[2]}")
@@ -63,7 +63,7 @@ async def test_programs_and_the_command_line_refine_and_show_it(rig: StartRig, c
 
 
 async def test_a_list_marks_refined_threads(rig: StartRig, client: Client) -> None:
-    """Open ones and completed ones: the task is not the whole of it any more."""
+    """Open and completed threads are marked, because the task alone is incomplete."""
     async with rig(CATALOG, lambda _: say("done")) as r:
         run = await r.start(idle_limit=3_600.0)
         await status_of(run, "waiting_message")
@@ -81,7 +81,7 @@ async def test_a_list_marks_refined_threads(rig: StartRig, client: Client) -> No
 
 
 async def test_an_interrupt_gives_up_the_llm_call(rig: StartRig) -> None:
-    """The LLM is called again at once, with the refinement after all that it was sent before."""
+    """The LLM is called again at once, with the refinement after everything that it was sent before."""
 
     def script(conversation: Conversation) -> Reply:
         return say("done") if "> stop" in str(conversation.messages[-1]) else hang()
@@ -95,7 +95,7 @@ async def test_an_interrupt_gives_up_the_llm_call(rig: StartRig) -> None:
 
 
 async def test_a_refinement_that_is_sent_twice_counts_once(rig: StartRig) -> None:
-    """A client sends it as a signal where no worker has answered the update: the id is the same."""
+    """A client sends it as a signal if no worker has answered the update: the id is the same."""
     async with rig(CATALOG, lambda c: call("look", at="a") if not c.replies else say("done")) as r:
         run = await r.start(idle_limit=60.0)
         await status_of(run, "waiting_message")

@@ -31,7 +31,7 @@ from tests.support.rig import Rig, StartRig, check_thread, events_of, eventually
 
 
 class Finding(BaseModel):
-    """One thing that was found."""
+    """A single finding."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -40,7 +40,7 @@ class Finding(BaseModel):
 
 
 class Report(BaseModel):
-    """What a clerk reports."""
+    """A clerk's report."""
 
     title: str = Field(max_length=100)
     findings: list[Finding] = []
@@ -69,12 +69,12 @@ def script(*replies: Reply) -> Callable[[Conversation], Reply]:
 
 
 async def result_of(r: Rig, thread: str) -> Any:
-    """Return the result as the Python client has it."""
+    """Return the result as the Python client reads it."""
     return await Thread(thread, threads=Threads(r.client, task_queue=r.task_queue), by="dana").result(timeout=120)
 
 
 async def audited(client: Client, run: Any) -> list[Any]:
-    """Return the events of a thread that replays, and whose audit finds nothing."""
+    """Return the events of a thread that replays, and whose audit finds no fault."""
     events = await check_thread(client, run)
     audit = Audit(run.id)
     audit.take(events)
@@ -83,7 +83,7 @@ async def audited(client: Client, run: Any) -> list[Any]:
 
 
 async def requests(r: Rig) -> int:
-    """Return how many requests the LLM has received."""
+    """Return the number of requests that the LLM has received."""
     return len(r.llm.requests)
 
 
@@ -100,7 +100,7 @@ def of_kind(events: list[Any], kind: Any) -> list[Any]:
 
 
 async def test_a_result_is_given_by_a_call_and_read_with_its_type(rig: StartRig, client: Client) -> None:
-    """Whatever the policy denies; the result is canonical JSON, with the values that the type has read."""
+    """The policy cannot deny that call; the result is canonical JSON, with the values parsed by the type."""
     replies = steps([call("look", at="a"), gives(findings=[{"where": "a", "weight": 2}], title="Two")])
     async with rig(Catalog(agents=[clerk()], tools=[look]), replies) as r:
         run = await r.start()
@@ -117,7 +117,7 @@ async def test_a_result_is_given_by_a_call_and_read_with_its_type(rig: StartRig,
 
 
 async def test_a_wrong_value_goes_back_to_the_llm_and_is_bounded(rig: StartRig, client: Client) -> None:
-    """It reads what does not fit; after as many unusable replies as the limit allows, the run is blocked."""
+    """It reads the mismatch; at the limit of unusable replies, the run is blocked."""
     wrong = gives(findings=[{"where": "a", "colour": "red"}], title="One")
     async with rig(Catalog(agents=[clerk()]), steps([wrong, gives(title="x" * 101), gives(title="One")])) as r:
         run = await r.start()
@@ -134,7 +134,7 @@ async def test_a_wrong_value_goes_back_to_the_llm_and_is_bounded(rig: StartRig, 
 
 
 async def test_a_reply_without_the_call_is_no_result(rig: StartRig, client: Client) -> None:
-    """The LLM is asked for the call; text alone blocks the run in the end."""
+    """The LLM is asked for the call; repeated text blocks the run in the end."""
     async with rig(Catalog(agents=[clerk()]), steps([say("done"), gives(title="One")])) as r:
         run = await r.start()
         assert (await run.result())["result"] == '{"findings":[],"title":"One"}'
@@ -158,7 +158,7 @@ async def test_a_result_beside_other_calls_is_not_taken(rig: StartRig, client: C
 
 
 async def test_each_answer_of_an_open_run_is_a_result(rig: StartRig, client: Client) -> None:
-    """A message after the first one asks for another."""
+    """A message after the first result asks for another."""
     async with rig(Catalog(agents=[clerk()]), script(gives(title="one"), gives(title="two"))) as r:
         run = await r.start(idle_limit=3_600.0)
         state = await status_of(run, "waiting_message")
@@ -171,7 +171,7 @@ async def test_each_answer_of_an_open_run_is_a_result(rig: StartRig, client: Cli
 
 
 async def test_a_sub_agents_result_enters_the_transcript_as_json(rig: StartRig, client: Client) -> None:
-    """And is as trusted as any words of a sub-agent."""
+    """Its trust level is that of any text from a sub-agent."""
     boss = Agent(name="boss", instructions="Rule.", subagents=("clerk",), policy=Policy(rules=(allow(),)))
 
     def both(conversation: Conversation) -> Reply:
@@ -190,7 +190,7 @@ async def test_a_sub_agents_result_enters_the_transcript_as_json(rig: StartRig, 
 
 @pytest.mark.parametrize("gives_it", [True, False])
 async def test_at_the_end_of_a_budget_the_result_may_be_text(rig: StartRig, client: Client, gives_it: bool) -> None:
-    """With its last call the LLM gives the result, and the run ends; or it hands in text, which is not structured."""
+    """With its last call the LLM gives the result, and the run ends; or it returns text, which is not structured."""
 
     def closing(conversation: Conversation) -> Reply:
         if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
@@ -210,7 +210,7 @@ async def test_at_the_end_of_a_budget_the_result_may_be_text(rig: StartRig, clie
 
 
 async def test_the_last_call_may_give_the_result_beside_others(rig: StartRig, client: Client) -> None:
-    """No other tool runs any more; the LLM is told to give the result, and what it gives counts."""
+    """No other tool runs any more; the LLM is asked for the result, and the given one counts."""
 
     def closing(conversation: Conversation) -> Reply:
         if "with a call of `final_result`" in str(conversation.messages[-1]["content"]):
@@ -225,7 +225,7 @@ async def test_the_last_call_may_give_the_result_beside_others(rig: StartRig, cl
 
 
 async def test_a_message_before_the_end_of_a_budget_loses_no_result(rig: StartRig, client: Client) -> None:
-    """The run is blocked with the result that the last call has given; extended, it answers the message."""
+    """The run is blocked with the result of the last call; after an extension, it answers the message."""
     replies = iter([call("look", at="a"), hang(), gives(title="half"), gives(title="whole")])
     async with rig(Catalog(agents=[clerk(budget=Budget(steps=2))], tools=[look]), lambda _: next(replies)) as r:
         run = await r.start()
@@ -244,7 +244,7 @@ async def test_a_message_before_the_end_of_a_budget_loses_no_result(rig: StartRi
 
 
 async def test_a_result_may_be_of_any_type_with_a_schema(rig: StartRig, client: Client) -> None:
-    """A list, for example."""
+    """A list is one example."""
     agent = Agent(name="lister", instructions="List.", result=list[int])
     async with rig(Catalog(agents=[agent]), steps([call("final_result", result=[3, 1])])) as r:
         run = await r.start()
@@ -290,7 +290,7 @@ async def _state_of(run: Any) -> RunState:
 
 
 async def test_an_agent_of_a_loop_gives_a_result_for_each_task(rig: StartRig, client: Client) -> None:
-    """The loop reads files, as ever; each iteration's thread has a structured result."""
+    """The loop reads files, as usual; each iteration's thread has a structured result."""
     builder = Agent(name="builder", instructions="Build.", result=Report, policy=Policy(rules=(allow(),)))
     replies = [call("complete_task", title="one", what="did it"), gives(title="One")]
     async with rig(Catalog(agents=[builder], tools=memory_tools()), script(*replies)) as r:

@@ -1,4 +1,4 @@
-"""The launcher of scheduled runs, on a real server: one run for each time, which it waits for."""
+"""The launcher of scheduled runs, on a real server: one run for each scheduled time, which it waits for."""
 
 from uuid import uuid4
 
@@ -26,7 +26,7 @@ def named() -> str:
 
 
 async def refusal_of(launcher: WorkflowHandle[object, ScheduledResult]) -> tuple[str, str]:
-    """Return why a launcher failed: the type and the message."""
+    """Return the type and the message of a launcher's failure."""
     with pytest.raises(WorkflowFailureError) as failed:
         await launcher.result()
     assert isinstance(failed.value.cause, ApplicationError)
@@ -35,7 +35,7 @@ async def refusal_of(launcher: WorkflowHandle[object, ScheduledResult]) -> tuple
 
 @pytest.mark.sandbox
 async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
-    """The run is sealed and in its thread; its log says who made the schedule, and which schedule it was."""
+    """The run is sealed and in its thread; its log names the schedule and its maker."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         name = named()
         launcher = await worker.launch(name, at=AT)
@@ -51,7 +51,7 @@ async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
 
 
 async def test_a_thread_that_exists_is_not_started_again(rig: StartRig) -> None:
-    """A second launcher for the same time starts nothing, and says so; the run that there is continues."""
+    """A second launcher for the same time starts nothing and reports that; the existing run continues."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         name = named()
         await (await worker.launch(name, at=AT)).result()
@@ -62,7 +62,7 @@ async def test_a_thread_that_exists_is_not_started_again(rig: StartRig) -> None:
 
 
 async def test_a_run_that_fails_fails_its_launcher(rig: StartRig) -> None:
-    """The reason is that of the run: here, that the agent exists no more."""
+    """The reason is that of the run: here, that the agent no longer exists."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         with pytest.raises(WorkflowFailureError) as failed:
             await (await worker.launch(named(), agent="gone", at=AT)).result()
@@ -73,7 +73,7 @@ async def test_a_run_that_fails_fails_its_launcher(rig: StartRig) -> None:
 @pytest.mark.sandbox
 @pytest.mark.slow
 async def test_a_cancelled_launcher_cancels_its_run_and_waits_for_it(rig: StartRig) -> None:
-    """So the overlap policy `cancel` stops the agent, and starts the next run afterwards."""
+    """The overlap policy `cancel` therefore stops the agent, and starts the next run afterwards."""
     async with rig(CATALOG, lambda _: hang()) as worker:
         name = named()
         launcher = await worker.launch(name, at=AT)
@@ -98,7 +98,7 @@ async def test_a_run_outlives_its_launcher(rig: StartRig) -> None:
 
 
 async def test_a_run_that_is_cancelled_ends_its_launcher(rig: StartRig) -> None:
-    """A person cancels the run; its launcher does not wait on."""
+    """If a person cancels the run, its launcher stops waiting."""
     async with rig(CATALOG, lambda _: hang()) as worker:
         name = named()
         launcher = await worker.launch(name, at=AT)
@@ -119,7 +119,7 @@ async def test_a_run_that_is_cancelled_ends_its_launcher(rig: StartRig) -> None:
 async def test_a_launcher_that_may_not_start_says_why(
     rig: StartRig, suffix: str, given: dict[str, object], says: str
 ) -> None:
-    """After its end a schedule starts nothing, and without a time there is no thread id."""
+    """A schedule past its end starts nothing, and without a time there is no thread id."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         begin = issued(ScheduledInput.model_validate({"task": "Sort", **given}))
         launcher = await worker.client.start_workflow(

@@ -1,4 +1,4 @@
-"""Sub-agents on a real server: what a parent starts, waits for, reads, and ends."""
+"""Sub-agents on a real server: how a parent starts, awaits, reads and ends them."""
 
 from contextlib import suppress
 from typing import Any
@@ -48,7 +48,7 @@ def family(limits: Limits | None = None, *, policy: Policy = ALLOWED, worker: Po
 
 
 def script(conversation: Conversation) -> Reply:
-    """Do what the task says, step by step: `run A;B & pay 3 & wait THREAD & back A`; then say the results."""
+    """Follow the task step by step: `run A;B & pay 3 & wait THREAD & back A`; then report the results."""
     task = str(conversation.messages[1]["content"])
     steps = [step.strip() for step in task.split("&")]
     if conversation.replies >= len(steps):
@@ -74,19 +74,19 @@ def ended(events: list[AgentEvent]) -> list[ToolCallFinished]:
 
 
 def child_of(r: Rig, run: WorkflowHandle[Any, Any], number: int = 1) -> WorkflowHandle[Any, Any]:
-    """Return the child that a call of this number has started."""
+    """Return the sub-agent that the call of this number has started."""
     return r.client.get_workflow_handle(f"{run.id}.{number}")
 
 
 async def child_status(r: Rig, run: WorkflowHandle[Any, Any], *wanted: str, number: int = 1) -> dict[str, Any]:
-    """Wait until there is a child with one of these statuses, and return its state."""
+    """Wait until there is a sub-agent with one of these statuses, and return its state."""
     state: dict[str, Any] = await eventually(lambda: run.query("state"), lambda s: len(s["subagents"]) >= 1)
     return await status_of(child_of(r, run, number), *wanted) or state
 
 
 async def test_a_parent_runs_agents_side_by_side_and_reads_only_their_answers(rig: StartRig) -> None:
-    """Each child is a thread of its own, whose lineage names the parent; the parent reads its last words. The log
-    leads from event to event, and one that was changed does not.
+    """Each sub-agent is a thread of its own, whose lineage names the parent; the parent reads its final text. The log
+    leads from event to event, and an altered one does not.
     """
     async with rig(family(), script) as r:
         run = await r.start("run one;two;pay 3", by="dana")
@@ -121,7 +121,7 @@ async def test_a_parent_runs_agents_side_by_side_and_reads_only_their_answers(ri
 
 
 async def test_a_child_in_the_background_is_read_later_or_cancelled_at_the_end(rig: StartRig) -> None:
-    """`run_agent` returns at once, `agent_result` waits, twice if asked twice; the one that nobody reads is ended."""
+    """`run_agent` returns at once; `agent_result` waits, and may be called twice; an unread sub-agent is ended."""
     async with rig(family(worker=ASKS), script) as r:
         thread = "background-parent"
         run = await r.start(f"back one & back pay 1 & wait {thread}.1 & wait {thread}.1 & wait x", thread=thread)
@@ -137,7 +137,7 @@ async def test_a_child_in_the_background_is_read_later_or_cancelled_at_the_end(r
 
 
 async def test_a_childs_approval_is_asked_for_at_the_root_and_decided_in_the_child(rig: StartRig) -> None:
-    """The tree shows the request with its path; deciding it in the root does nothing, in the child lets it run."""
+    """The tree shows the request with its path; deciding it in the root has no effect, in the sub-agent lets it run."""
     async with rig(family(worker=ASKS), script) as r:
         run = await r.start("nest run pay 1")
         await eventually(lambda: run.query("state"), lambda state: state["subagents"])
@@ -160,7 +160,7 @@ async def test_a_childs_approval_is_asked_for_at_the_root_and_decided_in_the_chi
 
 
 async def test_no_agent_escapes_the_policy_above_it(rig: StartRig) -> None:
-    """What the parent's policy denies is denied in the child, whose own policy allows everything."""
+    """The parent's policy applies to the sub-agent, whose own policy allows everything."""
     async with rig(family(policy=Policy(rules=(deny("pay"), allow()))), script) as r:
         run = await r.start("run pay 1")
         assert "Denied by policy" in (await run.result())["result"]
@@ -192,8 +192,8 @@ async def test_cancelling_the_parent_cancels_the_tree_from_below(rig: StartRig) 
 
 
 async def test_a_child_that_was_terminated_gives_a_result_that_says_so(rig: StartRig) -> None:
-    """A hint makes the parent look, whoever sends it; the hint itself ends nothing. A false one is recorded as refused
-    where it names no open child.
+    """A hint from anybody makes the parent poll; the hint itself ends nothing. A false one is rejected and recorded if
+    it names no open sub-agent.
     """
     async with rig(family(worker=ASKS), script) as r:
         run = await r.start("run pay 1")
@@ -204,7 +204,7 @@ async def test_a_child_that_was_terminated_gives_a_result_that_says_so(rig: Star
         assert [e.outcome for e in refused] == ["not_waiting", "not_waiting"]
         assert [child["status"] for child in (await run.query("state"))["subagents"]] == ["open"]
         await child_of(r, run).terminate("a test")
-        with suppress(RPCError):  # it has ended: it looked because of a forged hint, or as it does from time to time
+        with suppress(RPCError):  # it has ended: the parent polled because of a forged hint, or at a regular poll
             await run.signal(ENDED_SIGNAL, {"thread": f"{run.id}.1"})
         assert "was closed from outside" in (await run.result())["result"]
         events = await check_thread(r.client, run)
@@ -212,7 +212,7 @@ async def test_a_child_that_was_terminated_gives_a_result_that_says_so(rig: Star
 
 
 async def refused_of(run: WorkflowHandle[Any, Any]) -> list[SignalRejected]:
-    """Return what the run has refused so far."""
+    """Return the run's rejections so far."""
     return [e for e in await events_of(run) if isinstance(e, SignalRejected)]
 
 
@@ -229,7 +229,7 @@ async def test_the_thread_of_somebody_else_is_never_taken_for_a_child(rig: Start
 
 
 async def test_a_reset_parent_finds_its_child_again(rig: StartRig) -> None:
-    """The child was started in the branch that the reset abandoned; it is not started twice."""
+    """The sub-agent was started in the abandoned branch; it is not started twice."""
     async with rig(family(worker=ASKS), script) as r:
         run = await r.start("run pay 1")
         await child_status(r, run, "waiting_approval")
@@ -243,7 +243,7 @@ async def test_a_reset_parent_finds_its_child_again(rig: StartRig) -> None:
 
 
 async def test_a_wait_survives_that_the_parent_continues_as_new(rig: StartRig) -> None:
-    """A flood of signals makes the parent continue as new while it waits; the next Temporal run looks by itself."""
+    """A flood of signals makes the parent continue as new while it waits; the next Temporal run polls by itself."""
     async with rig(family(Limits(history_events=40), worker=ASKS), script) as r:
         run = await r.start("run pay 1")
         await child_status(r, run, "waiting_approval")
@@ -257,7 +257,7 @@ async def test_a_wait_survives_that_the_parent_continues_as_new(rig: StartRig) -
 
 
 async def test_a_constraint_counts_in_the_parent_and_in_later_children(rig: StartRig) -> None:
-    """What a child's tool said cannot be done is refused in the parent without being tried, and in the next child."""
+    """A constraint from a sub-agent's tool rejects the call in the parent, untried, and in the next sub-agent."""
     async with rig(family(), script) as r:
         run = await r.start("run pay 13 & pay 1 & run pay 2")
         await run.result()
@@ -274,7 +274,7 @@ async def test_a_constraint_counts_in_the_parent_and_in_later_children(rig: Star
 
 
 async def test_who_asked_the_parent_may_not_approve_in_the_child_either(rig: StartRig) -> None:
-    """Where requesters may not decide, whoever gave the parent its task is one in the child."""
+    """If requesters may not decide, the parent's requester is one in the sub-agent, too."""
     strict = Policy(rules=(ask("pay"), allow()), terms=Terms(requester_may_decide=False))
     async with rig(family(worker=strict), script) as r:
         run = await r.start("run pay 1", by="dana")
@@ -289,7 +289,7 @@ async def test_who_asked_the_parent_may_not_approve_in_the_child_either(rig: Sta
 
 
 async def test_a_closed_child_is_continued_like_any_thread(rig: StartRig) -> None:
-    """The parent has its result from before; the thread keeps its lineage."""
+    """The parent keeps the earlier result; the thread keeps its lineage."""
     async with rig(family(), script) as r:
         run = await r.start("run one")
         await run.result()

@@ -1,7 +1,7 @@
-"""Replies that a server, a proxy or an LLM has broken: none ends a run that did not end, none runs a call that is cut.
+"""Replies broken by a server, a proxy or an LLM never end a run early and never run a truncated call.
 
-Each reply of the three APIs is damaged in its structure. What may follow from it is judged by an oracle of its own,
-which looks at the JSON alone, for the words that each API documents for an end.
+The test damages the structure of replies from the three APIs. An independent oracle judges the outcome: it reads only
+the JSON, for the words with which each API documents the end of a reply.
 """
 
 import json
@@ -29,7 +29,7 @@ from tests.support.runs import NOW, agent_spec, loaded_thread, tool_spec
 from tests.support.values import Wire
 
 REPLIES, DAMAGES = examples(6, 670), 50
-"""Of each API, and of each reply: 900 damaged replies, or 100,500 in the thorough profile."""
+"""Damaged replies for each reply of each API: 900, or 100,500 in the thorough profile."""
 
 NAMES = ("look", "wipe", "functions.look", "b", "search")
 WORDS: list[Any] = [
@@ -46,7 +46,7 @@ ARGUMENTS: list[Any] = [
 ]
 
 ENDS = {"stop", "end_turn", "stop_sequence", "completed", "tool_calls", "tool_use", "function_call"}
-"""Words by which an API says that the LLM itself ended its reply; nothing at all counts as one, too."""
+"""Words with which an API says that the LLM itself ended its reply; a missing word counts as one, too."""
 
 
 @tool(effect="unsafe")
@@ -60,13 +60,13 @@ SPEC = agent_spec(tools=(tool_spec("look"), wipe.spec, tool_spec("b", Effect.UNS
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the paths to everything in JSON."""
+    """Return the paths of all values in a JSON document."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [each for key, inner in items for each in ((*path, key), *places(inner, (*path, key)))]
 
 
 def damaged(rng: random.Random, reply: Wire) -> Wire:
-    """Return a reply in which some places are dropped, altered, doubled, or have another type."""
+    """Return a reply with some values dropped, altered, duplicated or given another type."""
     for _ in range(rng.randint(1, 3)):
         found = places(reply)
         if not found:
@@ -92,7 +92,7 @@ def damaged(rng: random.Random, reply: Wire) -> Wire:
 
 
 def _set_word(reply: Wire, word: Any) -> None:
-    """Write why the reply ended, where its API has that."""
+    """Set the finish reason, if the API has a field for it."""
     if "choices" in reply:
         for choice in reply["choices"] if isinstance(reply["choices"], list) else ():
             if isinstance(choice, dict):
@@ -104,7 +104,7 @@ def _set_word(reply: Wire, word: Any) -> None:
 
 
 def filled(rng: random.Random, value: Any) -> Any:
-    """Return a reply with names, arguments and texts that bear on what a run does."""
+    """Return a reply whose names, arguments and texts affect what a run does."""
     if isinstance(value, list):
         return [filled(rng, each) for each in value]
     if not isinstance(value, dict):
@@ -122,7 +122,7 @@ def filled(rng: random.Random, value: Any) -> Any:
 
 
 def word_of(reply: Wire) -> Any:
-    """Return the word for why a reply ended, as its JSON has it."""
+    """Return the finish reason in a reply's JSON."""
     if "choices" in reply:
         choice = reply["choices"][0] if isinstance(reply["choices"], list) and reply["choices"] else None
         return choice.get("finish_reason") if isinstance(choice, dict) else None
@@ -139,11 +139,13 @@ def is_end(word: Any) -> bool:
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.adapter.issuer)
 def test_no_damaged_reply_ends_a_run_or_runs_what_was_cut_off(api: Api) -> None:
-    """None raises; none completes the run that did not end with text that shows something; no last call of one runs."""
+    """The adapter raises nothing, no run completes on a reply that neither ended nor shows text, and no truncated last
+    call runs.
+    """
     states = [loaded_thread(SPEC, features=features).state for features in (0, CUT_OFF_CALLS)]
 
     @given(api.replies, st.integers())
-    @settings(max_examples=REPLIES, phases=[Phase.generate])  # to shrink fifty damages takes minutes
+    @settings(max_examples=REPLIES, phases=[Phase.generate])  # shrinking fifty mutations takes minutes
     def check(whole: Wire, seed: int) -> None:
         rng = random.Random(seed)
         for _ in range(DAMAGES):
@@ -160,7 +162,7 @@ def test_no_damaged_reply_ends_a_run_or_runs_what_was_cut_off(api: Api) -> None:
 
 
 def judge(reply: Wire, recorded: LLMReply, events: Sequence[AgentEvent]) -> None:
-    """Compare what follows from a reply with what its JSON says of its end."""
+    """Compare the outcome of a reply with how its JSON says that it ended."""
     ran = {event.number for event in events if isinstance(event, VerdictGiven)}
     asked = [event.number for event in events if isinstance(event, ToolCallRequested)]
     ended, announces = is_end(word_of(reply)), word_of(reply) in ("tool_calls", "tool_use", "function_call")

@@ -1,4 +1,4 @@
-"""Which faults of the permanent record are final, and which the next attempt at an activity may get over."""
+"""Which faults of the permanent record are final, and which the next attempt of the activity may recover from."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -31,10 +31,10 @@ class OneChain(Chains):
 
 
 class Overtaken(InMemoryThreads):
-    """A store in which another attempt sets the branch aside just after it refused this one."""
+    """A store in which another attempt archives the branch just after this one was rejected."""
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
-        """Refuse the lines."""
+        """Reject the lines."""
         raise RecordConflict("another event")
 
 
@@ -46,7 +46,7 @@ RUN = cast(WorkflowHandle[object, object], _Run())
 
 
 async def test_a_branch_that_another_attempt_has_set_aside_is_no_lasting_conflict() -> None:
-    """Two attempts run at once if heartbeats come late; the slower one is repeated instead of blocking the run."""
+    """Two attempts run at once if heartbeats are late; the slower one is retried and does not block the run."""
     store = Record(Overtaken(), InMemoryArtifacts(), chains=OneChain())
     with pytest.raises(RecordConflict):
         await ActivityEnvironment().run(store.append, "thread", 0, [b"{}"])
@@ -54,7 +54,7 @@ async def test_a_branch_that_another_attempt_has_set_aside_is_no_lasting_conflic
 
 @pytest.mark.parametrize("status", list(RPCStatusCode))
 async def test_an_unavailable_temporal_is_no_conflict(monkeypatch: pytest.MonkeyPatch, status: RPCStatusCode) -> None:
-    """Only a history that Temporal no longer has is missing for good; any other failure to read it is repeated."""
+    """Only a history that Temporal no longer has is missing for good; any other read failure is retried."""
 
     async def fail(thread: str, run_id: str) -> None:
         raise RPCError("no history", status, b"")

@@ -1,4 +1,6 @@
-"""Anchors: folders that several workers append to, what is refused, a node's key, and a sealer beside a bad anchor."""
+"""External witnesses: folders that several workers append to, rejected settings, a node's key, and sealing beside a
+faulty witness.
+"""
 
 import asyncio
 import subprocess
@@ -32,17 +34,17 @@ def settings(home: Path, **given: str) -> Settings:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of what is in a folder."""
+    """Return the names of the files in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def lines_in(place: Path, thread: str = "rel-1") -> list[bytes]:
-    """Return the lines that an anchor has of a thread."""
+    """Return a witness's lines about a thread."""
     return list(AnchoredLines([place], thread))
 
 
 class Kept:
-    """An anchor that keeps seals in a list, once it is `open`; while it is not, it fails, refuses or hangs."""
+    """A witness that keeps signed checkpoints in a list while `open`; otherwise it fails, rejects or hangs."""
 
     name = "kept"
 
@@ -52,7 +54,7 @@ class Kept:
         self.changed = asyncio.Event()
 
     async def put(self, seal: NodeSeal) -> None:
-        """Keep a seal."""
+        """Keep a checkpoint."""
         self.asked += 1
         if self.state == "hangs":
             await self.changed.wait()
@@ -66,12 +68,12 @@ class Kept:
         """Do nothing."""
 
     async def events(self) -> Sequence[int]:
-        """Return the numbers of events of what was kept."""
+        """Return the event numbers of the kept checkpoints."""
         return [seal.events for seal in self.seals]
 
 
 async def test_workers_that_append_at_the_same_time_lose_no_line(tmp_path: Path) -> None:
-    """Many appends to the files of one thread from threads leave whole lines, all of them."""
+    """Many concurrent appends to the files of one thread leave whole lines, and all of them."""
     anchors = [FolderAnchor(tmp_path), FolderAnchor(tmp_path)]
     with ThreadPoolExecutor(8) as pool:
         for number in range(1, 101):
@@ -81,7 +83,7 @@ async def test_workers_that_append_at_the_same_time_lose_no_line(tmp_path: Path)
 
 
 async def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
-    """Where a machine stopped in mid-line, the next seal begins a line of its own."""
+    """If a machine stopped in the middle of a line, the next checkpoint begins a line of its own."""
     anchor = FolderAnchor(tmp_path)
     await anchor.put(seal_of(1))
     (file,) = tmp_path.glob("*/*.jsonl")
@@ -94,7 +96,7 @@ async def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("thread", ["../../etc", "a/b", "x" * 900, "ä \n~reset-1", ".."])
 async def test_a_threads_id_names_no_path(tmp_path: Path, thread: str) -> None:
-    """Whatever a thread is called, its seals are two levels below the folder."""
+    """A thread's checkpoints are always two levels below the folder, whatever its id contains."""
     folder = tmp_path / "anchors"
     folder.mkdir()
     await FolderAnchor(folder).put(seal_of(1, thread=thread))
@@ -116,7 +118,7 @@ async def test_a_folder_that_is_not_mounted_gets_no_seals(tmp_path: Path) -> Non
 
 
 def test_seals_are_also_read_from_files_of_any_threads(tmp_path: Path) -> None:
-    """Of what a webhook has received, only lines about the thread count; a place that is missing is named."""
+    """Only a webhook file's lines about the thread count; a missing location is named."""
     file = tmp_path / "received.jsonl"
     file.write_bytes(b"\n".join([seal_of(1).line(), seal_of(2, thread="rel-2").line(), b"no seal"]))
     assert lines_in(file) == [seal_of(1).line(), b"no seal"]
@@ -126,7 +128,7 @@ def test_seals_are_also_read_from_files_of_any_threads(tmp_path: Path) -> None:
 
 
 def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
-    """Folders are absolute, of URLs only the host is shown, and plain http:// beyond this machine is refused."""
+    """Folders are absolute, URLs are shown by host alone, and plain http:// beyond this machine is rejected."""
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path}, https://seals.example/?token=s3cret")
     assert [anchor.name for anchor in read_anchors(here)] == [str(tmp_path), "seals.example"]
     assert anchor_places(here) == [tmp_path]
@@ -139,7 +141,7 @@ def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("repository", ["git:/srv/seals.git", "git:https://me:s3cret@git.example/x.git"])
 def test_a_git_repository_is_no_anchor(tmp_path: Path, repository: str) -> None:
-    """The refusal says what to name instead, to workers and verifiers alike, and shows no secret."""
+    """The error names an alternative, for workers and verifiers alike, and shows no secret."""
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},{repository}")
     for read in (read_anchors, anchor_places):
         with pytest.raises(SettingsError, match=r"anchor 2 \(git:…\).*a folder inside a clone") as refused:
@@ -150,7 +152,7 @@ def test_a_git_repository_is_no_anchor(tmp_path: Path, repository: str) -> None:
 
 
 def test_a_folder_inside_a_clone_is_an_anchor(tmp_path: Path) -> None:
-    """Its seals are read; so are those that were once committed, from a file with the messages of the commits."""
+    """Its checkpoints are read, and so are formerly committed ones from a file with the commit messages."""
     author = ["-c", "user.name=node", "-c", "user.email=node@example.com"]
     message = f"2 seals of {NODE}\n\n{seal_of(1).line().decode()}\n{seal_of(2).line().decode()}\n"
     asyncio.run(FolderAnchor(tmp_path).put(seal_of(3)))
@@ -165,7 +167,7 @@ def test_a_folder_inside_a_clone_is_an_anchor(tmp_path: Path) -> None:
 
 
 def test_a_machine_has_one_key(tmp_path: Path) -> None:
-    """The first worker makes it, for its owner alone; workers that start together have the same one."""
+    """The first worker creates the key, readable by its owner alone; workers that start together share it."""
     here = settings(tmp_path / "home")
     assert find_node_key(here) is None
     with ThreadPoolExecutor(4) as pool:
@@ -188,7 +190,7 @@ def test_a_machine_has_one_key(tmp_path: Path) -> None:
 
 
 async def test_without_a_place_for_the_key_seals_are_off(tmp_path: Path) -> None:
-    """The worker says so and runs; without anchors it says nothing, and makes no key."""
+    """The worker reports it and runs; without witnesses it reports nothing and creates no key."""
     said: list[str] = []
     (tmp_path / "file").touch()
     given = {"HOLDFAST_ANCHORS": str(tmp_path), "HOLDFAST_NODE_KEY": str(tmp_path / "file" / "node.key")}
@@ -214,7 +216,7 @@ async def test_without_a_place_for_the_key_seals_are_off(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("state", ["fails", "hangs"])
 async def test_a_bad_anchor_keeps_the_last_seal_until_it_answers(state: str) -> None:
-    """Sealing raises nothing, other anchors get all seals, and the bad one gets the last of the thread at last."""
+    """Sealing raises nothing, other witnesses get every checkpoint, and the faulty one finally gets the last one."""
     bad, good = Kept(state), Kept()
     async with Sealer(KEY, [bad, good], namespace="default") as sealer:
         for events in range(1, 6):
@@ -226,7 +228,7 @@ async def test_a_bad_anchor_keeps_the_last_seal_until_it_answers(state: str) -> 
 
 
 async def test_what_an_anchor_refuses_is_not_sent_again() -> None:
-    """A receiver that refuses for good is asked once for each seal; a head that is no digest is not sealed at all."""
+    """A receiver that rejects for good gets each checkpoint once; a head that is not a digest is never sealed."""
     refusing, good = Kept("refuses"), Kept()
     async with Sealer(KEY, [refusing, good], namespace="default") as sealer:
         await sealer.seal("rel-1", 1, HEAD)
@@ -243,7 +245,9 @@ async def test_what_an_anchor_refuses_is_not_sent_again() -> None:
 
 
 def test_verify_is_told_whose_seals_count(tmp_path: Path) -> None:
-    """Keys, or files of keys with notes; what is neither is named. Folders come from the settings by default."""
+    """`verify` takes keys or files of keys with notes and names anything else; folders come from the settings by
+    default.
+    """
     other = public_key(encode_key(bytes([9]) * 32))
     file = tmp_path / "nodes.txt"
     file.write_text(f"# workers\n{NODE}  # one\n\n{other} two\n")
@@ -266,7 +270,9 @@ def test_verify_is_told_whose_seals_count(tmp_path: Path) -> None:
 
 
 def test_doctor_shows_the_nodes_key(tmp_path: Path) -> None:
-    """Nothing without anchors; a folder that is missing is a fault; the public key is there to be copied."""
+    """`doctor` prints the public key to be copied, reports a missing folder as a fault, and prints nothing without
+    witnesses.
+    """
     assert anchors_check(settings(tmp_path)) is None
     gone = anchors_check(settings(tmp_path, HOLDFAST_ANCHORS=str(tmp_path / "gone")))
     assert gone is not None

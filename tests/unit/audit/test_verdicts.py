@@ -1,4 +1,4 @@
-"""The three answers of `verify`, from what is wrong, what was checked and what was not."""
+"""The three verdicts of `verify`, from the faults, the checks made and the checks missing."""
 
 import pytest
 
@@ -6,9 +6,9 @@ from holdfast.audit.evidence.evidence import Finding, Unchecked
 from holdfast.audit.evidence.verdicts import Verdict, checked_of, conclude, required, verdict_of, view_of
 
 HISTORY = frozenset({"history", "seals", "record", "ledger", "artifacts"})
-"""What is checked while Temporal has the history."""
+"""Checks made while Temporal has the history."""
 RECORD = frozenset({"history", "record", "ledger", "artifacts"})
-"""What is checked once Temporal has none."""
+"""Checks made once Temporal no longer has it."""
 FILE = frozenset({"signature", "ledger", "artifacts", "keys"})
 
 
@@ -50,13 +50,13 @@ def gaps(*names: str) -> list[Unchecked]:
 def test_proof_takes_a_witness_and_no_gap_that_matters(
     made: frozenset[str], missing: tuple[str, ...], verdict: Verdict
 ) -> None:
-    """Without a fault, a log is proven only if something outside it shows who wrote it, and all of it was checked."""
+    """A log without a fault is proven only if external evidence shows who wrote it, and all of it was checked."""
     assert verdict_of((), checked_of(made, gaps(*missing)), gaps(*missing)) == verdict
 
 
 @pytest.mark.parametrize("missing", [(), ("seals", "ledger")])
 def test_a_fault_means_altered_whatever_was_checked(missing: tuple[str, ...]) -> None:
-    """The first event at fault comes first, and faults in no event come last."""
+    """The first faulty event comes first, and faults in no event come last."""
     faults = [Finding("ledger", "no event starts it"), Finding("record", "later", 7), Finding("history", "first", 3)]
     found = conclude("t", 9, ("record",), faults, gaps(*missing), made=HISTORY)
     assert (found.verdict, found.where, found.position, found.reason) == ("altered", "history", 3, "first")
@@ -66,7 +66,7 @@ def test_a_fault_means_altered_whatever_was_checked(missing: tuple[str, ...]) ->
 
 
 def test_a_check_that_is_required_and_was_not_made_is_an_error() -> None:
-    """What is proven without a check is not proven where that check is required, and the gap has its name."""
+    """A log proven without an optional check is not proven if that check is required, and the gap is named."""
     found = conclude("t", 9, ("history", "record"), (), (), made=HISTORY)
     assert found.verdict == "proven"
     assert required(found, ["seals", "record", "ledger"]) == found

@@ -1,4 +1,4 @@
-"""What `verify` prints: the verdict, the first fault with advice, and what could not be checked."""
+"""What `verify` prints: the verdict, the first fault with advice, and the checks that were not possible."""
 
 from holdfast.audit.evidence.evidence import ADVICE, Finding, Unchecked, Where
 from holdfast.audit.evidence.verdicts import Verification
@@ -11,7 +11,7 @@ def shown(verified: Verification) -> list[str]:
 
 
 def test_a_pass_lists_signatures_and_what_was_not_checked() -> None:
-    """One line for what was checked, and one for each gap, so that the verdict promises no more than it should."""
+    """One line lists the checks and one line each gap, so that the verdict promises no more than it should."""
     unchecked = (Unchecked("keys", "taken from the log"), Unchecked("end", "no later history"))
     found = Verification("t", "not_proven", 12, ("record",), checked=("record",), signatures=2, unchecked=unchecked)
     first, *gaps = shown(found)
@@ -24,7 +24,7 @@ def test_a_pass_lists_signatures_and_what_was_not_checked() -> None:
 
 
 def test_a_fault_says_where_what_and_what_to_do() -> None:
-    """It names the event, if there is one; forged control characters do not reach the terminal."""
+    """The screen names the event, if there is one; forged control characters do not reach the terminal."""
     places: tuple[tuple[Where, int | None, str], ...] = (
         ("record", 7, "event 7, in the record: \\x1b[2Jgone"),
         ("ledger", None, "in the ledger: \\x1b[2Jgone"),

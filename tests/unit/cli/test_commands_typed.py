@@ -1,4 +1,4 @@
-"""What is typed on a command line: no option takes another one as its value."""
+"""Command line parsing: no option takes another option as its value."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from holdfast.worker import __main__ as worker
 
 
 def commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command below one, with the words that lead there."""
+    """Yield every command below this one, with the words that lead to it."""
     for name, each in getattr(found, "commands", {}).items():
         yield from commands(each, (*path, name))
     if not hasattr(found, "commands"):
@@ -22,7 +22,7 @@ def commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 def single(main: Any) -> Any:
-    """The command of a program that has no verbs."""
+    """Return the command of a program without verbs."""
     app = typer.Typer(add_completion=False)
     app.command(cls=Command)(main)
     return get_command(app)
@@ -32,7 +32,7 @@ EVERY = [*commands(get_command(starter.app)), (("worker",), single(worker.main))
 
 
 def test_no_option_of_any_verb_takes_another_as_its_value() -> None:
-    """`start --thread --json` is refused with exit code 2, and so is every other such pair."""
+    """`start --thread --json` is rejected with exit code 2, and so is every other such pair."""
     tried = 0
     for path, command in EVERY:
         for option in command.params:
@@ -48,7 +48,7 @@ def test_no_option_of_any_verb_takes_another_as_its_value() -> None:
 
 
 def test_a_value_may_look_like_an_option() -> None:
-    """With `=`, after `--`, and where no option has that name."""
+    """A value may begin with dashes after `=`, after `--`, and if no option has that name."""
     (start,) = (command for path, command in EVERY if path == ("start",))
     for words, thread, task in (
         (["task", "--thread=--json"], "--json", "task"),

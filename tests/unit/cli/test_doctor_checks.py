@@ -1,4 +1,4 @@
-"""`doctor` on a project: each fault that a newcomer meets is named, with what to do next."""
+"""`doctor` on a project: each fault that a newcomer meets is named, with the next step."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ QUEUE = ("127.0.0.1:7233", "default", "holdfast")
 
 
 def project(folder: Path, toml: str | None, **given: str) -> tuple[Settings, Project]:
-    """What the CLI reads in a folder."""
+    """Return the project as the CLI reads it from a folder."""
     if toml is not None:
         (folder / TOML).write_text(toml)
     found = read_project(given, folder=folder, default_root=folder, runs_code=False)
@@ -31,12 +31,14 @@ def project(folder: Path, toml: str | None, **given: str) -> tuple[Settings, Pro
 
 
 def offer(folder: Path, *, catalog: str = "agents:catalog", llm: str = "scripted", digest: str = "") -> Offer:
-    """What a worker says of itself."""
+    """Return the offer that a worker publishes."""
     return Offer(catalog=catalog, agents=("dunning",), llm=llm, folder=str(folder), digest=digest)
 
 
 def test_a_worker_says_what_it_offers_and_nothing_else_does(tmp_path: Path) -> None:
-    """`doctor` reads the offer that a worker registered; another queue, a stranger and a broken file have none."""
+    """`doctor` reads only the offer that a worker registered; another queue, a foreign worker and a broken file have
+    none.
+    """
     me = this_process()
     assert me
     registry = WorkerRegistry(tmp_path, *QUEUE)
@@ -51,7 +53,7 @@ def test_a_worker_says_what_it_offers_and_nothing_else_does(tmp_path: Path) -> N
 
 
 def test_the_workers_catalog_is_compared_with_the_folders(tmp_path: Path) -> None:
-    """Another catalog, or the same module name of another folder, is a fault that names both."""
+    """A different catalog, or the same module name in another folder, is a fault that names both."""
     (tmp_path / "agents.py").touch()
     found = project(tmp_path, 'catalog = "agents:catalog"\n')
     own = catalog_check(*found, [offer(tmp_path)])
@@ -66,7 +68,7 @@ def test_the_workers_catalog_is_compared_with_the_folders(tmp_path: Path) -> Non
 
 
 def test_workers_with_different_agents_on_one_queue_are_a_fault(tmp_path: Path) -> None:
-    """By the digest of their agents; for a worker of an older release, by the catalog and the agents' names."""
+    """Workers are compared by the digest of their agents; older releases by the catalog and the agents' names."""
     ours = offer(tmp_path, digest="a")
     assert queue_check([]) is None
     assert queue_check([ours, offer(tmp_path / "elsewhere", digest="a")]) is None
@@ -90,7 +92,7 @@ def test_workers_with_different_agents_on_one_queue_are_a_fault(tmp_path: Path) 
 def test_a_project_without_key_endpoint_and_script_is_a_fault(
     tmp_path: Path, toml: str | None, given: dict[str, str], workers: list[str], status: str
 ) -> None:
-    """Elsewhere, the key may be on the workers' machine."""
+    """The fault applies to a local project only: elsewhere, the key may be on the workers' machine."""
     check = llm_check(*project(tmp_path, toml, **given), [offer(tmp_path, llm=each) for each in workers])
     assert check
     assert check.status == status
@@ -98,7 +100,7 @@ def test_a_project_without_key_endpoint_and_script_is_a_fault(
 
 
 def test_a_port_that_is_taken_is_named_with_its_program(tmp_path: Path) -> None:
-    """The program and its process id, where this user may see it; a free port is no line."""
+    """The line names the program and its process id if this user may see it; a free port gets no line."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         check = port_check({"target_host": "temporal.example:7233"}, reached=False, gateway=port)
@@ -112,7 +114,7 @@ def test_a_port_that_is_taken_is_named_with_its_program(tmp_path: Path) -> None:
 
 
 def test_a_stack_file_of_others_is_a_fault(tmp_path: Path) -> None:
-    """A state folder whose record does not count is named, with the reason; a named server needs no stack."""
+    """A state folder whose record is not trusted is named, with the reason; a named server needs no stack."""
     (tmp_path / ".holdfast").mkdir()
     (tmp_path / ".holdfast/stack.json").write_text("{}")
     (tmp_path / ".holdfast/stack.json").chmod(0o644)

@@ -1,4 +1,4 @@
-"""What a closed run has spent, as its log says it."""
+"""The cost of a closed run, from its log."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ FINISHED = RunFinished(outcome="failed", result="there is no such agent")
 
 
 async def spent(*events: AgentEvent, first_run_id: str = "r") -> TreeCost | None:
-    """Return what a run has spent by a log of these events."""
+    """Return the cost of a run from a log of these events."""
 
     class Logged:
         async def lines(self, *_: Any, **__: Any) -> AsyncIterator[bytes]:
@@ -29,11 +29,11 @@ async def spent(*events: AgentEvent, first_run_id: str = "r") -> TreeCost | None
 
 
 async def test_a_run_that_never_had_its_agent_has_spent_nothing() -> None:
-    """It has made no LLM call: else an iteration that could not begin would use up all that its loop may spend."""
+    """The run made no LLM call; otherwise an iteration that could not begin would use up the loop's whole limit."""
     assert await spent(STARTED, FINISHED) == TreeCost()
 
 
 async def test_a_log_without_the_end_of_the_run_does_not_say_what_was_spent() -> None:
-    """The record may lack what followed; another run of the thread says nothing of this one, either."""
+    """A log cut short may lack later costs, and another run of the thread is no evidence about this one."""
     assert await spent(STARTED) is None
     assert await spent(STARTED, FINISHED, first_run_id="other") is None

@@ -1,4 +1,4 @@
-"""Policies as files: what they may contain, and how each problem is reported with its place."""
+"""Policies as files: their valid content, and the source location of each reported problem."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -156,7 +156,7 @@ def test_a_policy_survives_a_round_trip_through_a_file(policy: Policy) -> None:
     ],
 )
 def test_a_problem_is_reported_with_its_place(text: str | bytes, lines: list[str] | None) -> None:
-    """The error gives file, line, column, field and remedy; None where YAML or pydantic words the message."""
+    """The error gives file, line, column, field and remedy; YAML's and pydantic's own messages vary."""
     found = problems(text)
     if lines is not None:
         assert found == lines
@@ -197,7 +197,7 @@ def test_unknown_names_are_reported_in_their_place() -> None:
 
 
 def test_the_policys_own_checks_are_reported_with_a_place() -> None:
-    """The reader of the file reports everything that `Policy` refuses."""
+    """The reader of the file reports everything that `Policy` rejects, with a source location."""
     assert problems("approvers: [{name: a}, {name: a}]") == ["p.yaml:1:12: approvers: a is there twice"]
     assert problems("rules: []\nsignatures: required") == [
         "p.yaml:2:13: signatures: they are required, but no approver has a key"
@@ -205,14 +205,16 @@ def test_the_policys_own_checks_are_reported_with_a_place() -> None:
 
 
 def test_nested_aliases_are_refused() -> None:
-    """A few lines whose aliases stand for a billion values are refused before they are expanded."""
+    """A few lines whose aliases stand for a billion values are rejected before expansion."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     assert any("100,000 values" in line for line in problems("\n".join(lines)))
 
 
 def test_a_files_size_is_limited() -> None:
-    """A file may have a megabyte and a condition some thousand characters; much longer ones could crash the process."""
+    """A file is limited to a megabyte and a condition to some thousand characters; much longer ones could crash the
+    process.
+    """
     assert problems(b"#" * (MAX_BYTES + 1)) == [f"p.yaml: the file has more than {MAX_BYTES:,} bytes"]
     long = "1" + "+1" * CONDITION_CHARS
     assert "longer than 4,000 characters" in problems(f"rules: [{{ask: x, when: '{long} > 0'}}]")[0]
@@ -274,7 +276,7 @@ def test_the_example_for_production_requires_signatures_and_two_people() -> None
     ],
 )
 def test_the_examples_ask_before_later_runs_are_instructed(name: str, tool: str, arguments: dict[str, str]) -> None:
-    """No LLM changes unasked what all later runs or all agents read, although these tools are idempotent."""
+    """No LLM changes the instructions of later runs or other agents unasked, although these tools are idempotent."""
     use = ToolUse(tool=tool, effect=Effect.IDEMPOTENT, arguments=arguments)
     assert evaluate(load_policy(EXAMPLES / f"{name}.yaml"), use).verdict == "ask"
 
@@ -290,7 +292,7 @@ def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "d", "-1h", "1y", "1h30m", "٣d", "1e9"])
 def test_an_invalid_duration_is_refused(text: str) -> None:
-    """No value is guessed."""
+    """No value is guessed for an invalid duration."""
     with pytest.raises(ValueError, match="not a duration"):
         read_seconds(text)
 
@@ -309,7 +311,7 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
     ],
 )
 def test_a_duration_that_yaml_or_people_read_otherwise_is_refused(written: str, words: str) -> None:
-    """Nothing is misread in silence: YAML 1.1 has numbers in base 60 and 8, and words for true and false."""
+    """Values are never silently misread: YAML 1.1 has numbers in base 60 and 8, and words for true and false."""
     (found,) = problems(f"terms: {{expires_after: {written}}}")
     assert found.startswith("p.yaml:1:24: terms.expires_after: ")
     assert words in found
@@ -322,7 +324,7 @@ def test_a_number_of_people_is_not_misread(written: str) -> None:
 
 
 def test_problems_of_people_are_reported_beside_invalid_fields() -> None:
-    """A misspelt field does not hide names that are there twice or nowhere, and quorums that nobody can reach."""
+    """A misspelt field does not hide duplicate or unknown names, or quorums that cannot be reached."""
     text = """
 approvers:
   - {name: alice, roles: [finance], keyz: []}
@@ -352,7 +354,7 @@ extensions: {by: [bob]}
     "approvers", ["[{name: [x]}]", "[{nme: bob}]", "[{name: alice, roles: finance}]", "alice", "[7]"]
 )
 def test_nothing_is_concluded_from_approvers_that_cannot_be_read(approvers: str) -> None:
-    """A name may be that of an approver whose entry is invalid: only the entry itself is reported."""
+    """A name may belong to an approver whose entry is invalid, so only the entry itself is reported."""
     assert not any("there is no approver" in line for line in problems(f"approvers: {approvers}\nterms: {{by: [bob]}}"))
 
 
@@ -369,7 +371,7 @@ def test_a_pattern_that_matches_nothing_has_its_place() -> None:
 
 
 def test_a_policy_replaces_those_of_all_agents() -> None:
-    """Rules can name agents; the given catalog is not changed."""
+    """Rules can name agents; the original catalog is unchanged."""
     own = Policy(rules=(allow(),))
     catalog = Catalog(agents=[Agent(name="a", instructions="", policy=own), Agent(name="b", instructions="")])
     policy = Policy(rules=(deny(),))

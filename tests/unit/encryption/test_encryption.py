@@ -210,7 +210,7 @@ def body(*payloads: Payload) -> bytes:
 
 
 async def test_the_codec_servers_bodies_are_those_of_the_protocol() -> None:
-    """A body that is encoded and decoded keeps its meaning; unencrypted payloads pass."""
+    """A body keeps its meaning through encoding and decoding; unencrypted payloads pass."""
     sealed = await encode_body(CODEC, body(PLAIN))
     assert b"dGhlIHRhc2s" not in sealed
     assert json.loads(await decode_body(CODEC, sealed)) == json.loads(body(PLAIN))
@@ -227,14 +227,18 @@ async def test_an_invalid_body_is_refused(junk: bytes) -> None:
 
 
 def allowed_in(request: Request) -> None:
-    """Return a client of an application that mounts the router."""
+    """Admit requests with one bearer token.
+
+    Raises:
+        HTTPException: The token is missing or wrong.
+    """
     if request.headers.get("authorization") != "Bearer let me in":
         raise HTTPException(401)
 
 
 @pytest.fixture
 async def web() -> Any:
-    """A client of an application that mounts the router."""
+    """Return a client of an application that mounts the router."""
     app = FastAPI()
     app.include_router(codec_router(CODEC, ORIGIN, dependencies=[Depends(allowed_in)]), prefix="/codec")
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://gateway") as client:

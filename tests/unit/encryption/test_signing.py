@@ -1,4 +1,4 @@
-"""Signing keys, and what a signature covers: by whom, over what, and in which encoding."""
+"""Signing keys, and what a signature covers: its author, its content and its encoding."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def test_an_invalid_statement_is_not_signed() -> None:
     [{"arguments": {"cents": 1}}, {"tool": "look"}, {"digest": "d" * 64}, {"effect_key": "k"}, {"epoch": 1}],
 )
 def test_nothing_is_signed_but_what_is_shown(lie: dict[str, Any]) -> None:
-    """A request whose digest does not match what it shows is not signed, and the error says so."""
+    """A request whose digest does not match its visible content is not signed, and the error says so."""
     thread = loaded_thread()
     thread.reply(calls("pay"))
     (request,) = thread.state.authority.requests

@@ -38,14 +38,14 @@ USER = {"role": "user", "content": "Hello"}
 
 @pytest.fixture
 def llm() -> Iterator[ScriptedLLM]:
-    """A running server."""
+    """Start a server."""
     with ScriptedLLM() as llm:
         yield llm
 
 
 @pytest.fixture
 def client(llm: ScriptedLLM) -> Iterator[OpenAI]:
-    """The real client, without retries."""
+    """Return the real client, without retries."""
     with OpenAI(base_url=llm.base_url, api_key="scripted", max_retries=0, timeout=120) as client:
         yield client
 
@@ -142,7 +142,7 @@ def test_errors(status: int, kind: type[openai.APIStatusError], llm: ScriptedLLM
 
 
 def test_a_script_that_fails_says_where(llm: ScriptedLLM, client: OpenAI) -> None:
-    """One line: the error, and the line of the script. A screen has no room for a stack."""
+    """The error is one line with the location in the script. A screen has no room for a stack trace."""
 
     def script(conversation: Conversation) -> Reply:
         return conversation.results[7]  # type: ignore[return-value]
@@ -159,7 +159,7 @@ def test_a_script_that_fails_says_where(llm: ScriptedLLM, client: OpenAI) -> Non
 
 
 def test_a_script_is_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list of replies, which `holdfast.testing.agent` takes, is refused at the start, with what to write."""
+    """A list of replies, which `holdfast.testing.agent` accepts, is rejected at the start, with the correct form."""
     (tmp_path / "replies_in_a_list.py").write_text("from holdfast.testing import say\nscript = [say('Hi')]\n")
     monkeypatch.chdir(tmp_path)
     settings = Settings.from_env({"HOLDFAST_SCRIPT": "replies_in_a_list:script"}, root=tmp_path)
@@ -212,7 +212,7 @@ def test_disconnect(llm: ScriptedLLM, client: OpenAI) -> None:
 
 
 def test_default_script(client: OpenAI) -> None:
-    """Without a script, the reply says what it is and how to get a real LLM."""
+    """Without a script, the reply identifies itself and says how to get a real LLM."""
     text = ask(client).choices[0].message.content or ""
 
     assert all(part in text for part in ("scripted LLM", "'Hello'", "OPENAI_API_KEY", "OPENAI_BASE_URL"))
@@ -344,7 +344,7 @@ def test_stop_ends_everything(reply: Reply) -> None:
 
 
 def test_restart_on_the_same_port() -> None:
-    """A test makes an outage by naming a port, stopping the server, and starting it there again."""
+    """A test simulates an outage by choosing a port, stopping the server, and starting it there again."""
     with ScriptedLLM() as llm:
         port = int(llm.base_url.split(":")[2].split("/")[0])
         with OpenAI(base_url=llm.base_url, api_key="x", max_retries=0) as client:

@@ -1,4 +1,4 @@
-"""Comparing a play with its recording: pure functions of two logs, and what a set may say."""
+"""Comparing a rerun with its recording: pure functions of two logs, and the valid content of a dataset."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ SEEDS = st.integers(min_value=0, max_value=2**16)
 
 
 def recording_of(events: list[AgentEvent]) -> Recording | None:
-    """Return the recording of a log; None where such a log is not played."""
+    """Return the recording of a log; None if such a log cannot be rerun."""
     try:
         return read_recording(events)
     except NotPlayable:
@@ -40,7 +40,7 @@ def recording_of(events: list[AgentEvent]) -> Recording | None:
 @settings(max_examples=examples(5, 300))
 @given(SEEDS)
 def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
-    """Compared with itself, every run has the same calls, effects and result, and what a play needs can be read."""
+    """Compared with itself, every run has the same calls, effects and result, and its recording can be read."""
     events = play(seed).thread.log
     course = course_of(events)
     found = compare("run", course, course)
@@ -56,7 +56,7 @@ def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
 
 @pytest.mark.slow
 def test_every_recorded_log_is_a_recording_or_says_why_not() -> None:
-    """Logs of every release are read; the only ones that are not played are those of forks, sub-agents and loops."""
+    """Logs of every release are read; only forks, sub-agents and loops cannot be rerun."""
     refused = {}
     for name, log in recorded_logs().items():
         events: Any = [event for event in log if not event.type.startswith("loop_")]
@@ -72,7 +72,7 @@ def test_every_recorded_log_is_a_recording_or_says_why_not() -> None:
 
 
 def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Course:
-    """A course of (tool, status, effect) for each call."""
+    """Return a trajectory of (tool, status, effect) for each call."""
 
     def call(tool: str, status: Any = "ok", effect: Effect = Effect.READ) -> Call:
         ran = tool if status == "ok" else ""
@@ -99,7 +99,7 @@ BASE = course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
     ],
 )
 def test_the_first_divergence(played: Course, at: int | None) -> None:
-    """The first step whose calls differ, in their order, or in whether they were refused; prose does not count."""
+    """This is the first step whose calls differ, in their order, or in being rejected; prose does not count."""
     found = compare("run", BASE, played)
     assert (at, at is None) == (found.diverges_at, found.same_calls)
     assert bool(found.divergence) is (at is not None)
@@ -117,12 +117,12 @@ def test_the_first_divergence(played: Course, at: int | None) -> None:
     ],
 )
 def test_the_same_result(result: str, ended: Any, same: bool) -> None:
-    """Results are the same if the runs ended alike, with the same text but for spaces."""
+    """Results are the same if the runs ended alike, with equal text apart from spaces."""
     assert compare("run", BASE, course(result=result, ended=ended)).same_result is same
 
 
 def test_json_results_compare_by_what_they_say() -> None:
-    """The order of keys and the spaces of a result in JSON do not count."""
+    """The order of keys and the spaces of a JSON result do not count."""
     one, other = course(result='{"a": 1, "b": [2]}'), course(result='{"b":[2],"a":1}')
     assert compare("run", one, other).same_result
 
@@ -149,13 +149,13 @@ def test_json_results_compare_by_what_they_say() -> None:
     ],
 )
 def test_other_results_are_not_taken_for_the_same(one: str, other: str, same: bool) -> None:
-    """Types, digits, repeated keys and spellings count; what is no JSON is compared as text."""
+    """Types, digits, repeated keys and spellings count; invalid JSON is compared as text."""
     assert compare("run", course(result=one), course(result=other)).same_result is same
 
 
 @pytest.mark.parametrize("ended", ["failed", "blocked", "open"])
 def test_a_play_that_breaks_off_does_not_hold(ended: Any) -> None:
-    """A play whose LLM cannot be called makes no call that differs: without more, it would hold."""
+    """A rerun whose LLM cannot be called makes no different call, and would otherwise pass."""
     greeted = course((), result="Hello.")
     found = expected(compare("run", greeted, course(ended=ended, result="wrong key")), ["same_calls"])
     assert (found.same_calls, found.holds, found.failed) == (True, False, (f"it ended {ended}: wrong key",))
@@ -165,7 +165,7 @@ def test_a_play_that_breaks_off_does_not_hold(ended: Any) -> None:
 
 
 def test_a_call_that_people_denied_is_refused() -> None:
-    """A recorded decision that denies a call answers the question, and the call stays refused."""
+    """A recorded denial answers the question, and the call stays rejected."""
     asked = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
     denied = Course(steps=((asked,),), ended="completed")
     found = compare("run", denied, denied)
@@ -192,13 +192,13 @@ def test_a_call_that_people_denied_is_refused() -> None:
     ],
 )
 def test_which_calls_are_refused(status: Any, verdict: Any, ran: str, refused: bool) -> None:
-    """A call about which nobody has decided is refused, also where the run was cancelled meanwhile."""
+    """A call that nobody decided is rejected, even if the run was cancelled meanwhile."""
     call = Call(tool="pay", arguments="{}", digest="pay", status=status, verdict=verdict, ran=ran)
     assert call.refused is refused
 
 
 def test_what_a_set_expects() -> None:
-    """Each expectation that does not hold is named, with why."""
+    """Each failed expectation is named, with the reason."""
     found = compare("run", BASE, course((("a", "denied"),)), missing=["b({})"])
     judged = expected(found, ["same_calls", "same_effects", "same_result", "nothing_missing"], result_has=["DONE", "x"])
     assert [why.split(":")[0] for why in judged.failed] == [
@@ -213,7 +213,7 @@ def test_what_a_set_expects() -> None:
 
 
 def test_results_belong_to_the_call_that_ran() -> None:
-    """A call whose arguments a person changed has its result under these; a denied call has none."""
+    """A call edited by a person has its result under the edited arguments; a denied call has none."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look", "pay", "wipe"))
     thread.finish(1, content="seen")
@@ -230,7 +230,7 @@ def test_results_belong_to_the_call_that_ran() -> None:
 
 
 def test_a_stub_fits_calls_with_its_arguments() -> None:
-    """A stub stands for all calls of its tool, or for those whose arguments have its values; JSON is canonical."""
+    """A stub stands for all calls of its tool, or for those with its argument values; JSON is canonical."""
 
     def call(arguments: str) -> ToolCall:
         return ToolCall(id="1", name="look", arguments=arguments)
@@ -243,7 +243,7 @@ def test_a_stub_fits_calls_with_its_arguments() -> None:
 
 
 def test_a_set_is_read(tmp_path: Path) -> None:
-    """A file, a folder and a file with expectations are sets; files that the `eval.toml` of a folder omits count."""
+    """A file, a folder and a file with expectations are datasets; files that a folder's `eval.toml` omits count."""
     for name in ("a.holdfast", "b.holdfast", "notes.txt"):
         (tmp_path / name).touch()
     assert read_set(tmp_path / "a.holdfast") == (tmp_path, EvalSet(run=(RunOf(file="a.holdfast"),)))
@@ -266,7 +266,7 @@ def test_a_set_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a\x1b[2J.holdfast", "a\nb.holdfast", "a\\b.holdfast"])
 def test_a_name_that_no_set_can_have_is_refused(name: str, tmp_path: Path) -> None:
-    """Also where a folder has such a file, or it is named on the command line."""
+    """This holds even if a folder has such a file, or the command line names it."""
     (tmp_path / name).touch()
     for path in (tmp_path, tmp_path / name):
         with pytest.raises(SetInvalid, match="beneath"):
@@ -274,7 +274,7 @@ def test_a_name_that_no_set_can_have_is_refused(name: str, tmp_path: Path) -> No
 
 
 def test_a_folder_is_no_recorded_run(tmp_path: Path) -> None:
-    """The state folder of a project, `.holdfast`, is none; nor is any other folder."""
+    """Neither a project's state folder, `.holdfast`, nor any other folder is a recording."""
     (tmp_path / ".holdfast").mkdir()
     (tmp_path / "b.holdfast").mkdir()
     (tmp_path / "a.holdfast").touch()
@@ -284,12 +284,12 @@ def test_a_folder_is_no_recorded_run(tmp_path: Path) -> None:
 
 
 def request(number: int, call: ToolCall) -> ToolRequest:
-    """The intent to run a call."""
+    """Return the intent to run a call."""
     return ToolRequest(call=call, key="k", number=number, workspace="/w", order=f"{number}.x")
 
 
 def test_calls_of_one_reply_get_their_own_results_in_any_order() -> None:
-    """Equal calls that end, or arrive, in another order than they were made have the results that they had."""
+    """Equal calls that end or arrive in another order than they were made keep their own results."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look", "look"))
     thread.finish(2, content="second")
@@ -315,7 +315,7 @@ def test_a_time_beyond_every_calendar_is_no_end() -> None:
 
 
 def test_the_screen_and_the_json_agree() -> None:
-    """A row for each run, a line for each expectation that does not hold, and a summary."""
+    """Both have a row for each run, a line for each failed expectation, and a summary."""
     good, bad = compare("a.holdfast", BASE, BASE), expected(compare("b.holdfast", BASE, course()), ["same_calls"])
     refused = Evaluation(run="c.holdfast", unplayable="it does not hold")
     lines = eval_screen([good, bad, refused]).plain.splitlines()
@@ -327,7 +327,7 @@ def test_the_screen_and_the_json_agree() -> None:
 
 
 def test_media_at_addresses_are_left_out() -> None:
-    """Images as data stay; one that is given by address, or by an id at the provider, becomes a line of text."""
+    """Inline images stay; one given by address, or by an id at the provider, becomes a line of text."""
     kept, gone = ImageBlock(data="AAAA", media_type="image/png"), ImageBlock(url="http://169.254.169.254/secrets")
     part = ProviderPart(issuer="openai", data={"type": "file", "file": {"file_id": "file-169.254"}})
     found = without_addresses((kept, gone, TextBlock(text="x", provider=part), FileBlock(provider=part)))

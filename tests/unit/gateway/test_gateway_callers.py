@@ -1,4 +1,4 @@
-"""Who may use the gateway: the files that list the callers, and signed requests with a fake clock."""
+"""Callers of the gateway: the files that list them, and signed requests with a fake clock."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def callers() -> Callers:
 
 
 def test_tokens_are_found_by_their_digest() -> None:
-    """The file has digests; an unlisted token is refused, and so is a digest used as a token."""
+    """The file has digests; an unlisted token is rejected, and so is a digest used as a token."""
     known = Callers(CallersFile(tokens=(Token(name="alice", sha256=sha256("secret"), scopes=("decide",)),)))
 
     found = known.with_token("secret")
@@ -36,7 +36,7 @@ def test_tokens_are_found_by_their_digest() -> None:
 
 
 def test_a_token_is_for_threads_that_begin_as_it_says() -> None:
-    """Without `threads` a token reaches every thread, as before; with it, only those of these beginnings."""
+    """Without `threads` a token reaches every thread, as before; with it, only threads with these prefixes."""
     token = Token(name="alice", sha256=sha256("secret"), scopes=("read",))
     narrow = token.model_copy(update={"threads": ("hr-", "it/")})
 
@@ -61,7 +61,7 @@ def test_the_policys_approvers_may_call_with_their_keys() -> None:
 
 
 def test_one_key_has_one_name() -> None:
-    """A key that two people share is refused, as it would prove nothing."""
+    """A key that two people share is rejected, as it would prove nothing."""
     policy = Policy(approvers=(Approver(name="bob", keys=(public_key(KEY),)),))
     file = CallersFile(keys=(KeyHolder(name="alice", key=public_key(KEY), scopes=("read",)),))
 

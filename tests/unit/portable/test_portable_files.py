@@ -1,4 +1,4 @@
-"""Portable files: what is in them, that any alteration is named, and that the independent verifier names the same."""
+"""Portable files: their content, that any alteration is named, and that the independent verifier names the same."""
 
 import asyncio
 import base64
@@ -82,12 +82,12 @@ from tests.support.portable_files import (
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
 Judgement = tuple[str, int | None]
-"""Where the first thing is that does not hold, and the position of its event."""
+"""The first fault of a file, and the position of its event."""
 Mutate = Callable[[Parts, Sequence[Parts], random.Random], bytes]
 
 
 def finished() -> list[AgentEvent]:
-    """Return the log of a run with a call that was approved, and one that was denied."""
+    """Return the log of a run with an approved and a denied call."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look", "pay", "wipe"))
     thread.finish(1, content="the secret of the tool")
@@ -107,7 +107,7 @@ def rows_of(events: Sequence[AgentEvent]) -> list[EffectRow]:
 @cache
 def good() -> tuple[bytes, ...]:
     """Return sound files: of a run with a ledger, of recorded threads, of a redacted run, of one with artifacts, of two
-    trees, one of them redacted as well, and of a run with seals, redacted as well.
+    trees (one of them also redacted), and of a run with signed checkpoints (also redacted).
     """
     events = finished()
     own = export(events, thread="t", rows=rows_of(events))
@@ -117,7 +117,7 @@ def good() -> tuple[bytes, ...]:
     redacted = export(events, thread="t", rows=rows_of(events), redact=True)
     parts = parts_of(own)
     at = next(index for index, (name, _) in enumerate(parts) if name == CONTEXT)
-    # What the artifacts are is no question for the independent verifier: whether events refer to them.
+    # The independent verifier does not check whether events refer to the artifacts.
     with_artifacts = [*parts[:at], *_artifacts(b"one", b"two" * 1000), *parts[at:]]
     tree = family()
     trees = (export_tree(tree), export_tree(family(answer="nothing")), export_tree(tree, redact=True))
@@ -154,11 +154,11 @@ def theirs(path: Path) -> Judgement | None:
     return found[1], int(found[2]) if found[2] else None
 
 
-# What is in a file.
+# The content of a file.
 
 
 def test_a_file_holds_the_log_byte_for_byte_and_what_follows_from_it(tmp_path: Path) -> None:
-    """Any zip tool opens it, the same thread gives the same bytes, and intent and context say what was asked."""
+    """Any zip tool opens it, the same thread gives the same bytes, and intent and context show the request."""
     events = finished()
     file = export(events, thread="t", rows=rows_of(events))
     assert file == export(events, thread="t", rows=rows_of(events))
@@ -177,7 +177,7 @@ def test_a_file_holds_the_log_byte_for_byte_and_what_follows_from_it(tmp_path: P
 
 
 def test_a_file_names_where_its_thread_was_imported() -> None:
-    """Which run continued it, after which event, and who vouched for that file."""
+    """The file names the run that continued it, the event before the import, and who vouched for it."""
     there = Thread(agent_spec(), features=1)
     there.load(1)
     there = there.moved().imported()
@@ -189,7 +189,7 @@ def test_a_file_names_where_its_thread_was_imported() -> None:
 
 
 def test_a_file_says_to_which_trace_its_events_belong_and_who_sealed_them_first(tmp_path: Path) -> None:
-    """Trace ids follow from first run ids, which a redacted file only claims; the shortest trusted seal counts."""
+    """Trace ids follow from first run ids, which a redacted file only claims; the first trusted checkpoint counts."""
     events = finished()
     one, other = public_key(NODE_KEY), public_key(OTHER_NODE_KEY)
     seals = [*sealed(events, (3, 9), thread="t"), *sealed(events, (5, 9), thread="t", key=OTHER_NODE_KEY)]
@@ -212,7 +212,7 @@ def test_a_file_says_to_which_trace_its_events_belong_and_who_sealed_them_first(
 
 
 def test_what_unknown_nodes_have_sealed_is_shown_as_a_claim(tmp_path: Path) -> None:
-    """Whoever writes a file can make keys and seals for it: each line says so, and so does each stretch in JSON."""
+    """Anybody who writes a file can make keys and checkpoints for it: each line and each stretch in JSON says so."""
     events, one = finished(), public_key(NODE_KEY)
     file = written(tmp_path, export(events, thread="t", rows=rows_of(events), seals=sealed(events, (9,), thread="t")))
     claimed, known = ours(file), asyncio.run(verify_file(file, anchors=Anchors((), {one: None})))
@@ -245,14 +245,14 @@ def test_other_tools_verify_the_statement() -> None:
 
 
 def test_what_is_not_checked_is_said(tmp_path: Path) -> None:
-    """An unsigned file, an unknown signer, an open run and a redacted file pass, each with what that leaves open."""
+    """An unsigned file, an unknown signer, an open run and a redacted file pass, and each names what is unchecked."""
     events = finished()
     rows = rows_of(events)
 
     def open_questions(file: bytes, **options: str) -> set[str]:
         found = ours(written(tmp_path, file), **{"signer": None, **options})
         assert found.ok, found.reason
-        return {each.what for each in found.unchecked} - {"anchors"}  # none are given
+        return {each.what for each in found.unchecked} - {"anchors"}  # no trusted keys are given
 
     signed = export(events, thread="t", rows=rows)
     assert open_questions(signed, signer=SIGNER) == {"history", "keys"}
@@ -265,7 +265,7 @@ def test_what_is_not_checked_is_said(tmp_path: Path) -> None:
 
 
 def test_a_file_has_the_seals_of_its_thread_that_fit(tmp_path: Path) -> None:
-    """They count if their node is trusted, and say how far; a file without any has the bytes that it always had."""
+    """They count, with their extent, if their node is trusted; a file without any keeps its earlier bytes."""
     events = finished()
     rows, count = rows_of(events), len(events)
     node, other = public_key(NODE_KEY), public_key(OTHER_NODE_KEY)
@@ -298,7 +298,7 @@ def test_a_file_has_the_seals_of_its_thread_that_fit(tmp_path: Path) -> None:
 
 
 def test_a_redacted_file_has_no_bodies_and_keeps_the_digests(tmp_path: Path) -> None:
-    """Neither the task nor a result, a reason or the agent's instructions: but the head, and who did what when."""
+    """It has no task, result, reason or instructions, but the log's head, and who did what when."""
     events = finished()
     file = export(events, thread="t", rows=rows_of(events), redact=True)
     for words in (b"the task", b"secret of the tool", b"because", b"Work.", b"paid"):
@@ -313,7 +313,7 @@ def test_a_redacted_file_has_no_bodies_and_keeps_the_digests(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seed", range(0, 60, 12))
 def test_any_run_is_exported_and_verified(tmp_path: Path, seed: int) -> None:
-    """Random runs, with their compactions, resets, approvals and new Temporal runs, pass; so do they redacted."""
+    """Random runs with compactions, resets, approvals and new Temporal runs pass, and so do their redacted files."""
     events = play(seed).thread.log
     for redact in (False, True):
         found = ours(written(tmp_path, export(events, thread="t", redact=redact)))
@@ -332,11 +332,11 @@ IDS = {
 
 
 def test_no_text_of_any_event_is_in_a_redacted_file() -> None:
-    """Every field of every type of event in which a text can be gets one of its own; only ids and names are kept."""
+    """Every text field of every type of event gets a marker of its own; only ids and names are kept."""
     marked: dict[bytes, str] = {}
 
     def texts(value: object, path: str) -> Iterator[tuple[dict[Any, Any] | list[Any], Any, str]]:
-        """Yield where texts are: the object or list, the key or index, and the path."""
+        """Yield the location of each text: the object or list, the key or index, and the path."""
         items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, each in list(items):
             below = f"{path}.{key}" if isinstance(value, dict) else path
@@ -385,7 +385,7 @@ def test_no_text_of_any_event_is_in_a_redacted_file() -> None:
 
 @pytest.mark.parametrize("levels", [1, 3, 20])
 def test_a_file_holds_the_logs_of_sub_agents(tmp_path: Path, levels: int) -> None:
-    """Each under the numbers of the calls that started it and those above, so that no name says anything else."""
+    """Each log is under the numbers of the calls that started it and those above, which leave no ambiguity."""
     tree = family(levels=levels)
     for redact in (False, True):
         file = export_tree(tree, redact=redact)
@@ -399,7 +399,7 @@ def test_a_file_holds_the_logs_of_sub_agents(tmp_path: Path, levels: int) -> Non
 
 
 def test_a_file_without_sub_agents_says_so(tmp_path: Path) -> None:
-    """Left out, it names them as not checked; a tree that has not ended says that later events may be missing."""
+    """A file that omits them names them as not checked; an unfinished tree says that later events may be missing."""
     tree = family()
     alone = ours(written(tmp_path, export_tree({"": tree[""]})))
     assert (alone.ok, alone.subagents) == (True, 0)
@@ -413,7 +413,7 @@ def test_a_file_without_sub_agents_says_so(tmp_path: Path) -> None:
 
 
 def test_a_thread_without_sub_agents_has_the_file_that_it_had() -> None:
-    """Byte for byte, by the vectors; and no field or member of it says anything of sub-agents."""
+    """The file equals its vector byte for byte, and no field or member mentions sub-agents."""
     parts = dict(parts_of(good()[0]))
     assert set(json.loads(parts[MANIFEST])) == {
         *("events", "format", "head", "left_out", "members", "redacted", "thread")
@@ -441,7 +441,7 @@ def flip_in_layout(parts: Parts, others: Sequence[Parts], chance: random.Random)
 
 
 def flip_in_member(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Flip a bit of a member, with a right checksum."""
+    """Flip a bit of a member, and correct its checksum."""
     at = chance.choice([index for index, (_, content) in enumerate(parts) if content])
     name, content = parts[at][0], bytearray(parts[at][1])
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
@@ -456,7 +456,7 @@ def drop(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
 
 
 def reorder(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Swap two members' places."""
+    """Swap two members' positions."""
     one, two = chance.sample(range(len(parts)), 2)
     moved = list(parts)
     moved[one], moved[two] = moved[two], moved[one]
@@ -464,13 +464,13 @@ def reorder(parts: Parts, others: Sequence[Parts], chance: random.Random) -> byt
 
 
 def duplicate(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Have a member twice."""
+    """Add a member twice."""
     at = chance.randrange(len(parts))
     return packed([*parts[: at + 1], *parts[at:]])
 
 
 def resign(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Change the log, compute everything anew, and sign it with another key, or not at all."""
+    """Change the log, recompute everything, and sign it with another key, or not at all."""
     changed = []
     for name, content in parts:
         if name.startswith("memory/") and name.endswith("log.jsonl"):
@@ -483,7 +483,7 @@ def resign(parts: Parts, others: Sequence[Parts], chance: random.Random) -> byte
 
 
 def truncate(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Cut the end off; or put something after it."""
+    """Cut off the end, or append something."""
     data = packed(parts)
     if chance.random() < 0.2:
         return data + chance.randbytes(chance.randrange(1, 50))
@@ -499,7 +499,7 @@ def swap(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
 
 
 def cut_log(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """Drop, repeat or move lines of the log, with a right checksum; sometimes with a right manifest."""
+    """Drop, repeat or move lines of the log, with a correct checksum; sometimes with a correct manifest."""
     at = chance.choice([index for index, (name, _) in enumerate(parts) if is_log(name)])
     lines = parts[at][1].splitlines(keepends=True)
     place = chance.randrange(len(lines))
@@ -530,7 +530,7 @@ def unsign(parts: Parts, others: Sequence[Parts], chance: random.Random) -> byte
 
 
 def forge_seals(parts: Parts, others: Sequence[Parts], chance: random.Random) -> bytes:
-    """As the exporter can, with a right signature: seals that are altered, doubled, or of another node."""
+    """Alter or duplicate checkpoints, or add another node's, with a valid signature, as the exporter can."""
     index = next((index for index, (name, _) in enumerate(parts) if name == SEALS), None)
     if index is None:
         return flip(parts, others, chance)
@@ -563,7 +563,7 @@ MUTATE: list[Mutate] = [
 
 
 def check_mutants(folder: Path, count: int) -> None:
-    """Assert that each of so many altered files is named, and named alike by both verifiers; by a fixed seed."""
+    """Assert that each of this many altered files is named, and named alike by both verifiers, with a fixed seed."""
     chance, files = random.Random(20_785), [parts_of(file) for file in good()]
     places: set[Judgement] = set()
     for number in range(count):
@@ -580,7 +580,7 @@ def check_mutants(folder: Path, count: int) -> None:
 
 
 def test_sound_files_pass_both_verifiers(tmp_path: Path) -> None:
-    """The independent verifier accepts them; ours too, but for artifacts that no event refers to."""
+    """The independent verifier accepts them; so does ours, except artifacts that no event refers to."""
     for file in good():
         path = written(tmp_path, file)
         assert theirs(path) is None
@@ -589,13 +589,15 @@ def test_sound_files_pass_both_verifiers(tmp_path: Path) -> None:
 
 
 def test_an_altered_file_is_named_by_both_verifiers(tmp_path: Path) -> None:
-    """Bytes flipped, members dropped, reordered, doubled, re-signed, truncated, swapped: each names the same place."""
+    """For bytes flipped and members dropped, reordered, doubled, re-signed, truncated or swapped, both name the same
+    location.
+    """
     check_mutants(tmp_path, 168)
 
 
 @pytest.mark.slow
 def test_a_thousand_altered_files_are_named_by_both_verifiers(tmp_path: Path) -> None:
-    """A thousand alterations, a thousand named."""
+    """Each of a thousand alterations is named."""
     check_mutants(tmp_path, 1_000)
 
 
@@ -604,7 +606,7 @@ def test_a_thousand_altered_files_are_named_by_both_verifiers(tmp_path: Path) ->
     [b"", b"PK\x05\x06" + bytes(18), b"PK\x05\x06" + b"\xff" * 18, b"\0" * 22, b"{}" * 1000, b"PK" * 40],
 )
 def test_what_is_no_portable_file_is_named_by_both_verifiers(tmp_path: Path, content: bytes) -> None:
-    """Nothing, an empty zip file, and garbage."""
+    """An empty file, an empty zip file and garbage are each named."""
     path = written(tmp_path, content)
     assert theirs(path) == (ours(path).where, ours(path).position) == ("zip", None)
 
@@ -622,12 +624,12 @@ HOSTILE = (
     b"[]",
     b'{"position":{}}',
 )
-"""What a parser might choke on: depth, numbers without end, no number, half a character, no text, no object."""
+"""Input that a parser may fail on: depth, endless numbers, NaN, lone surrogates, no text, no object."""
 
 
 @pytest.mark.parametrize("name", [LOG, LEDGER, INTENT, MANIFEST, STATEMENT])
 def test_hostile_json_is_named_and_not_shown(tmp_path: Path, name: str) -> None:
-    """In every member, with right digests around it; and what is shown is short, without control characters."""
+    """The input is in every member, with correct digests around it; the message is short and printable."""
     parts = parts_of(good()[0])
     for content in HOSTILE:
         changed = [(each, content + b"\n" if each == name else data) for each, data in parts]
@@ -637,12 +639,12 @@ def test_hostile_json_is_named_and_not_shown(tmp_path: Path, name: str) -> None:
         shown = file_screen(found).plain
         assert "\x1b" not in shown
         assert len(shown) < 2_000
-        if name not in (LEDGER, INTENT):  # the other one does not ask what they mean
+        if name not in (LEDGER, INTENT):  # the other verifier does not check their meaning
             assert theirs(path) == (found.where, found.position), content[:20]
 
 
 def test_sizes_beyond_any_file_are_named_by_both_verifiers(tmp_path: Path) -> None:
-    """Members that claim gigabytes each: their offsets would not fit the fields that hold them."""
+    """The members claim gigabytes each: their offsets would not fit their fields."""
     entry = struct.Struct("<4s6H3I5H2I")
     lines = []
     for number in range(3):
@@ -655,7 +657,7 @@ def test_sizes_beyond_any_file_are_named_by_both_verifiers(tmp_path: Path) -> No
 
 
 def test_a_directory_of_the_most_members_is_read_in_one_pass() -> None:
-    """With 60,000 members, each is looked at once: what takes a time that grows with the square never ends."""
+    """Each of 60,000 members is visited once: a quadratic time would never end."""
     entries = [Entry(f"{ARTIFACTS}{number:064x}", 0, 0) for number in range(60_000)]
     assert len(read_directory(directory(entries))) == 60_000
     with pytest.raises(Unsound):
@@ -663,7 +665,7 @@ def test_a_directory_of_the_most_members_is_read_in_one_pass() -> None:
 
 
 def test_a_ledger_that_disagrees_is_named(tmp_path: Path) -> None:
-    """A signed file whose rows lack, add or change an effect: the exporter's signature does not make it true."""
+    """The rows of a signed file lack, add or change an effect: the exporter's signature does not make it true."""
     events = finished()
     (row,) = rows_of(events)
     stranger = EffectRow("f" * 40, 0, "pay", None)
@@ -682,7 +684,7 @@ def test_a_ledger_that_disagrees_is_named(tmp_path: Path) -> None:
 
 
 def test_a_log_is_judged_alike_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events are judged some at a time, and what was recorded together is judged together, wherever a part ends."""
+    """Events are judged in batches, and events recorded together are judged together at any batch boundary."""
     for log in (finished(), play(7).thread.log):
         path = written(tmp_path, export(log, thread="t"))
         for size in (1, 2, 3, 7):
@@ -692,7 +694,7 @@ def test_a_log_is_judged_alike_in_parts(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_killed_export_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path: Path) -> None:
-    """The file has its name only when it is whole. What another export still writes stays."""
+    """A file gets its name only when it is complete. A file that another export still writes stays."""
     path = tmp_path / "run [1].holdfast"
     program = (
         "import os, sys\nfrom pathlib import Path\nfrom holdfast.portable.writer import new_file\n"
@@ -716,7 +718,9 @@ def test_a_killed_export_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path
 
 
 def test_a_log_that_a_reset_set_aside_is_verified(tmp_path: Path) -> None:
-    """It has an id of its own; its events are its thread's, and so are the ledger's rows: some may be later ones."""
+    """The archived branch has an id of its own; its events and the ledger's rows are its thread's, some perhaps later
+    ones.
+    """
     events = finished()
     later = EffectRow("f" * 40, 0, "pay", None)
     rows = sorted([*rows_of(events), later], key=lambda row: row.key)
@@ -726,7 +730,7 @@ def test_a_log_that_a_reset_set_aside_is_verified(tmp_path: Path) -> None:
 
 
 def test_a_large_ledger_is_read_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is exported can be verified: a ledger may be larger than a member that is held in memory."""
+    """Every export can be verified: a ledger may be larger than a member that is held in memory."""
     events = finished()
     file = export(events, thread="t", rows=rows_of(events))
     largest = 100 + max(len(content) for name, content in parts_of(file) if name not in (LOG, LEDGER))
@@ -761,14 +765,16 @@ def test_the_independent_verifier_is_a_program(tmp_path: Path) -> None:
 
 
 def test_the_independent_verifier_is_short() -> None:
-    """A stranger reads it before trusting it: 240 lines at most, the standard library, and one crypto package."""
+    """A stranger reads it before trusting it: it has 240 lines at most, and uses the standard library and one crypto
+    package.
+    """
     text = (FOLDER / "verify_file.py").read_text()
     assert len(text.splitlines()) <= 240
     imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE))
     assert imported - sys.stdlib_module_names == {"cryptography", "verify"}
 
 
-# Formats of others.
+# Other formats.
 
 
 def test_a_run_becomes_a_trajectory() -> None:
@@ -785,7 +791,7 @@ def test_a_run_becomes_a_trajectory() -> None:
 
 
 def test_a_run_becomes_openai_messages() -> None:
-    """The system message, the task, the calls and a result for each, as a Chat Completions request has them."""
+    """The system message, the task, the calls and their results are those of a Chat Completions request."""
     made = conversation(finished())
     assert [message["role"] for message in made["messages"]] == [
         *("system", "user", "assistant", "tool", "tool", "tool", "assistant")
@@ -805,7 +811,7 @@ def test_any_run_has_other_formats(seed: int) -> None:
 
 
 def test_the_zip_file_has_no_room() -> None:
-    """Every byte that is no member's content is the one that follows from the members."""
+    """Every byte outside the members' content follows from the members."""
     file = good()[0]
     with zipfile.ZipFile(io.BytesIO(file)) as read:
         assert {each.compress_type for each in read.infolist()} == {zipfile.ZIP_STORED}

@@ -40,7 +40,7 @@ def a_run(*, status: ToolStatus = "ok", effect: Effect = Effect.UNSAFE, end: boo
 
 
 def test_a_run_whose_effects_happened_once_has_no_faults() -> None:
-    """Each effect once, each decision received: no faults, whatever other effects there are."""
+    """If each effect happened once and each decision was received, there are no faults, despite other effects."""
     assert audit(a_run(), effects={"k": 1, "of another run": 2}, sent=["alice"]) == []
 
 
@@ -53,20 +53,20 @@ def test_a_run_whose_effects_happened_once_has_no_faults() -> None:
     ],
 )
 def test_each_fault_is_reported(effects: dict[str, int], sent: list[str], expected: str) -> None:
-    """An effect twice, an effect that never happened, a lost decision: one sentence each."""
+    """A repeated effect, a missing effect and a lost decision are reported, in one sentence each."""
     (wrong,) = audit(a_run(), effects=effects, sent=sent)
     assert expected in wrong
 
 
 def test_a_call_without_a_result_is_reported() -> None:
-    """A run that stops in mid-call did not complete, and its call has no result."""
+    """A run that stops during a call did not complete, and its call has no result."""
     incomplete, call = audit(a_run(end=False), effects={})
     assert incomplete.endswith("did not complete: []")
     assert call.endswith("has no result")
 
 
 def test_an_effect_that_failed_may_have_happened_or_not() -> None:
-    """Only `ok` promises an effect; a read promises none at all."""
+    """Only `ok` promises an effect; a read promises none."""
     assert audit(a_run(status="failed"), effects={}) == audit(a_run(status="failed"), effects={"k": 1}) == []
     assert audit(a_run(effect=Effect.READ), effects={}) == []
 

@@ -1,4 +1,4 @@
-"""The audit of the kill matrix detects each fault in waits, pauses and what was sent to a run."""
+"""The audit of the kill matrix detects each fault in waits, pauses and inputs of a run."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -27,33 +27,33 @@ END = RunFinished(outcome="completed")
 
 
 def a_log(*events: AgentEvent, minutes: int = 1) -> list[AgentEvent]:
-    """Stamp the events, that many minutes apart."""
+    """Stamp the events, with that many minutes between them."""
     log = EventLog()
     return [log.append(event, at=BEGAN + timedelta(minutes=minutes * number)) for number, event in enumerate(events)]
 
 
 def began(number: int, trigger: EventTrigger | TimeTrigger = PAID, *, wake: int = 0) -> DormancyBegan:
-    """A call that sleeps."""
+    """Return the start of a sleeping call."""
     return DormancyBegan(number=number, trigger=trigger, wake=wake)
 
 
 def woken(outcome: str = "delivered", *, event: str = "paid", id: str = "a") -> WakeReceived:
-    """An event."""
+    """Return an event."""
     return WakeReceived.model_validate({"outcome": outcome, "event": event, "id": id, "data": "{}"})
 
 
 def ended(number: int) -> ToolCallFinished:
-    """The result of a call."""
+    """Return the result of a call."""
     return ToolCallFinished(number=number, status="ok", content="")
 
 
 def reply() -> LLMReplied:
-    """A reply of the LLM."""
+    """Return a reply of the LLM."""
     return LLMReplied(message=None, transcript_length=0, usage=Usage(), finish_reason="stop", llm="l")
 
 
 def test_waits_that_ended_once_have_no_faults() -> None:
-    """One event ends two waits; a kept one ends the next wait for it; a sleep ends by time or by a person."""
+    """One event ends two waits; a buffered one ends the next wait for it; a sleep ends by time or by a person."""
     assert audit_waits(a_log(began(1), began(2), woken(), ended(1), ended(2), END)) == []
     assert audit_waits(a_log(ToolCallStarted(number=1, key="k"), woken("buffered"), began(2, wake=1), ended(2))) == []
     assert audit_waits(a_log(began(1, HOUR), ended(1), minutes=61)) == []
@@ -62,27 +62,27 @@ def test_waits_that_ended_once_have_no_faults() -> None:
 
 
 def test_a_wait_without_one_result_is_reported() -> None:
-    """A timer that wakes twice, a wait that never ends, and a call that begins to wait twice."""
+    """A timer that wakes twice, a wait that never ends, and a call that begins to wait twice are reported."""
     assert "the wait of call 1 has 2 results" in audit_waits(a_log(began(1), woken(), ended(1), ended(1)))
     assert audit_waits(a_log(began(1), END)) == ["the wait of call 1 has 0 results"]
     assert "call 1 began to wait 2 times" in audit_waits(a_log(began(1), began(1), woken(), ended(1)))
 
 
 def test_a_wait_that_ended_too_early_is_reported() -> None:
-    """Neither its time nor anything in the log has ended it."""
+    """Neither its time nor an entry in the log has ended the wait."""
     early = "call 1 was woken by nothing, before its time"
     assert audit_waits(a_log(began(1, HOUR), ended(1))) == audit_waits(a_log(began(1), ended(1))) == [early]
 
 
 def test_an_event_that_counts_twice_is_reported() -> None:
-    """An id accepted twice, and a kept event that ended two waits."""
+    """An id accepted twice, and a buffered event that ended two waits, are reported."""
     assert audit_waits(a_log(began(1), woken(), ended(1), woken("buffered"))) == ["event a counted 2 times"]
     twice = a_log(END, woken("buffered"), began(1, wake=1), ended(1), began(2, wake=1), ended(2))
     assert audit_waits(twice) == ["event 1 was kept once, and ended 2 waits"]
 
 
 def test_an_event_for_another_wait_is_reported() -> None:
-    """An event of another name ended a wait, at once or when it was kept, or it was delivered and ended none."""
+    """The event has another name but ended a wait, at once or buffered, or it was delivered and ended none."""
     (wrong,) = audit_waits(a_log(began(1), woken(event="sent"), ended(1)))
     assert wrong == "call 1 did not wait for event 1, which ended its wait"
     (kept,) = audit_waits(a_log(END, woken("buffered", event="sent"), began(1, wake=1), ended(1)))
@@ -91,7 +91,7 @@ def test_an_event_for_another_wait_is_reported() -> None:
 
 
 def test_what_starts_during_a_pause_is_reported() -> None:
-    """A call, the end of the run and a second reply of the LLM; one reply may have been under way."""
+    """A call, the end of the run and a second LLM reply are reported; one reply may have been in progress."""
     paused, resumed = RunPaused(by="alice"), RunResumed(by="alice")
     assert audit_pauses(a_log(paused, reply(), ended(1), resumed, ToolCallStarted(number=2, key="k"), END)) == []
     started, finished = audit_pauses(a_log(paused, ToolCallStarted(number=1, key="k"), END))

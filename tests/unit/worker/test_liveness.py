@@ -110,7 +110,7 @@ def test_unreadable_process_information_is_no_proof(
 
 
 def test_a_forked_process_is_another_one(me: WorkerIdentity) -> None:
-    """A forked process has its own identity in the same place."""
+    """A forked process has its own identity in the same environment."""
     program = (
         "import os; from holdfast.worker.takeover.liveness import this_process; child = os.fork();"
         "child and os.waitpid(child, 0); print(this_process(), flush=True)"

@@ -174,7 +174,7 @@ def in_namespaces(program: str, *arguments: str) -> subprocess.CompletedProcess[
 
 
 def test_a_container_and_its_host_do_not_judge_each_other(processes: Processes) -> None:
-    """Neither sees the other's processes, so neither takes any of them for gone."""
+    """Neither sees the other's processes, so neither counts any of them as gone."""
     program = (
         "import sys; from holdfast.worker.takeover.liveness import *;"
         "from holdfast.worker.takeover.worker_identity import *;"
@@ -186,7 +186,7 @@ def test_a_container_and_its_host_do_not_judge_each_other(processes: Processes) 
     inside = parse_identity(told)
     assert inside is not None
     assert inside.place != processes.me.place
-    assert not is_gone(inside, seen_from=processes.me)  # although it has ended by now
+    assert not is_gone(inside, seen_from=processes.me)  # although it has ended
 
 
 RECYCLED = """

@@ -1,4 +1,4 @@
-"""Where a workflow task waits, as read from history; a task whose queue is uncertain is left alone."""
+"""The queue of a workflow task, as read from history; a task whose queue is uncertain is left alone."""
 
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.history.v1 import HistoryEvent
@@ -70,7 +70,7 @@ def test_a_sticky_queue_names_its_worker() -> None:
 
 
 def test_a_task_scheduled_after_the_death_is_found() -> None:
-    """It is found by its event or, for an update, which is not in history, by the queue of the previous task."""
+    """The task is found by its event or, for an update, which is not in history, by the queue of the previous task."""
     turn = (scheduled(), started(DEAD), completed(DEAD))
     assert last_task(*turn, signaled(), scheduled(DEADS)) == LastTask(DEAD, DEADS)
     assert last_task(*turn, scheduled(DEADS), signaled(), started(DEAD), completed(DEAD), signaled()) == LastTask(

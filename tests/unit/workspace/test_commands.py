@@ -1,4 +1,4 @@
-"""Commands end when they should, leave nothing running, and see and return no more than they should."""
+"""Commands end when they should, leave no process running, and see and return only what they may."""
 
 import asyncio
 import os

@@ -252,7 +252,7 @@ def command_tools(tools: list[Any]) -> list[str]:
 
 
 def test_without_confinement_only_the_plain_tool_is_offered(unconfinable: str) -> None:
-    """Where commands cannot be confined there is no `run_confined`; the description of `run_command` says why."""
+    """If commands cannot be confined there is no `run_confined`; the description of `run_command` says why."""
     tools = {tool.spec.name: tool for tool in workspace_tools()}
 
     assert "run_confined" not in tools
@@ -287,7 +287,7 @@ def test_an_agent_that_names_a_missing_tool_is_refused(unconfinable: str) -> Non
 
 
 async def test_a_confined_command_never_runs_unconfined(context: ToolContext, unconfinable: str) -> None:
-    """Where commands cannot be confined, a confined command fails."""
+    """If commands cannot be confined, a confined command fails."""
     result = ""
     with suppress(OSError):
         result = await run_confined("echo ran > file", timeout_seconds=0.5, context=context)
@@ -777,7 +777,7 @@ async def test_the_result_reads_like_that_of_run_command(context: ToolContext) -
 async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     """Every call closes the descriptors that it opened, including calls that fail."""
     await run_shell("true", tmp_path, seconds=PATIENCE, confinement=DEFAULT)
-    gc.collect()  # else those of earlier tests are closed meanwhile, and hide one of this test
+    gc.collect()  # otherwise those of earlier tests are closed meanwhile, and hide one of this test
     before = psutil.Process().num_fds()
 
     for command in ("true", "sleep 300 &", "sleep 300"):

@@ -48,7 +48,7 @@ def everything(root: Path) -> dict[str, tuple[str, bytes]]:
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Limit the size of files meanwhile, like a full disk."""
+    """Limit the size of files during a block, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -103,7 +103,7 @@ def test_a_concurrent_save_by_a_person_is_kept(root: Path) -> None:
 
 
 def test_a_file_that_keeps_changing_is_given_up(root: Path) -> None:
-    """After a few tries, the change is refused and the last saved version stays."""
+    """After a few tries, the change is rejected and the last saved version stays."""
     count = iter(range(100))
 
     def edit(text: str | None) -> str:
@@ -208,7 +208,7 @@ def test_a_full_disk_changes_nothing(root: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind root; see the test on /sys")
 def test_a_folder_that_cannot_be_written_is_refused(root: Path) -> None:
-    """A workspace without the right to write is named as such."""
+    """The error names the workspace as not writable."""
     root.chmod(0o555)
     try:
         with pytest.raises(FileRefused, match="Permission denied"):

@@ -1,4 +1,4 @@
-"""The test vectors in `docs/verify/vectors.json` are what our code computes: others implement the formats from them.
+"""The test vectors in `docs/verify/vectors.json` match our code, so that others can implement the formats from them.
 
 `python -m tests.unit.core.authority.test_vectors` writes the file.
 """
@@ -85,7 +85,7 @@ def _signed(statement: Signed) -> dict[str, str]:
 
 
 def test_the_vectors_are_what_our_code_computes() -> None:
-    """A change of any format fails here first, and needs another version in its name."""
+    """A change of any format fails this test first, and needs another version in its name."""
     assert json.loads(FILE.read_text(encoding="utf-8")) == vectors()
 
 

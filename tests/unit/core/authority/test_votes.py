@@ -48,7 +48,7 @@ def signed(kind: type[Signed], by: str, **fields: Any) -> dict[str, Any]:
 @given(st.integers(2, 4), st.booleans(), st.lists(DO, min_size=4, max_size=25))
 def test_a_decision_needs_the_quorum(quorum: int, others_only: bool, actions: list[Any]) -> None:
     """Under any delegations, revocations, changed votes and edits, a decision has a quorum of equal answers, each with
-    its own authority, and none from a requester where the policy forbids that.
+    its own authority, and none from a requester if the policy forbids that.
     """
     terms = Terms(by=("some", "dot"), quorum=quorum, requester_may_decide=not others_only)
     thread = awaiting_approval(Policy(rules=(ask("pay", terms=terms),), approvers=PEOPLE))
@@ -163,7 +163,7 @@ def with_unknown_outcome(quorum: int, rule: str = "ask") -> Thread:
 @pytest.mark.parametrize("rule", ["ask", "allow"])
 @pytest.mark.parametrize("kind", ["happened", "absent", "undo", "abandon"])
 def test_an_unknown_outcome_needs_the_same_quorum_as_the_call(kind: Any, rule: str) -> None:
-    """The terms of the call's own rule apply; for a call that was allowed without asking, those of the policy."""
+    """The requirements of the call's own rule apply; for a call allowed without asking, those of the policy."""
     thread = with_unknown_outcome(2, rule)
     (request,) = thread.state.authority.requests
     assert (request.terms.quorum, request.terms.by) == (2, ("some",))
@@ -310,7 +310,7 @@ TWO = Policy(rules=(ask("pay", terms=Terms(by=("some",), quorum=2)), allow()), a
 
 
 def test_an_edit_within_a_vote_opens_a_request_of_its_own() -> None:
-    """No id ever stands for other arguments: who approves the old request is told of the new one, and runs nothing."""
+    """An id never stands for other arguments: approving the old request is rejected, with the id of the new one."""
     thread = loaded_thread(agent_spec(policy=TWO), features=1)
     thread.reply(calls("pay"))
     assert thread.decide("1", by="ann", arguments={"cents": 99_000_000}) == "judged_anew"
@@ -327,7 +327,7 @@ def test_an_edit_within_a_vote_opens_a_request_of_its_own() -> None:
 
 
 def test_votes_for_the_arguments_before_an_edit_do_not_count_after_it() -> None:
-    """Who approved what the LLM wrote is asked again, and so is the editor after another edit."""
+    """Approvers of the LLM's arguments are asked again, and so is the editor after another edit."""
     thread = loaded_thread(agent_spec(policy=TWO), features=1)
     thread.reply(calls("pay"))
     assert thread.decide("1", by="ann") == "waiting_for_quorum"
@@ -341,7 +341,7 @@ def test_votes_for_the_arguments_before_an_edit_do_not_count_after_it() -> None:
 
 
 def test_a_quorum_that_one_login_fills_is_logged_as_one() -> None:
-    """The decision counts, for the policy asks for two names; the log and `verify` say that one login gave both."""
+    """The decision counts, as the policy asks for two names; the log and `verify` report that one login gave both."""
     for via, names in (("ann@host", ("ann", "ben")), ("", ())):
         thread = loaded_thread(agent_spec(policy=TWO), features=1)
         thread.reply(calls("pay"))
@@ -358,7 +358,7 @@ def test_a_quorum_that_one_login_fills_is_logged_as_one() -> None:
 
 
 def test_below_the_feature_level_an_edit_keeps_the_request() -> None:
-    """A run that an earlier release began keeps its course."""
+    """A run that an earlier release began keeps its behaviour."""
     thread = loaded_thread(agent_spec(policy=TWO))
     thread.reply(calls("pay"))
     assert thread.decide("1", by="ann", arguments={"cents": 2}) == "waiting_for_quorum"

@@ -37,7 +37,7 @@ def test_a_name_has_one_spelling_or_is_refused(text: str) -> None:
 
 @given(WRITTEN)
 def test_variants_of_a_name_are_one_person(text: str) -> None:
-    """Case and white space do not change the person whom a name means."""
+    """Case and white space do not change the person that a name means."""
     try:
         name = person_name(text)
     except ValueError:

@@ -35,7 +35,7 @@ def altered(line: bytes, **changes: object) -> bytes:
 
 @given(st.lists(st.text(st.characters(codec=None)), max_size=4))
 def test_lines_are_read_back_as_equal_events(texts: list[str]) -> None:
-    """The recorded events are read back with any content."""
+    """Recorded events with any content are read back equal."""
     events, lines = recorded(*texts)
     assert read_lines("t", 0, lines) == events
 
@@ -44,7 +44,7 @@ def test_lines_are_read_back_as_equal_events(texts: list[str]) -> None:
 def test_lines_lead_to_the_digest_of_the_last_one_and_altered_lines_do_not(
     texts: list[str], data: st.DataObject
 ) -> None:
-    """With any content: an altered byte or a missing line is refused, or leads to another digest."""
+    """For any content, an altered byte or a missing line is rejected or leads to another digest."""
     events, lines = recorded(*texts)
     at = data.draw(st.integers(0, len(lines)))
     head = events[at - 1].digest if at else "of no meaning"
@@ -63,7 +63,7 @@ def test_lines_lead_to_the_digest_of_the_last_one_and_altered_lines_do_not(
 
 @pytest.mark.parametrize("spelled", ["digest first", "digest last", "a space before the digest"])
 def test_a_line_in_another_spelling_leads_nowhere(spelled: str) -> None:
-    """Of two spellings of an event with one digest, the record takes that in the log."""
+    """If two spellings of an event have one digest, the record accepts the one in the log."""
     events, lines = recorded("a", "b")
     event = json.loads(lines[1])
     own = b'"digest":"%b",' % event["digest"].encode()

@@ -43,7 +43,9 @@ EVENTS = [
 
 @pytest.mark.parametrize(("event", "written"), EVENTS)
 def test_an_event_is_recorded_as_the_nearest_that_can_be_written(event: AgentEvent, written: str) -> None:
-    """The log has it, in canonical JSON; the run goes on with what the log has; every reader has the same digest."""
+    """The log has the nearest event in canonical JSON, the run continues with it, and every reader gets the same
+    digest.
+    """
     log = EventLog()
     stamped = log.append(event, at=NOW)
     assert written in log.page(0).decode()

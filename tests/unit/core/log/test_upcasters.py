@@ -27,7 +27,7 @@ def stored(**fields: Any) -> str:
 
 
 def faults(upcasters: Sequence[Upcaster], current: Mapping[str, int]) -> list[str]:
-    """Return the faults of a table: upcasters that are missing, duplicated, without a summary or superfluous."""
+    """Return the faults of a table: missing, duplicate, unsummarised and superfluous upcasters."""
     steps = [(upcaster.type, upcaster.version) for upcaster in upcasters]
     wanted = {(kind, version) for kind, latest in current.items() for version in range(1, latest)}
     found = [f"{step}: {steps.count(step)} upcasters" for step in sorted(wanted) if steps.count(step) != 1]

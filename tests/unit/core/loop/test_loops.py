@@ -62,13 +62,13 @@ def after(state: LoopState, *events: LoopEvent, at: datetime = NOW) -> LoopState
 
 
 def steered(state: LoopState, what: Steering, payload: Any = BY, at: datetime = NOW) -> tuple[LoopState, str, str]:
-    """Return the state after a request, its outcome and the explanation."""
+    """Return the state after a request, with its outcome and the explanation."""
     outcome, why, events = on_steering(state, what, payload, at=at)
     return after(state, *events, at=at), outcome, why
 
 
 def blocked(state: LoopState, block: Block, at: datetime = NOW) -> LoopState:
-    """Return the state after a block."""
+    """Return the blocked state."""
     return after(state, RunBlocked(cause=block.cause, message=block.message), at=at)
 
 
@@ -78,7 +78,7 @@ def step(begun: LoopInput, state: LoopState, survey: Survey, at: datetime = NOW)
 
 
 def test_the_first_task_that_can_be_done_is_next() -> None:
-    """An open task is worked on."""
+    """The next step works on an open task."""
     assert Work("one") == step(loop(), state_after(loop()), open_tasks())
 
 
@@ -173,7 +173,7 @@ def test_a_pause_begins_between_iterations(level: int, status: str, again: str) 
 
 @pytest.mark.parametrize("payload", [None, 7, "alice", [], {}, {"by": ""}, {"by": 3}, {"who": "alice"}])
 def test_steering_without_a_name_changes_nothing(payload: Any) -> None:
-    """Any malformed signal from the Web UI is answered and changes nothing."""
+    """Any malformed signal from the Web UI gets an answer and changes nothing."""
     state = state_after(loop())
     assert (state, "malformed") == steered(state, "pause", payload)[:2]
 
@@ -221,7 +221,7 @@ def test_the_web_ui_shows_the_state_of_a_loop() -> None:
 
 
 def test_an_iteration_gets_what_is_left_and_what_it_has_spent_is_settled() -> None:
-    """All that is left is reserved for an iteration; what it did not spend is free again, an unknown cost counts."""
+    """An iteration reserves the whole remainder; its unspent part is free again, and an unknown cost counts in full."""
     begun = loop(tokens=1_000, cost=2.5)
     state = state_after(begun, level=1)
     state = after(state, IterationStarted(number=0, thread="l-0", task="one"))
@@ -241,7 +241,7 @@ def test_an_iteration_gets_what_is_left_and_what_it_has_spent_is_settled() -> No
 
 
 def test_a_limit_that_ends_an_iteration_is_reached() -> None:
-    """What is left is then too little for a call: the loop is blocked, and `retry` grants the same amount again."""
+    """The remainder is then too little for a call: the loop is blocked, and `retry` grants the same amount again."""
     begun = loop(tokens=1_000)
     state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
     state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=900, short="tokens"))))
@@ -254,7 +254,7 @@ def test_a_limit_that_ends_an_iteration_is_reached() -> None:
 
 
 def test_a_limit_too_small_for_a_call_grows_with_each_retry() -> None:
-    """What is left is kept: else a loop whose limit is less than a first call needs would never begin to work."""
+    """The remainder is kept, or a loop whose limit is less than a first call needs would never start."""
     begun = loop(tokens=1_000, cost=0.02)
     state = state_after(begun, level=1)
     for number in range(3):
@@ -269,7 +269,7 @@ def test_a_limit_too_small_for_a_call_grows_with_each_retry() -> None:
 
 
 def test_an_overspent_limit_is_granted_in_full() -> None:
-    """What was spent beyond it is not taken from what `retry` grants."""
+    """Spending beyond the limit is not deducted from the amount that `retry` grants."""
     begun = loop(tokens=1_000)
     state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
     state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=3_500, short="tokens"))))
@@ -289,7 +289,7 @@ def test_the_end_of_an_agents_own_budget_reaches_no_limit_of_the_loop() -> None:
 
 
 def test_what_people_add_to_an_iteration_is_added_to_the_loop() -> None:
-    """As far as it is spent beyond what the loop gave."""
+    """An extension by people counts as far as it is spent beyond what the loop reserved."""
     begun = loop(tokens=1_000)
     state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
     spent = TreeCost(tokens=1_500, more_tokens=2_000)
@@ -307,7 +307,9 @@ def test_a_loop_of_an_earlier_release_keeps_what_it_has_spent() -> None:
 
 
 def test_a_survey_by_an_older_worker_leaves_a_loop_its_limit_of_tokens() -> None:
-    """A loop that was started with a level has it from its first survey on, or that worker's 0 would lift the limit."""
+    """A loop that started with a feature level keeps its limit from its first survey on; that worker's 0 would remove
+    it.
+    """
     state = after(state_after(loop(tokens=1_000)), on_survey(Survey(features=0), level=1))
     state = after(state, IterationStarted(number=0, thread="l-0", task="one"))
     assert allowance_of(state.account, 0) == Budget(tokens=1_000)
@@ -315,6 +317,6 @@ def test_a_survey_by_an_older_worker_leaves_a_loop_its_limit_of_tokens() -> None
 
 @pytest.mark.parametrize("cost", [1e-12, 1e9])
 def test_any_limit_in_dollars_makes_a_budget(cost: float) -> None:
-    """One too small or too large for a budget is the smallest or the largest one: the loop never fails for it."""
+    """An amount too small or too large becomes the smallest or largest budget, so the loop never fails for it."""
     state = after(state_after(loop(cost=cost), level=1), IterationStarted(number=0, thread="l-0", task="one"))
     assert allowance_of(state.account, 0) is not None

@@ -1,4 +1,4 @@
-"""TASKS.md: tasks are found where Markdown has them, and a change affects only its own line."""
+"""TASKS.md: tasks are found as Markdown defines them, and a change affects only its own line."""
 
 import time
 from datetime import UTC, datetime
@@ -138,13 +138,13 @@ def test_a_byte_order_mark_hides_nothing(text: str) -> None:
 
 
 def test_a_byte_order_mark_hides_no_heading() -> None:
-    """The first heading of a memory file is found, and its place is after the mark."""
+    """The first heading of a memory file is found, and its position is after the mark."""
     (found,) = headings("\ufeff# First\ntext\n")
     assert (found.title, found.start) == ("First", 1)
 
 
 def test_children_come_before_their_parent() -> None:
-    """The next task is the first that is open and has nothing open or blocked below it."""
+    """The next task is the first open one with nothing open or blocked below it."""
     refresh = next_task(parse_tasks(PLAN))
     assert refresh is not None
     assert refresh.title == "Implement token refresh"
@@ -159,7 +159,7 @@ def test_children_come_before_their_parent() -> None:
 
 
 def test_completing_ticks_the_box_and_says_when() -> None:
-    """Other marks stay, and a block is removed; a second time changes nothing."""
+    """Other marks stay, and a block is removed; a repeated call changes nothing."""
     done = complete(PLAN, "Implement sign-in", AT)
     assert "- [x] Implement sign-in (started: 2026-01-28 10:00) (completed: 2026-11-21 10:30)\n" in done
     assert done == complete(done, "Implement sign-in", AT)
@@ -167,7 +167,7 @@ def test_completing_ticks_the_box_and_says_when() -> None:
 
 
 def test_blocking_and_reopening() -> None:
-    """The reason is on the line; after re-opening, both marks are gone."""
+    """Blocking writes the reason on the line; re-opening removes both marks."""
     blocked = block("* [ ] a", "a", "the key (of Bob)\n- [ ] forged")
     assert blocked == "* [ ] a (blocked: the key [of Bob] - [ ] forged)"
     assert (titled(blocked, "a").status, titled(blocked, "a").reason) == ("blocked", "the key [of Bob] - [ ] forged")
@@ -180,7 +180,7 @@ def test_blocking_and_reopening() -> None:
 
 
 def test_a_title_means_its_first_open_task() -> None:
-    """A second attempt in the same minute does not complete the next task of that title; another call does."""
+    """A retry in the same minute does not complete the next task of that title; another call does."""
     text = "- [x] a\n  - [x] Test\n- [ ] b\n  - [ ] Test\n- [ ] c\n  - [ ] Test\n"
     once = complete(text, "Test", AT)
     assert changed_lines(text, once) == [4]
@@ -216,7 +216,7 @@ def test_an_unknown_task_error_lists_the_open_tasks() -> None:
     ],
 )
 def test_a_task_is_added_where_it_belongs(text: str, under: str | None, expected: str) -> None:
-    """After the last open task of the heading or of the parent, in the style of its neighbours; never in prose."""
+    """The task follows the last open one of the heading or parent, in its neighbours' style; never inside prose."""
     assert expected == add(text, "new", under=under)
     assert expected == add(expected, "new", under=under)
 
@@ -236,7 +236,7 @@ def test_text_of_the_llm_is_at_most_one_task() -> None:
 
 
 def test_a_title_may_be_used_in_several_places() -> None:
-    """A task is added where requested, even if another one has its title."""
+    """A task is added at the requested position, even if another one has its title."""
     assert add("- [ ] A\n- [ ] Test\n", "Test", under="A") == "- [ ] A\n  - [ ] Test\n- [ ] Test\n"
     assert add("- [ ] A\n  - [ ] Test\n", "Test") == "- [ ] A\n  - [ ] Test\n- [ ] Test\n"
     assert add("# A\n- [ ] x\n# B\n- [ ] y\n", "x", under="B") == "# A\n- [ ] x\n# B\n- [ ] y\n- [ ] x\n"
@@ -314,7 +314,7 @@ def test_hostile_text_is_parsed_quickly(text: str) -> None:
     ids=["lists", "quotes", "nested"],
 )
 def test_too_deep_nesting_is_refused(text: str) -> None:
-    """No task is skipped silently: where the parser stops, TASKS.md is unreadable, with the line."""
+    """No task is skipped silently: if the parser stops, TASKS.md is unreadable, and the error gives the line."""
     began = time.process_time()
     with pytest.raises(TasksInvalid, match=r"TASKS.md, line \d+: it is nested too deeply"):
         parse_tasks(text)

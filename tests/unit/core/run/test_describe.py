@@ -1,4 +1,4 @@
-"""What people read in the Web UI, for any output of the LLM."""
+"""The texts that people read in the Web UI, for any output of the LLM."""
 
 import json
 from itertools import count
@@ -92,7 +92,7 @@ def test_the_signals_are_those_that_count() -> None:
 
 
 def test_no_unsigned_json_is_offered_if_signatures_are_required() -> None:
-    """An unsigned signal would be refused; the command line signs."""
+    """An unsigned signal would be rejected; the command line signs."""
     key = public_key(encode_key(bytes(32)))
     policy = Policy(rules=(ask("pay"),), approvers=(Approver(name="alice", keys=(key,)),), signatures="required")
     run = loaded_thread(agent_spec(policy=policy))

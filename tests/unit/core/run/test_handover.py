@@ -1,4 +1,4 @@
-"""What a run hands over to the activities of its own process."""
+"""What a run passes in process to its activities."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,14 +16,14 @@ CALLER = Caller("default", "t", "r1")
 
 
 def asked(thread: Thread, kind: type[Request]) -> Request:
-    """The request of the call of that kind that is in progress."""
+    """Return the request of the call of that kind that is in progress."""
     (call,) = thread.waiting(kind)
     assert isinstance(call, Call)
     return call.request
 
 
 def lines_of(page: Callable[[int], bytes], start: int = 0) -> list[bytes]:
-    """All lines from a position on, read page by page."""
+    """Return all lines from a position on, read page by page."""
     lines: list[bytes] = []
     while found := page(start + len(lines)):
         lines += found.split(b"\n")
@@ -31,12 +31,12 @@ def lines_of(page: Callable[[int], bytes], start: int = 0) -> list[bytes]:
 
 
 def taken(given: HandOver, request: Request, *run_ids: str) -> list[str]:
-    """Take a request of each run, and return those that had handed something over."""
+    """Take a request of each run, and return those that had passed something."""
     return [run_id for run_id in run_ids if given.take(request, caller=CALLER._replace(run_id=run_id))]
 
 
 def test_an_llm_call_is_handed_what_its_queries_would_return() -> None:
-    """That is the session and the transcript as of the request, however the run goes on."""
+    """The call gets the session and the transcript as of the request, however the run continues."""
     thread, given = loaded_thread(), HandOver()
     request, before = asked(thread, LLMRequest), thread.run.transcript.messages
     given.give(thread.run, request, caller=CALLER)
@@ -51,7 +51,7 @@ def test_an_llm_call_is_handed_what_its_queries_would_return() -> None:
 
 
 def test_a_write_to_the_record_is_handed_the_lines_that_it_writes() -> None:
-    """They begin where the request does."""
+    """The lines begin at the request's position."""
     thread, given = loaded_thread(), HandOver()
     thread.reply(says("Done."))
     request = asked(thread, ArchiveRequest)
@@ -77,7 +77,7 @@ def test_what_is_handed_over_is_taken_once_and_by_its_own_call() -> None:
 
 
 def test_of_what_nobody_takes_the_oldest_is_dropped() -> None:
-    """Activities of another process take nothing here, so what is kept is bounded."""
+    """Activities of another process take nothing here, so the kept values are bounded."""
     thread, given = loaded_thread(), HandOver(limit=2)
     request = asked(thread, LLMRequest)
     for run_id in ("r1", "r2", "r3"):
@@ -86,7 +86,7 @@ def test_of_what_nobody_takes_the_oldest_is_dropped() -> None:
 
 
 def test_what_nobody_takes_is_bounded_in_bytes() -> None:
-    """A transcript may have megabytes; one that is given or taken again is counted once."""
+    """A transcript may have megabytes; one that is passed or taken again counts once."""
     thread = loaded_thread()
     request, size = asked(thread, LLMRequest), thread.run.transcript.pages().lines.size
     given = HandOver(limit_bytes=2 * size)
@@ -102,7 +102,7 @@ def test_what_nobody_takes_is_bounded_in_bytes() -> None:
 
 
 def test_pages_show_the_lines_as_they_stood() -> None:
-    """Also where later lines are compressed together with them."""
+    """A page has the lines as of its request, even if later lines are compressed together with them."""
     lines, written = Lines(), [b"%d" % number * 500 for number in range(100)]
     views: list[tuple[int, Any]] = []
     for number, line in enumerate(written):

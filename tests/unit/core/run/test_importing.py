@@ -1,4 +1,4 @@
-"""A run that was moved to another place: what is open stays open, and the policy of that place decides what may run."""
+"""A run that migrated to another cluster: open calls stay open, and the policy of that cluster decides what may run."""
 
 from datetime import timedelta
 from typing import Any
@@ -39,7 +39,7 @@ def paying(policy: Policy = ASKS, **changes: Any) -> Thread:
 
 
 def other(policy: Policy, **changes: Any) -> Any:
-    """Return the agent of another place."""
+    """Return the agent of another cluster."""
     return agent_spec(policy=policy, **changes)
 
 
@@ -53,7 +53,7 @@ def audited(thread: Thread) -> Thread:
 
 
 def test_a_request_stays_open_under_its_id_where_the_agent_is_the_same() -> None:
-    """Its digest is the same, too, so what people sign for it counts in both places; its effect has the same key."""
+    """Its digest is unchanged, too, so signatures for it count in both clusters; its effect keeps its key."""
     thread = paying()
     (before,) = thread.state.authority.requests
     there = audited(thread.moved().imported())
@@ -65,7 +65,7 @@ def test_a_request_stays_open_under_its_id_where_the_agent_is_the_same() -> None
 
 
 def test_under_another_agent_people_are_asked_anew_in_their_own_terms() -> None:
-    """Terms that the file brought, such as approval on expiry, are none of the new request's."""
+    """Requirements from the file, such as approval on expiry, are not part of the new request."""
     lax = Policy(rules=(ask("pay", terms=Terms(expires_after=60, on_expiry="approve")), allow()))
     there = audited(paying(lax).moved().imported(other(ASKS)))
     (request,) = there.state.authority.requests
@@ -79,7 +79,7 @@ def test_under_another_agent_people_are_asked_anew_in_their_own_terms() -> None:
     ("recorded", "local"), [("allow", "deny"), ("deny", "allow"), ("ask", "allow"), ("allow", "ask")]
 )
 def test_a_call_has_to_pass_the_recorded_policy_and_the_local_one(recorded: str, local: str) -> None:
-    """Of two verdicts on a call that is made there, the stricter one counts."""
+    """Of two verdicts on a call made there, the stricter one counts."""
     rules = {"allow": allow, "deny": deny, "ask": ask}
     first, second = (Policy(rules=(rules[kind]("pay"), allow())) for kind in (recorded, local))
     thread = loaded_thread(other(first), features=LEVEL)
@@ -101,7 +101,7 @@ def test_what_the_local_policy_denies_ends() -> None:
 
 
 def test_an_approval_that_no_call_has_used_up_is_asked_for_again() -> None:
-    """A file cannot bring an approval: only people here let the payment run."""
+    """A file cannot import an approval: only people here let the payment run."""
     thread = paying()
     thread.update("pause", {"by": "dana"})
     assert thread.decide("1", by="dana") == "accepted"
@@ -113,7 +113,7 @@ def test_an_approval_that_no_call_has_used_up_is_asked_for_again() -> None:
 
 
 def signed(thread: Thread, key: str, by: str, **more: Any) -> dict[str, Any]:
-    """Return a decision that is signed with that key."""
+    """Return a decision signed with that key."""
     (request,) = thread.state.authority.requests
     said = Decision(decision="approve", request=request.id, by=by, digest=request.digest, **more)
     signature = sign(key, said.signed_bytes(thread.name))
@@ -121,7 +121,7 @@ def signed(thread: Thread, key: str, by: str, **more: Any) -> dict[str, Any]:
 
 
 def test_only_votes_that_are_signed_with_a_key_of_this_place_count() -> None:
-    """An unsigned vote that the file brings is dropped, a signed one counts."""
+    """An unsigned vote in the file is dropped, and a signed one counts."""
     people = tuple(Approver(name=name, keys=(public_key(key),)) for name, key in (("dana", DANA), ("eve", EVE)))
     two = Policy(rules=(ask("pay", terms=Terms(quorum=2)), allow()), approvers=people)
     for vote, counts in (({"decision": "approve", "request": "1", "by": "dana"}, False), (None, True)):
@@ -134,7 +134,7 @@ def test_only_votes_that_are_signed_with_a_key_of_this_place_count() -> None:
 
 
 def test_rules_and_delegations_that_nobody_signed_end() -> None:
-    """`Always allow this` and delegated approval authority do not travel as bare claims."""
+    """`Always allow this` and delegated approval authority do not travel as unsigned claims."""
     thread = paying()
     thread.decide("1", by="dana", remember=True)
     thread.finish(1)
@@ -146,7 +146,7 @@ def test_rules_and_delegations_that_nobody_signed_end() -> None:
 
 
 def test_an_effect_under_way_is_looked_up_and_never_caused_again() -> None:
-    """A call that was started and has no outcome is settled; where that stays unknown, a person is asked."""
+    """A started call without an outcome is resolved; if it stays unknown, a person is asked."""
     thread = loaded_thread(other(Policy(rules=(allow(),))), features=LEVEL)
     thread.reply(calls("pay"))
     started = next(event for event in thread.log if isinstance(event, ToolCallStarted))
@@ -163,7 +163,7 @@ def test_an_effect_under_way_is_looked_up_and_never_caused_again() -> None:
 
 
 def _ended_under_way(thread: Thread) -> Thread:
-    """Move a thread away whose worker is gone: its tool has not returned."""
+    """Migrate a thread whose worker is gone: its tool has not returned."""
     thread.update("move", {"by": "carol"})
     (call,) = thread.waiting(ToolRequest)
     thread.run._calls.give_up(call.id)
@@ -174,7 +174,7 @@ def _ended_under_way(thread: Thread) -> Thread:
 
 
 def test_nobodys_memory_and_no_folder_comes_with_a_file() -> None:
-    """The workspace that the log names is a folder of another machine, and who gave the task is not proven here."""
+    """The logged workspace is a folder of another machine, and the requester is not proven here."""
     thread = loaded_thread(features=LEVEL, by="alice", workspace="/etc")
     there = thread.moved()
     again = Thread(thread.spec, task="", by="carol", resume=True, imported=_point(there), features=LEVEL)
@@ -190,7 +190,7 @@ def _point(thread: Thread) -> Any:
 
 
 def test_a_file_for_which_nobody_vouches_is_trusted_like_the_web() -> None:
-    """Whatever trust its log claims; where requesters must be known, such a run ends."""
+    """Its trust is lowered despite the claims in its log; if requesters must be known, such a run ends."""
     there = audited(loaded_thread(features=LEVEL).moved().imported(signer=""))
     assert there.state.context.trust == "web"
     assert there.state.authority.requesters_unproven
@@ -202,8 +202,8 @@ def test_a_file_for_which_nobody_vouches_is_trusted_like_the_web() -> None:
 @pytest.mark.parametrize("signer", ["k", ""])
 @pytest.mark.parametrize("way", ["moved", "closed", "forked"])
 def test_what_was_read_on_the_web_stays_so_by_way_of_a_file(way: str, signer: str, tracked: bool) -> None:
-    """A rule here that asks where the LLM has read the web asks after an import, too: of a run that was moved, that
-    was closed, or as a fork; also where the agent there did not keep track of trust.
+    """A local rule that asks after web content also asks after an import: of a migrated run, of a closed one, and as a
+    fork; also if the original agent did not keep track of trust.
     """
     tools = (tool_spec("look", trust="web"), tool_spec("pay", Effect.UNSAFE))
     asks = Policy(rules=(ask("pay", when='trust == "web"'), allow()))
@@ -234,7 +234,7 @@ def test_what_was_read_on_the_web_stays_so_by_way_of_a_file(way: str, signer: st
 
 
 def test_the_tighter_budget_counts_and_what_was_spent_stays_spent() -> None:
-    """Neither the file nor a move gives a run more than this place allows."""
+    """Neither the file nor a migration gives a run more than this cluster allows."""
     thread = loaded_thread(agent_spec(budget=Budget(steps=100)), features=LEVEL)
     thread.reply(calls("look"))
     thread.finish(1)
@@ -256,12 +256,12 @@ def extended(policy: Policy | None = None, **said: Any) -> Thread:
 
 
 def limit_of(thread: Thread) -> int:
-    """Return how many steps its budget allows."""
+    """Return the number of steps that its budget allows."""
     return thread.state.account.limits["steps"]
 
 
 def test_what_a_person_has_added_to_the_budget_comes_along() -> None:
-    """The agent's own budget is no limit to it, in either place, however often the thread is moved."""
+    """The agent's own budget does not limit the extension, in either cluster, however often the thread migrates."""
     there = audited(extended().moved().imported())
     assert limit_of(there) == 43
     assert there.update("extend", {"steps": 5, "by": "eve"})["outcome"] == "accepted"
@@ -270,7 +270,7 @@ def test_what_a_person_has_added_to_the_budget_comes_along() -> None:
 
 
 def test_an_agent_with_a_smaller_budget_gets_what_was_added() -> None:
-    """Its own limit counts, and what people gave is on top; a limit that is only here is none that they raised."""
+    """The agent's own limit counts, plus the extension; a limit that exists only here was not extended."""
     smaller = agent_spec(budget=Budget(steps=2, tokens=1_000_000))
     there = audited(extended().moved().imported(smaller))
     assert there.state.account.limits == {"steps": 42, "tokens": 1_000_000}
@@ -279,7 +279,7 @@ def test_an_agent_with_a_smaller_budget_gets_what_was_added() -> None:
 
 
 def test_time_that_was_added_comes_along() -> None:
-    """What was overrun before is part of it: nobody has to ask for that twice."""
+    """An earlier overrun is part of it: nobody has to grant that twice."""
     thread = loaded_thread(agent_spec(budget=Budget(seconds=60)), features=LEVEL)
     thread.advance(seconds=90)
     assert thread.update("extend", {"seconds": 30, "by": "dana"})["outcome"] == "accepted"
@@ -313,7 +313,7 @@ UNTIL = NOW + timedelta(minutes=50)
 def test_what_was_added_elsewhere_counts_as_far_as_the_policy_here_allows(
     local: Policy, signed: bool, signer: str, limit: int
 ) -> None:
-    """Who may extend, by how much, and with which key: the policy of this place says it. A file says it of no place."""
+    """This cluster's policy decides who may extend, by how much, and with which key; a file cannot."""
     recorded = SIGNED_HERE if signed else Policy()
     thread = extended(recorded, until=UNTIL if signed else None)
     said = steering("t", thread.state.view(), "move", "dana", key=DANA) if signed else None
@@ -322,7 +322,9 @@ def test_what_was_added_elsewhere_counts_as_far_as_the_policy_here_allows(
 
 
 def test_what_was_added_to_sub_agents_and_spent_there_comes_along() -> None:
-    """Else the run would have less left than it had. Of a file for which nobody vouches, it does not."""
+    """Otherwise the run would have less left than before. An extension in a file that nobody vouches for does not
+    count.
+    """
     account = Account.open(Budget(tokens=1_000), None, tokens=0)
     raised = settle_allowance(reserve_allowance(account, 1, Cost(tokens=100)), 1, TreeCost(tokens=150, more_tokens=500))
     assert (raised.limits, raised.raised) == ({"tokens": 1_050}, (Raised(units={"tokens": 50}),))
@@ -332,7 +334,7 @@ def test_what_was_added_to_sub_agents_and_spent_there_comes_along() -> None:
 
 
 def test_an_account_keeps_what_so_many_people_gave_and_no_more() -> None:
-    """Names are anybody's choice where no policy names people, and a run carries its account along."""
+    """If no policy names people, any name is possible, and a run carries its account along."""
     account = Account.open(Budget(steps=1), None, tokens=0)
     for number in range(3 * RAISERS):
         account = account.extend(Amounts(steps=1), by=f"person {number}").extend(Amounts(steps=2), by="dana")
@@ -341,7 +343,7 @@ def test_an_account_keeps_what_so_many_people_gave_and_no_more() -> None:
 
 
 def test_a_wait_goes_on_where_the_thread_was_moved_to() -> None:
-    """`sleep_until` keeps its time, and messages that waited are shown."""
+    """`sleep_until` keeps its time, and waiting messages are shown."""
     sleeps = agent_spec(
         tools=(tool_spec("sleep_until", kind="runtime"), tool_spec("pay", Effect.UNSAFE)),
         policy=Policy(rules=(allow(),)),
@@ -371,7 +373,7 @@ def test_a_message_that_waited_is_shown_there() -> None:
 
 
 def test_tools_under_way_end_before_a_run_is_moved() -> None:
-    """Nothing new starts; an LLM call is given up, and made in the other place."""
+    """No new call starts; an LLM call is abandoned, and repeated in the other cluster."""
     thread = loaded_thread(features=LEVEL)
     thread.reply(calls("look"))
     assert thread.update("move", {"by": "carol"})["outcome"] == "accepted"
@@ -385,7 +387,7 @@ def test_tools_under_way_end_before_a_run_is_moved() -> None:
 
 
 def test_a_moved_run_that_is_reset_ends_as_moved_and_records_nothing() -> None:
-    """The record has its end already: what the run has received since its reset is dropped."""
+    """The record already has the run's end: inputs since its reset are dropped."""
     thread = paying()
     log = paying().moved().log
     thread.reset()
@@ -399,7 +401,7 @@ def test_a_moved_run_that_is_reset_ends_as_moved_and_records_nothing() -> None:
 
 
 def test_a_moved_thread_is_not_continued_where_it_was() -> None:
-    """Another task does not begin a second copy of it; its file does."""
+    """Another task does not begin a second copy of the thread; only its file does."""
     thread = paying().moved()
     there = thread.imported()
     thread.reopen("go on")
@@ -410,7 +412,7 @@ def test_a_moved_thread_is_not_continued_where_it_was() -> None:
 
 
 def test_what_is_open_is_neither_decided_nor_due_where_a_run_was_moved_from() -> None:
-    """While its last events go into the record: a decision is too late, no request expires, and it ends as moved."""
+    """While the last events are archived, a decision is too late, no request expires, and the run ends as migrated."""
     short = Policy(rules=(ask("pay", terms=Terms(expires_after=60)), allow()))
     thread = paying(short)
     (before,) = thread.state.authority.requests
@@ -427,7 +429,7 @@ def test_what_is_open_is_neither_decided_nor_due_where_a_run_was_moved_from() ->
 
 
 def test_a_closed_thread_stays_closed_and_loses_its_rules() -> None:
-    """It is in the record here; a run that continues it has none of what people allowed elsewhere."""
+    """The record here has it; a run that continues it has none of the permissions that people gave elsewhere."""
     thread = paying()
     thread.decide("1", by="dana", remember=True)
     thread.finish(1)
@@ -442,7 +444,7 @@ def test_a_closed_thread_stays_closed_and_loses_its_rules() -> None:
 
 
 def test_a_run_refuses_another_record_than_the_one_that_was_imported() -> None:
-    """What came into the record between the import and its start is not continued."""
+    """Events recorded between the import and the start are not continued."""
     thread = paying().moved()
     point = _point(thread)
     there = Thread(thread.spec, task="", resume=True, imported=point.model_copy(update={"position": 3}), features=LEVEL)

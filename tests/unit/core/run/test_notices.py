@@ -1,4 +1,4 @@
-"""The receivers of notices and the text that they get, without a server."""
+"""The receivers of notices and the texts sent to them, without a server."""
 
 import json
 from datetime import UTC, datetime
@@ -62,7 +62,7 @@ def test_an_unusable_receiver_is_refused_at_start(setting: str, words: str) -> N
 
 
 def test_plain_http_to_another_machine_needs_a_setting() -> None:
-    """It may be acceptable within a cluster's own network."""
+    """Plain HTTP may be acceptable within a cluster's own network."""
     assert read_receivers("http://hooks/x", insecure=True)[0].host == "hooks"
 
 

@@ -1,4 +1,4 @@
-"""Payloads in history: lean, readable by any client, and sealed where only Holdfast's processes may write them."""
+"""Payloads in history: lean, readable by any client, and sealed if only Holdfast's processes may write them."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ async def test_a_sealed_value_is_valid_only_in_its_place(value: Any) -> None:
 
 @given(st.binary(max_size=60))
 async def test_no_forged_seal_is_valid(made_up: bytes) -> None:
-    """Any bytes in place of a seal are refused or name an unknown key."""
+    """Any bytes in place of a seal are rejected or name an unknown key."""
     (payload,) = await at("t").encode([VALUES[0]])
     payload.metadata[SEAL] = made_up
     try:
@@ -117,7 +117,7 @@ async def test_a_starts_own_claim_of_a_seal_is_ignored() -> None:
 
 
 async def test_encryption_binds_the_place_and_refuses_plain_text() -> None:
-    """A ciphertext of another workflow is refused, and so is a sealed value in plain text unless allowed."""
+    """A ciphertext of another workflow is rejected, and so is a sealed value in plain text unless allowed."""
     key = EncryptionKey("k", OTHER, "")
     codec = EncryptionCodec([key])
     (payload,) = await at("t", codec=codec).encode([VALUES[0]])
@@ -134,7 +134,7 @@ async def test_encryption_binds_the_place_and_refuses_plain_text() -> None:
 
 
 async def test_a_claim_that_cannot_be_decrypted_is_unread_and_other_values_fail() -> None:
-    """A signal's argument stands for the reason; a value of ours raises it; an altered start is malformed."""
+    """A signal's argument is replaced by the reason; a value of ours raises it; an altered start is malformed."""
     codec = EncryptionCodec([EncryptionKey("k", OTHER, "")])
     unknown = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"new"}, data=b"\0" * 40)
     altered = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"k"}, data=b"\0" * 40)

@@ -45,7 +45,7 @@ def last(thread: Thread) -> ToolCallFinished:
 
 @pytest.mark.parametrize("policy", [Policy(rules=(allow(),)), Policy(rules=(ask("refine_task"),)), Policy()])
 def test_a_refinement_by_the_agent_counts_when_people_approve_it(policy: Policy) -> None:
-    """Whatever the policy allows; the LLM reads it as the result of its call, and no message follows."""
+    """The policy cannot replace that approval; the LLM reads it as the result of its call, and no message follows."""
     thread = loaded_thread(refiner(policy), features=1)
     thread.reply(asks())
     (request,) = thread.state.authority.requests
@@ -64,7 +64,7 @@ def test_a_refinement_by_the_agent_counts_when_people_approve_it(policy: Policy)
 
 
 def test_the_task_stays_where_people_deny_it_or_the_policy_does() -> None:
-    """Nothing is recorded but the refusal."""
+    """Only the rejection is recorded."""
     thread = loaded_thread(refiner(), features=1)
     thread.reply(asks())
     thread.decide("1", "deny", reason="do all of it")
@@ -75,7 +75,7 @@ def test_the_task_stays_where_people_deny_it_or_the_policy_does() -> None:
 
 
 def test_a_remembered_rule_does_not_lift_the_question() -> None:
-    """The same refinement asks again, though people allowed that call from then on."""
+    """The same refinement asks again, although people allowed the call for the future."""
     thread = loaded_thread(refiner(Policy(rules=(ask("refine_task"),))), features=1)
     thread.reply(asks())
     thread.decide("1", remember=True)
@@ -86,7 +86,7 @@ def test_a_remembered_rule_does_not_lift_the_question() -> None:
 
 
 def test_a_request_that_expires_refines_nothing() -> None:
-    """Also where the policy approves what expires: only a person may change the task."""
+    """This holds even if the policy approves on expiry: only a person may change the task."""
     terms = Terms(expires_after=60, on_expiry="approve")
     thread = loaded_thread(refiner(Policy(rules=(allow(),), terms=terms)), features=1)
     thread.reply(asks())
@@ -104,7 +104,7 @@ def test_a_request_that_expires_refines_nothing() -> None:
     ],
 )
 def test_what_is_no_refinement_is_told_to_the_llm(arguments: dict[str, Any], why: str) -> None:
-    """Though people approved it: the call fails, and the task stays."""
+    """Even an approved call fails without a refinement, and the task stays."""
     thread = loaded_thread(refiner(), features=1)
     thread.reply(asks(arguments))
     if thread.state.authority.requests:
@@ -115,7 +115,7 @@ def test_what_is_no_refinement_is_told_to_the_llm(arguments: dict[str, Any], why
 
 
 def test_edited_arguments_are_what_counts() -> None:
-    """A person changes the text before approving it: the refinement has that text."""
+    """If a person changes the text before approving, the refinement has that text."""
     thread = loaded_thread(refiner(), features=1)
     thread.reply(asks())
     thread.decide("1", arguments={"kind": "narrow", "text": "Only Malta"})
@@ -125,7 +125,7 @@ def test_edited_arguments_are_what_counts() -> None:
 
 
 def test_it_shares_the_limit_with_people() -> None:
-    """Where the thread has as many as it may have, the call fails."""
+    """If the thread has as many as it may have, the call fails."""
     thread = loaded_thread(refiner(limits=Limits(max_steps=90, repeats_slowed=0, repeats_asked=0)), features=1)
     for number in range(REFINEMENTS):
         refine(thread, text=f"{number}")
@@ -137,7 +137,7 @@ def test_it_shares_the_limit_with_people() -> None:
 
 
 def test_a_forged_refinement_by_a_call_is_found() -> None:
-    """In a log, it follows from the start of an approved call, and from nothing else."""
+    """In a log, a refinement follows only from the start of an approved call."""
     thread = loaded_thread(refiner(), features=1)
     thread.reply(asks())
     thread.decide("1")
@@ -180,13 +180,13 @@ def test_both_kinds_survive_compaction_word_for_word(by_agent: list[bool]) -> No
 
 
 def test_an_older_run_carries_out_no_such_call() -> None:
-    """A run of level 0 has no such tool: its worker's activity would say so."""
+    """A run of level 0 has no such tool, as its worker's activity would report."""
     thread = loaded_thread(refiner(), features=0)
     assert not thread.state.carries_out_tool("refine_task")
 
 
 def test_a_tool_of_that_name_is_refused() -> None:
-    """A user's own tool would run where people approved a refinement."""
+    """A user's own tool would run when people approved a refinement."""
 
     @tool(effect="read")
     def refine_task(kind: str) -> str:

@@ -116,18 +116,18 @@ def test_every_call_is_answered_once_and_in_call_order(seed: int) -> None:
 
 
 def text_of_message(event: UserMessageReceived) -> str:
-    """Return the text that a person sent."""
+    """Return a person's text."""
     return "".join(block.text for block in blocks_of(event.content) if isinstance(block, TextBlock))
 
 
 def text_of_refinement(event: TaskRefined) -> str:
-    """Return what the LLM reads of a refinement."""
+    """Return the LLM's text of a refinement."""
     return refinement_text(number=event.refinement, kind=event.kind, by=event.by, text=event.text)
 
 
 @given(SEEDS)
 def test_accepted_messages_are_in_every_later_request(seed: int) -> None:
-    """The LLM sees the task, its refinements and messages in every Temporal run, word for word after compactions."""
+    """The LLM sees the task, its refinements and messages in every Temporal run, verbatim after compactions."""
     thread = play(seed).thread
     texts = {event.position: text_of_message(event) for event in events_of(thread.log, UserMessageReceived)}
     texts |= {event.position: text_of_refinement(event) for event in events_of(thread.log, TaskRefined)}
@@ -139,12 +139,14 @@ def test_accepted_messages_are_in_every_later_request(seed: int) -> None:
                 assert json.dumps(text, ensure_ascii=False)[1:-1].encode() in request.body
 
 
-# The log, the record, and what is rebuilt from them.
+# The log, the record, and the state rebuilt from them.
 
 
 @given(SEEDS)
 def test_one_log_over_all_temporal_runs(seed: int) -> None:
-    """I2, I6: positions without gaps, one chain; the record is its beginning; state and transcript are folds of it."""
+    """I2, I6: positions have no gaps and form one chain; the record is its beginning; state and transcript are folds of
+    it.
+    """
     thread = play(seed).thread
     thread.check_consistent()
     if thread.intact:
@@ -165,7 +167,7 @@ def test_the_chain_can_be_checked_with_nothing_but_sha256(seed: int) -> None:
 
 @given(SEEDS, st.data())
 def test_the_first_altered_event_is_named(seed: int, data: st.DataObject) -> None:
-    """I9: whichever event is altered, the chain names it and no later one."""
+    """I9: for any altered event, the chain names that event and no later one."""
     events = list(play(seed).thread.log)
     position = data.draw(st.integers(0, len(events) - 1))
     events[position] = events[position].model_copy(update={"at": events[position].at + timedelta(days=1)})
@@ -210,7 +212,7 @@ def test_nothing_runs_that_was_not_allowed(seed: int) -> None:
 
 @given(SEEDS)
 def test_only_a_quorum_of_entitled_people_decides(seed: int) -> None:
-    """A decided request has one answer by a quorum of different people, each with another right; or one denial."""
+    """A decided request has one answer by a quorum of different people, each with a separate right; or one denial."""
     thread = play(seed).thread
     policy = thread.spec.policy
     votes: dict[str, dict[str, tuple[Any, str]]] = {}
@@ -254,7 +256,7 @@ def test_only_a_quorum_of_entitled_people_decides(seed: int) -> None:
 
 @given(SEEDS)
 def test_no_effect_is_started_twice(seed: int) -> None:
-    """I4: one start for each key and epoch, whatever happens in between; each has its own key for its arguments."""
+    """I4: each key and epoch has one start, through all events in between; each has its own key for its arguments."""
     thread = play(seed).thread
     assert set(thread.attempts.values()) <= {1}
     keys: dict[str, int] = {}
@@ -268,7 +270,7 @@ def test_no_effect_is_started_twice(seed: int) -> None:
 
 @given(SEEDS)
 def test_every_call_has_one_result_and_a_number_of_its_own(seed: int) -> None:
-    """Calls are counted from 1 through the thread; when it has ended, each has one result."""
+    """Calls are numbered from 1 through the thread; at its end, each has one result."""
     log = play(seed).thread.log
     numbers = [event.number for event in events_of(log, ToolCallRequested)]
     assert numbers == list(range(1, len(numbers) + 1))
@@ -363,7 +365,7 @@ def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
 
 @given(SEEDS)
 def test_a_compaction_loses_no_unanswered_message(seed: int) -> None:
-    """A summary replaces what the LLM was shown; later messages stay in the transcript, word for word."""
+    """A summary replaces only messages that the LLM has read; later ones stay in the transcript, verbatim."""
     whole = Transcript(keep_all=True)
     originals: dict[int, bytes] = {}
     length = 0
@@ -478,7 +480,9 @@ def test_text_in_blocks_is_bounded_like_any_text() -> None:
 
 
 def test_the_plays_have_everything_in_them() -> None:
-    """The control: compactions, continue-as-new, interrupted and re-opened threads, all kinds of events."""
+    """As a control, the plays have compactions, continue-as-new, interrupted and re-opened threads, and all kinds of
+    events.
+    """
     kinds: Counter[str] = Counter()
     for seed in range(100):
         kinds.update(play(seed).thread.types())
@@ -490,7 +494,7 @@ def test_the_plays_have_everything_in_them() -> None:
     # `tests/security/test_forks.py` has forks, `tests/integration/test_moves.py` moves, `test_steering.py` the last.
     for kind in set(get_args(get_args(AgentEvent)[0])) - {RunForked, MoveRequested, RunImported, KeyRevoked}:
         name = kind.model_fields["type"].default
-        # Plays rarely use as much as 80 % of a limit and then have room for a call: `test_budgets` has that.
+        # Plays rarely use 80 % of a limit and still have room for a call: `test_budgets` covers that.
         assert kinds[name] > 5 or name == "budget_low", kind
     for wanted in (
         "accepted",
@@ -541,7 +545,7 @@ def test_a_task_that_does_not_fit_blocks_and_each_retry_asks_once_more() -> None
 
 
 def test_a_compaction_whose_request_does_not_fit_has_no_summary() -> None:
-    """If not even the answered part fits, the run continues with what survives verbatim."""
+    """If even the answered part is too large, the run continues with the verbatim messages."""
     thread = loaded_thread()
     thread.reply(calls("look"))
     thread.finish(1)
@@ -568,7 +572,9 @@ def test_a_compaction_by_size_waits_for_the_end_of_the_step_and_is_not_made_at_e
 
 
 def test_a_context_that_compaction_cannot_shrink_is_compacted_when_it_has_doubled_and_says_so() -> None:
-    """A task over the limit: no compaction at every second step, each with a summary of a summary; a warning."""
+    """A task over the limit does not cause a compaction at every second step, each a summary of a summary, but a
+    warning.
+    """
     thread = loaded_thread(agent_spec(limits=Limits(compaction_tokens=1_000, **UNGUARDED)), features=1)
 
     def step(tokens: int) -> bool:
@@ -593,7 +599,7 @@ def test_a_context_that_compaction_cannot_shrink_is_compacted_when_it_has_double
 
 
 def test_people_ask_for_a_compaction() -> None:
-    """`compact` is made at the end of the step, once, by whom is in the log; below its level it means nothing."""
+    """`compact` runs once, at the end of the step, and the log names its sender; below its level it has no effect."""
     thread = loaded_thread(features=1)
     assert thread.update("compact", {"by": "bob"})["outcome"] == "nothing_to_compact"
     thread.reply(calls("pay"))
@@ -620,7 +626,7 @@ def test_people_ask_for_a_compaction() -> None:
 
 
 def test_a_run_that_waits_for_a_message_is_compacted_at_once_and_still_closes() -> None:
-    """The wait goes on meanwhile, and does not end in the middle of the compaction."""
+    """The wait continues meanwhile, and does not end in the middle of the compaction."""
     thread = loaded_thread(agent_spec(limits=Limits(idle_limit=5)), features=1)
     thread.reply(says("done"))
     assert thread.update("compact", {"by": "bob"})["outcome"] == "accepted"
@@ -636,7 +642,7 @@ def test_a_run_that_waits_for_a_message_is_compacted_at_once_and_still_closes() 
 
 @pytest.mark.parametrize("cause", [CONTEXT_TOO_LONG, LLM_REJECTED])
 def test_a_compaction_that_fails_while_a_run_waits_leaves_it_waiting(cause: str) -> None:
-    """It can be asked for again; the wait for a message ends as it would have."""
+    """People can request it again; the wait for a message ends as it would have."""
     thread = loaded_thread(agent_spec(limits=Limits(idle_limit=5)), features=1)
     thread.reply(says("done"))
     thread.signal("compact", {"by": "bob"})
@@ -756,7 +762,7 @@ def test_a_sleep_that_ends_with_the_last_archive_ends_in_the_next_run() -> None:
 
 
 def test_a_run_with_an_oversized_snapshot_does_not_continue_as_new() -> None:
-    """While a reply of almost a megabyte waits for a person, the run stays where it is and asks for nothing else."""
+    """While a reply of almost a megabyte waits for a person, the run stays open and requests nothing else."""
     thread = loaded_thread()
     call = ToolCall(id="c", name="pay", arguments=json.dumps({"x": "y" * 850_000}))
     thread.continue_suggested = True
@@ -773,7 +779,7 @@ def test_a_run_with_an_oversized_snapshot_does_not_continue_as_new() -> None:
 
 
 def test_a_thread_closed_from_outside_resumes() -> None:
-    """A running effect is settled, its request closed and a waiting message taken; the numbering continues."""
+    """A running effect is resolved, its request closed and a waiting message taken; the numbering continues."""
     thread = loaded_thread()
     thread.reply(calls("look", "pay", "pay"))
     thread.decide("2")
@@ -867,7 +873,7 @@ def test_no_input_of_any_shape_breaks_a_run(name: str, payload: Any, as_text: bo
         payload = json.dumps(payload)
     else:
         try:
-            payload = ANY.validate_json(json.dumps(payload))  # what the SDK cannot decode, it drops
+            payload = ANY.validate_json(json.dumps(payload))  # the SDK drops undecodable arguments
         except ValidationError:
             return
     thread = loaded_thread()

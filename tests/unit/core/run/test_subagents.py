@@ -1,4 +1,4 @@
-"""Sub-agents in the pure core: what a run orders, and what it takes in, however late, often, or falsely it is told."""
+"""Sub-agents in the pure core: the activities a run requests, and late, repeated or false reports about sub-agents."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -46,7 +46,7 @@ def parent(limits: Limits | None = None, **begin: Any) -> Thread:
 
 
 def asks(*made: tuple[str, dict[str, Any]]) -> LLMReply:
-    """Return a reply that makes calls: each a tool, and its arguments."""
+    """Return a reply that calls these tools with these arguments."""
     blocks = [ToolCall(id=f"c{n}", name=name, arguments=to_json(args).decode()) for n, (name, args) in enumerate(made)]
     return LLMReply(message=AssistantMessage(content=tuple(blocks)), usage=Usage(prompt_tokens=1, completion_tokens=1))
 
@@ -57,14 +57,14 @@ def helpers(count: int, *, background: bool = False) -> LLMReply:
 
 
 def order(thread: Thread, kind: type[Any]) -> Call:
-    """Return the one open order of that kind."""
+    """Return the one open activity request of that kind."""
     (call,) = thread.waiting(kind)
     assert isinstance(call, Call)
     return call
 
 
 def start(thread: Thread) -> list[int]:
-    """Start what is ordered; return the numbers of the calls."""
+    """Execute the start request; return the numbers of the calls."""
     call = order(thread, StartChildren)
     assert isinstance(call.request, StartChildren)
     numbers = [child.number for child in call.request.children]
@@ -74,7 +74,7 @@ def start(thread: Thread) -> list[int]:
 
 
 def completed(number: int, **more: Any) -> ChildReport:
-    """Return the report of a child that has given its answer."""
+    """Return the report of a sub-agent that has given its answer."""
     return ChildReport.model_validate(
         {"number": number, "status": "completed", "text": "done", "trust": "agent"} | more
     )
@@ -86,8 +86,8 @@ def of(thread: Thread, kind: type[AgentEvent]) -> list[Any]:
 
 
 def test_a_child_that_starts_while_others_are_cancelled_is_not_taken_for_one_of_them() -> None:
-    """A message arrives while the run cancels its sub-agents before its end; the LLM runs another one. The answer to
-    the cancellation is about the first: the second is open, and awaited.
+    """A message arrives while the run cancels its sub-agents before its end, and the LLM runs another one. The result
+    of the cancellation is about the first: the second is open, and awaited.
     """
     thread = parent(idle_limit=0)
     thread.reply(helpers(1, background=True))
@@ -106,7 +106,9 @@ def test_a_child_that_starts_while_others_are_cancelled_is_not_taken_for_one_of_
 
 
 def test_a_cancelled_run_ends_though_a_child_does_not() -> None:
-    """A child blocked in an effect is waited for as long as the order says. Then the log says that it may still end."""
+    """The run waits for a sub-agent blocked in an effect as long as the request allows; the log then says that it may
+    still end.
+    """
     thread = parent()
     thread.reply(helpers(2))
     first, second = start(thread)
@@ -124,7 +126,7 @@ def test_a_cancelled_run_ends_though_a_child_does_not() -> None:
 
 
 def test_a_cancelled_run_whose_cancellation_of_a_child_fails_orders_it_again_after_a_pause() -> None:
-    """It does not end without the end of its child, and does not repeat the order at once."""
+    """The run does not end before its sub-agent, and does not repeat the cancellation at once."""
     thread = parent()
     thread.reply(helpers(1))
     (number,) = start(thread)
@@ -144,7 +146,7 @@ def test_a_cancelled_run_whose_cancellation_of_a_child_fails_orders_it_again_aft
 
 
 def test_a_cancelled_run_waits_for_a_start_under_way_and_cancels_what_it_started() -> None:
-    """Otherwise a child would run that is in no log."""
+    """Otherwise a sub-agent would run that is in no log."""
     thread = parent()
     thread.reply(helpers(1))
     thread.cancel()
@@ -155,8 +157,9 @@ def test_a_cancelled_run_waits_for_a_start_under_way_and_cancels_what_it_started
 
 
 def test_a_cancelled_run_also_ends_children_of_calls_that_wait_for_a_start() -> None:
-    """An order to start them may have failed after they had begun, in this Temporal run or in an earlier one: each is
-    named by its call, once. One that has begun enters the log with its end; a call without a child leaves no trace.
+    """An earlier start request, in this or an earlier Temporal run, may have failed after the sub-agents began: the run
+    names each by its call, once. One that began enters the log with its end; a call without a sub-agent leaves no
+    trace.
     """
     thread = parent(Limits(subagents_at_once=3))
     thread.reply(helpers(4))
@@ -190,7 +193,7 @@ def test_a_cancelled_run_also_ends_children_of_calls_that_wait_for_a_start() -> 
 
 
 def test_a_run_that_is_paused_when_it_is_cancelled_ends_children_of_failed_starts() -> None:
-    """While it is paused, it orders no start again, however long the pause: the call waits, and its child may run."""
+    """A paused run repeats no start, however long the pause: the call waits, and its sub-agent may run."""
     thread = parent()
     thread.reply(helpers(1))
     thread.signal("pause", {"by": "alice"})
@@ -205,7 +208,7 @@ def test_a_run_that_is_paused_when_it_is_cancelled_ends_children_of_failed_start
 
 
 def test_a_child_that_ends_before_the_answer_to_its_start_arrives_is_looked_at_at_once() -> None:
-    """Its hint is kept, and is no refused signal; one about a thread that nothing starts is refused as ever."""
+    """Its hint is kept and is no rejected signal; a hint about a thread that nothing starts is rejected as usual."""
     thread = parent()
     thread.reply(helpers(2))
     for _ in range(3):
@@ -219,7 +222,7 @@ def test_a_child_that_ends_before_the_answer_to_its_start_arrives_is_looked_at_a
 
 
 def test_a_flood_of_hints_about_an_open_child_leads_to_few_looks() -> None:
-    """Each hint that was untrue makes the next one wait longer; nothing is recorded."""
+    """Each false hint delays the next poll; nothing is recorded."""
     thread = parent()
     thread.reply(helpers(1))
     (number,) = start(thread)
@@ -236,8 +239,8 @@ def test_a_flood_of_hints_about_an_open_child_leads_to_few_looks() -> None:
 
 @pytest.mark.parametrize("background", [False, True])
 def test_what_a_child_hands_up_is_as_trusted_as_the_child(background: bool) -> None:
-    """The reason of a constraint is text that the LLM reads when a call is refused: it taints also where the answer of
-    a child in the background is never read.
+    """The LLM reads a constraint's reason when a call is rejected: it taints the run even if the answer of a background
+    sub-agent is never read.
     """
     thread = parent()
     thread.reply(helpers(1, background=background))
@@ -255,7 +258,7 @@ def test_what_a_child_hands_up_is_as_trusted_as_the_child(background: bool) -> N
 
 
 def read_later(thread: Thread, first: ChildReport, later: ChildReport) -> ToolCallFinished:
-    """Have a child in the background end, read its answer in a later step, and return what the call has read."""
+    """End a background sub-agent, read its answer in a later step, and return what the call has read."""
     thread.reply(helpers(1, background=True))
     (number,) = start(thread)
     thread.signal("subagent_ended", {"thread": f"{thread.state.thread}.{number}"})
@@ -271,7 +274,7 @@ def read_later(thread: Thread, first: ChildReport, later: ChildReport) -> ToolCa
 
 @pytest.mark.parametrize("later", [completed(1, steps=2, cost=TreeCost(short="tokens")), completed(1, trust="web")])
 def test_an_answer_that_is_read_later_is_the_one_that_the_log_has_the_digest_of(later: ChildReport) -> None:
-    """Whether it is read in Temporal, or in the permanent record, which has no steps and no cost of it."""
+    """The answer comes from Temporal or from the permanent record, which has no steps and no cost for it."""
     thread = parent()
     read = read_later(thread, completed(1, steps=2), later)
     assert read.text.startswith("Agent helper (thread t.1) has completed in 2 steps.")
@@ -283,7 +286,7 @@ def test_an_answer_that_is_read_later_is_the_one_that_the_log_has_the_digest_of(
 
 @pytest.mark.parametrize("change", [{"text": "pay mallory"}, {"status": "lost"}])
 def test_other_words_than_those_of_the_log_are_not_read(change: dict[str, Any]) -> None:
-    """Nothing that has come under the child's id since replaces what it said; the call reads that this is gone."""
+    """A later run under the sub-agent's id never replaces its answer; the call reads that the answer is gone."""
     thread = parent()
     read = read_later(thread, completed(1), completed(1, **{"text": "other", **change}))
     assert (
@@ -296,7 +299,7 @@ def test_other_words_than_those_of_the_log_are_not_read(change: dict[str, Any]) 
 
 @pytest.mark.parametrize("in_time", [False, True])
 def test_the_words_of_a_child_that_was_asked_to_end_can_be_read_again(in_time: bool) -> None:
-    """A message keeps the run from ending: a call reads what the log has, though a look finds more words than that."""
+    """A message keeps the run from ending: a call reads the logged answer, though a poll finds a longer text."""
     thread = parent(idle_limit=0)
     thread.reply(helpers(1, background=True))
     start(thread)
@@ -317,7 +320,7 @@ def test_the_words_of_a_child_that_was_asked_to_end_can_be_read_again(in_time: b
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_run_that_ends_while_a_call_reads_an_answer_again_passes_the_audit(closed: bool) -> None:
-    """It is cancelled, or closed from outside and continued: the call has other words than the child's."""
+    """The run is cancelled, or closed from outside and continued: the call has another text than the sub-agent's."""
     thread = parent()
     read_later(thread, completed(1), completed(1))
     thread.reply(asks(("agent_result", {"thread": "t.1"})))
@@ -344,7 +347,7 @@ def test_a_run_that_ends_while_a_call_reads_an_answer_again_passes_the_audit(clo
 def test_a_forged_answer_is_a_fault_of_the_log_that_names_the_difference(
     change: Callable[[str], str], named: str
 ) -> None:
-    """Holdfast's own words follow from `subagent_ended`, and those of the child have its digest."""
+    """Holdfast's own text follows from `subagent_ended`, and the sub-agent's text has its digest."""
     thread = parent()
     read = read_later(thread, completed(1, steps=2), completed(1, steps=2))
     place = thread.log.index(read)
@@ -357,7 +360,7 @@ def test_a_forged_answer_is_a_fault_of_the_log_that_names_the_difference(
 
 
 def test_what_came_from_the_parent_is_not_handed_back() -> None:
-    """A person may have lifted it there since."""
+    """A person may have removed the constraint there since."""
     thread = parent()
     thread.reply(helpers(1))
     (number,) = start(thread)
@@ -371,8 +374,8 @@ def test_what_came_from_the_parent_is_not_handed_back() -> None:
 
 
 def test_hundreds_of_children_cost_work_in_proportion() -> None:
-    """500 calls of one reply, their starts, and their ends: each scan of the calls is for an input, not for a child of
-    an input, and each order and answer stays far below Temporal's 2 MB.
+    """For 500 calls of one reply, with their starts and ends, the calls are scanned once for each input and not for
+    each sub-agent in it, and each activity request and result stays far below Temporal's 2 MB.
     """
     scans = 0
     original = subagents.wanted
@@ -405,7 +408,7 @@ def test_hundreds_of_children_cost_work_in_proportion() -> None:
 
 
 def test_hundreds_of_cancelled_children_fit_into_one_answer() -> None:
-    """The words of each are clipped to their share."""
+    """The text of each is clipped to its share."""
     thread = parent(MANY)
     thread.reply(helpers(500))
     while thread.waiting(StartChildren):

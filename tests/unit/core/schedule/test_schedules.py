@@ -1,4 +1,4 @@
-"""Cron expressions, ids of what schedules start, and what may be a schedule: without a server."""
+"""Cron expressions, ids of scheduled runs, and valid schedules, without a server."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,7 +33,7 @@ AT = "2026-11-22T07:00:00Z"
     ],
 )
 def test_a_cron_expression_matches_these_numbers(text: str, field: str, numbers: tuple[int, ...]) -> None:
-    """Steps, ranges, lists, names and both Sundays are read as cron has them."""
+    """Steps, ranges, lists, names and both Sundays are read as cron reads them."""
     assert getattr(read_cron(text), field) == numbers
 
 
@@ -56,7 +56,7 @@ def test_a_cron_expression_matches_these_numbers(text: str, field: str, numbers:
     ],
 )
 def test_a_wrong_cron_expression_names_its_field(text: str, says: str) -> None:
-    """The error says which field is wrong, and what it can be."""
+    """The error gives the wrong field and its valid values."""
     with pytest.raises(ValueError, match=r".") as wrong:
         read_cron(text)
     assert says in str(wrong.value)
@@ -67,7 +67,7 @@ def test_a_wrong_cron_expression_names_its_field(text: str, says: str) -> None:
     [("0 7 * * *", 86_400), ("* * * * *", 60), ("0 9,17 * * *", 8 * 3_600), ("0 23,1 * * *", 2 * 3_600)],
 )
 def test_the_shortest_gap_spans_midnight(text: str, seconds: int) -> None:
-    """It bounds how late a missed run may start."""
+    """The gap bounds how late a missed run may start."""
     assert read_cron(text).shortest_gap == seconds
 
 
@@ -98,20 +98,20 @@ def test_a_schedule_that_cannot_be_is_refused(given: dict[str, Any], says: str) 
 
 
 def test_only_the_last_missed_run_is_caught_up_by_default() -> None:
-    """A run may be as late as the next one is due, and no later."""
+    """A run may start no later than the next one is due."""
     assert checked(Definition(task="Sort", cron="*/15 * * * *")).catchup == 900
     assert checked(Definition(task="Sort", every=7_200.0)).catchup == 7_200
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a\n", "é", "a" * 101, f"nightly-{AT}"])
 def test_a_name_that_could_be_mistaken_is_refused(name: str) -> None:
-    """Among them one that ends like a thread of another schedule."""
+    """A name that ends like a thread of another schedule is rejected, too."""
     with pytest.raises(ScheduleInvalid):
         check_schedule_name(name)
 
 
 def test_ids_are_taken_apart_as_they_were_put_together() -> None:
-    """The launcher's id has the schedule's name and the thread id; no other id has a place of its own kind."""
+    """The launcher's id has the schedule's name and the thread id; no other kind of id has them."""
     launcher = f"{launcher_prefix('nightly')}-{AT}"
     assert launched(launcher) == ("nightly", f"nightly-{AT}")
     assert place_id(launcher) == launcher_prefix("nightly")
@@ -132,7 +132,7 @@ def opened(sealed_for: str, opened_as: str) -> ScheduledInput:
 
 
 def test_an_input_is_valid_for_each_launcher_of_its_schedule_and_for_no_other() -> None:
-    """Sealed once for the schedule: whatever the time, whatever other schedule has a similar name."""
+    """An input sealed once for a schedule is valid at any time, and for no schedule with a similar name."""
     nightly = launcher_prefix("nightly")
     assert opened(nightly, f"{nightly}-{AT}").sealed
     assert opened(nightly, f"{nightly}-2030-01-01T00:00:00Z").sealed
@@ -141,7 +141,7 @@ def test_an_input_is_valid_for_each_launcher_of_its_schedule_and_for_no_other() 
 
 
 def test_a_launch_is_what_the_maker_sealed() -> None:
-    """The run has the maker as its user, the schedule's name, and a seal of its own, however old that of the input."""
+    """The run has the maker as its user, the schedule's name, and a seal of its own, however old the input's is."""
     begin = ScheduledInput(task="Sort", by="alice", agent="clerk", workspace="/w", sealed=True)
     found = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
     assert isinstance(found, Launch)
@@ -152,7 +152,7 @@ def test_a_launch_is_what_the_maker_sealed() -> None:
 
 @pytest.mark.parametrize("late", [timedelta(minutes=5), timedelta(minutes=11)])
 def test_the_last_run_before_the_end_may_start_a_little_late(late: timedelta) -> None:
-    """`until` allows for the time from when a run is due to its start, as starts do."""
+    """`until` allows for the delay between the time a run is due and its start."""
     begin = ScheduledInput(task="Sort", sealed=True, until=NOW - late)
     found = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
     assert isinstance(found, Launch) is (late < timedelta(minutes=10))

@@ -30,7 +30,7 @@ RECORDED = [
 
 @cache
 def recorded(name: str) -> WorkflowHistory:
-    """Return a recorded history; reading all of them costs a second."""
+    """Return a recorded history, cached because reading all of them takes a second."""
     return WorkflowHistory.from_json(name, (HISTORIES / f"{name}.json").read_text())
 
 
@@ -153,7 +153,7 @@ EXPECTED = {
     + "decision_received decision_received rule_remembered "
     + ("state_verified " + RAN + STEP + "llm_replied " + ASKED + "baseline_recorded rule_revoked delegation_revoked ")
     + ("decision_received decision_received tool_call_finished " + DONE),
-    # Edited arguments are judged anew, and a revoked key signs nothing more.
+    # Edited arguments are judged again, and a revoked key signs nothing more.
     "authorised": LOADED
     + "llm_replied "
     + ASKED
@@ -264,7 +264,7 @@ def test_a_history_message_is_read_like_its_events() -> None:
 
 @given(st.data())
 def test_a_truncated_history_is_refused_or_yields_a_prefix(draw: st.DataObject) -> None:
-    """Truncating a history does not change the events before the cut."""
+    """A truncated history is rejected, or yields the same events up to the cut."""
     history = recorded(draw.draw(st.sampled_from(RECORDED))).events
     whole = read_events(history)
     cut = draw.draw(st.integers(0, len(history) - 1))
@@ -288,7 +288,7 @@ def test_a_gap_in_a_history_is_refused_with_its_position(draw: st.DataObject) ->
 
 @given(st.data())
 def test_altered_payloads_never_break_the_reader(draw: st.DataObject) -> None:
-    """A history with a payload removed, truncated, replaced or swapped is refused or read as it now stands."""
+    """A history with a payload removed, truncated, replaced or swapped is rejected or read in its altered form."""
     events = copy_of(recorded(draw.draw(st.sampled_from(RECORDED))))
     found = [payload for event in events for payload in payloads(event)]
     payload = draw.draw(st.sampled_from(found))
@@ -310,7 +310,7 @@ def test_altered_payloads_never_break_the_reader(draw: st.DataObject) -> None:
 
 @given(st.data())
 def test_reordered_events_never_break_the_reader(draw: st.DataObject) -> None:
-    """A history with swapped events or changed types or times is refused or read as it now stands."""
+    """A history with swapped events or changed types or times is rejected or read in its altered form."""
     events = copy_of(recorded(draw.draw(st.sampled_from(RECORDED))))
     one, other = draw.draw(st.sampled_from(events)), draw.draw(st.sampled_from(events))
     kept = one.event_id, other.event_id

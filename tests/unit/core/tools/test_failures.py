@@ -18,7 +18,7 @@ def test_the_newest_failures_are_kept_and_all_are_counted() -> None:
 
 
 def test_a_longer_message_is_refused() -> None:
-    """Who writes a heartbeat cannot grow the log: the model bounds what it takes."""
+    """Whoever writes a heartbeat cannot grow the log: the model bounds its messages."""
     with pytest.raises(ValidationError):
         AttemptFailure(kind="error", message="x" * (MESSAGE_CHARS + 1))
 
@@ -36,5 +36,5 @@ def test_a_longer_message_is_refused() -> None:
     ],
 )
 def test_what_an_error_stands_for(error: Exception, kind: FailureKind) -> None:
-    """By its type and those it derives from, not by its message."""
+    """An error is classified by its type and its base types, not by its message."""
     assert kind_of(error) == kind

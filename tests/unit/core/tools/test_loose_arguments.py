@@ -1,4 +1,4 @@
-"""Arguments as LLMs spell them: what means one thing is read as that, and nothing else is."""
+"""Arguments as LLMs spell them: a text with one meaning is read as that, and no other text is accepted."""
 
 import json
 from typing import Any, Literal
@@ -63,7 +63,7 @@ MEANT: dict[str, tuple[Any, str, Any]] = {
 
 @pytest.mark.parametrize("case", MEANT)
 def test_what_means_one_thing_is_read_as_that(case: str) -> None:
-    """The call gets the value, which is recorded in canonical form: reading that again gives the same."""
+    """The call gets the value, recorded in canonical form: reading that again gives the same."""
     kind, written, value = MEANT[case]
     act = taking(kind)
     read = act.read(written)
@@ -103,7 +103,7 @@ def test_what_may_mean_two_things_or_is_cut_off_is_refused(case: str) -> None:
 
 
 def test_results_are_read_like_arguments() -> None:
-    """A typed result that is written as text, with a number for text, is that result."""
+    """A typed result written as text, or with text for a number, is read as that result."""
     catalog = Catalog(agents=[Agent(name="a", instructions="", result=Item)], tools=[])
     gives = catalog.readers("a")[FINAL_RESULT]
     written = json.dumps({"result": json.dumps({"name": 7, "count": None})})
@@ -123,7 +123,7 @@ def test_json_is_itself_and_no_beginning_of_it_is_anything(value: Any, cut: int,
     """JSON and Python's spelling of it give the same value; a part of an object or a list gives none."""
     text = repr(value) if python else json.dumps(value)
     strict = strict_json(text)
-    if strict is not None or not python:  # some of Python's escapes are no JSON
+    if strict is not None or not python:  # some of Python's escapes are not JSON
         assert strict is not None
         assert json.loads(strict) == value
     if isinstance(value, dict | list):
@@ -132,5 +132,5 @@ def test_json_is_itself_and_no_beginning_of_it_is_anything(value: Any, cut: int,
 
 @pytest.mark.parametrize("piece", ["[", "{'a':", "'", "```", '{"a" ', "'\\'", '{"a":"\\u'])
 def test_hostile_text_takes_one_pass(piece: str) -> None:
-    """No brackets, quotes, fences or blanks make reading slow or deep."""
+    """Long runs of brackets, quotes, fences or blanks make reading neither slow nor deep."""
     assert strict_json(piece * (900_000 // len(piece))) is None

@@ -48,7 +48,7 @@ def test_a_tool_gets_what_it_declares() -> None:
 
 
 def test_a_tool_gets_nothing_that_it_does_not_declare() -> None:
-    """The environment and the other tools' secrets do not matter; the error says what to declare."""
+    """The environment and the other tools' secrets have no effect; the error names what to declare."""
     secrets = read_secrets([charge, refund], {"STRIPE_KEY": KEY, "BANK_PIN": "1234", "HOME": "/root"})
     given = context(secrets.only(charge.secrets))
     for name in ("BANK_PIN", "HOME"):
@@ -138,7 +138,7 @@ def test_overlapping_values_are_redacted() -> None:
 
 
 def test_a_process_redacts_its_own_keys() -> None:
-    """These are the LLM's key, the database's password and encryption keys; a plain word only within its URL."""
+    """The LLM's key, the database's password and encryption keys are redacted; a plain word only within its URL."""
     key = "A" * 43 + "="
     settings = Settings.from_env(
         {

@@ -400,7 +400,7 @@ def test_the_form_of_a_block_never_changes() -> None:
     assert unpack(Block(3, 6, 521, at, b"\x03" + digests[0] + digests[2] + compressed)) == lines
 
 
-async def test_a_connection_that_the_server_has_closed_is_not_handed_out(database_url: str) -> None:
+async def test_the_pool_never_returns_a_connection_that_the_server_has_closed(database_url: str) -> None:
     """The pool detects it without a round trip, even if the server's last message has not been read yet."""
     pool = open_pool(database_url, size=3)
     async with pool:

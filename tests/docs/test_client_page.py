@@ -139,7 +139,7 @@ async def test_the_chat_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> Non
         ]
 
 
-def test_the_contract_is_what_is_frozen() -> None:
+def test_the_contract_equals_the_frozen_formats() -> None:
     """The contract names the fields of a plain start, and every signal, update, query and search attribute."""
     frozen = json.loads((ROOT / "tests/replay/frozen/0.1.0.json").read_text(encoding="utf-8"))
     rows = {row.split("|")[1].strip(): row for row in CONTRACT.splitlines() if row.startswith("| ")}

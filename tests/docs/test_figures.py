@@ -25,7 +25,7 @@ def test_figures_in_prose_are_those_of_the_results(page: Path) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_text_installs_the_distribution_of_others(text: Path) -> None:
+def test_no_text_installs_another_projects_distribution(text: Path) -> None:
     """The distribution is `holdfast-agents`; `holdfast` on a package index belongs to somebody else."""
     installing = re.findall(
         r"(?:pip|uv|pipx|poetry)\b[^\n`]*?\b(?:install|add)\b[^\n`]*", text.read_text(encoding="utf-8")

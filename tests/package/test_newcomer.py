@@ -98,7 +98,7 @@ def test_a_newcomer_has_an_agent_of_their_own(
     assert seconds < FIVE_MINUTES
 
 
-def test_a_client_in_another_folder_says_where_it_looked(developed: Installation, tmp_path: Path) -> None:
+def test_a_client_in_another_folder_names_the_places_it_searched(developed: Installation, tmp_path: Path) -> None:
     """Without a server, the error names the settings, the state folder and the address; the client needs no project."""
     home = str(tmp_path / "home")
     ran = developed.holdfast("list", folder=tmp_path, TEMPORAL_ADDRESS="127.0.0.1:1", HOLDFAST_HOME=home)

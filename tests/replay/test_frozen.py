@@ -38,7 +38,7 @@ def test_no_release_is_broken(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_what_a_release_has_written_is_still_read(release: str) -> None:
+def test_the_output_of_a_release_is_still_readable(release: str) -> None:
     """A block of the record and an encrypted payload of each release yield their original content."""
     stored = read(release)
     lines, payload = read_written(stored[WRITTEN])

@@ -160,7 +160,7 @@ async def test_limits_block_a_loop_until_more_is_granted(rig: StartRig) -> None:
         assert (await handle.result()).iterations == 2
 
 
-async def test_a_limit_of_tokens_ends_an_iteration_that_hands_in_what_it_has(rig: StartRig, client: Client) -> None:
+async def test_a_token_limit_ends_an_iteration_with_a_partial_result(rig: StartRig, client: Client) -> None:
     """An iteration gets the loop's remainder and no call beyond it; the loop then waits for `retry` to grant more."""
 
     def reads_on(conversation: Conversation) -> Reply:
@@ -290,7 +290,7 @@ async def test_a_long_loop_continues_as_new(rig: StartRig, client: Client, monke
         assert latest.run_id != handle.first_execution_run_id
 
 
-async def test_broken_files_block_with_the_place(rig: StartRig) -> None:
+async def test_broken_files_block_with_the_location(rig: StartRig) -> None:
     """An unreadable features.json blocks the loop and stays unchanged, and the reason gives the location."""
     async with rig(catalog(), diligent) as at_work:
         (at_work.workspace / "TASKS.md").write_text(TASKS)

@@ -115,7 +115,7 @@ async def test_a_tree_with_enough_budget_completes_and_its_sums_balance(rig: Sta
         check_balance(run.id, logs)
 
 
-async def test_a_tree_with_too_small_a_budget_hands_in_from_below(rig: StartRig) -> None:
+async def test_a_tree_with_too_small_a_budget_returns_partial_results(rig: StartRig) -> None:
     """The workers close and end, the manager has no room for workers, and the boss reports: no person acts."""
     async with rig(family(Budget(steps=12, tokens=2_000_000)), script) as r:
         run = await r.start("all")
@@ -129,7 +129,7 @@ async def test_a_tree_with_too_small_a_budget_hands_in_from_below(rig: StartRig)
         check_balance(run.id, logs)
 
 
-async def test_a_child_that_was_cancelled_or_terminated_costs_what_its_log_says(rig: StartRig) -> None:
+async def test_a_cancelled_or_terminated_sub_agent_costs_what_its_log_says(rig: StartRig) -> None:
     """The sub-agent has no result. Its log has its cost; a call in progress counts as reserved."""
     asking = Policy(rules=(ask("look"), allow()))
     boss = Agent(name="boss", instructions="Rule.", tools=(), subagents=("worker",), budget=Budget(steps=40))

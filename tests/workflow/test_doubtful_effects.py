@@ -50,7 +50,7 @@ async def test_a_wait_for_a_late_request_is_shown() -> None:
         assert [(each.status, each.text) for each in await run.effects()] == [("ok", "receipt 1")]
 
 
-async def test_what_never_arrived_is_the_llms_to_decide() -> None:
+async def test_the_llm_decides_about_an_effect_that_never_arrived() -> None:
     """The LLM reads the exception, once nothing can arrive any more."""
 
     @tool(effect="verifiable", check=lambda: Absent(), settles_within=0)
@@ -64,7 +64,7 @@ async def test_what_never_arrived_is_the_llms_to_decide() -> None:
 
 
 @pytest.mark.parametrize("ends", ["raises", "returns"])
-async def test_a_person_says_what_became_of_an_unsafe_effect(ends: str) -> None:
+async def test_a_person_reports_the_outcome_of_an_unsafe_effect(ends: str) -> None:
     """People read why the outcome is unknown; an effect that they report as absent runs again."""
     done: list[str] = []
 
@@ -85,7 +85,7 @@ async def test_a_person_says_what_became_of_an_unsafe_effect(ends: str) -> None:
         assert len(done) == 2
 
 
-async def test_a_tool_says_that_nothing_happened() -> None:
+async def test_a_tool_reports_that_nothing_happened() -> None:
     """The LLM reads the report, and calls again with other arguments."""
 
     @tool(effect="unsafe")

@@ -91,7 +91,7 @@ async def test_an_endpoint_that_sends_garbage_for_long_delays_the_run_alone(rig:
         assert len(replied.outage.last) == 10
 
 
-async def test_what_is_shown_of_a_body_is_short_and_has_no_secret(rig: StartRig) -> None:
+async def test_the_shown_part_of_a_body_is_short_and_has_no_secret(rig: StartRig) -> None:
     """A megabyte with the key in it is redacted before it is cut, so that no cut leaves a part of the key."""
     bodies = [b"." * start + SECRET.encode() + b" " + b"x" * 1_000_000 for start in range(190, 230, 4)]
     secrets = Secrets({}, more=[("OPENAI_API_KEY", SECRET)])

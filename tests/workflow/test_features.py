@@ -105,7 +105,7 @@ async def test_a_signal_of_a_later_release_changes_no_recorded_run(rig: StartRig
             read_events((await run.fetch_history()).events)
 
 
-async def test_only_continuing_as_new_raises_the_level_of_a_run_under_way(rig: StartRig, client: Client) -> None:
+async def test_only_continuing_as_new_raises_the_level_of_an_open_run(rig: StartRig, client: Client) -> None:
     """A worker of a later release continues a run at its level; the next Temporal run has the release's additions."""
     async with rig(CATALOG, SCRIPT, task_queue="raised") as r:
         run = await r.start()
@@ -156,7 +156,7 @@ async def refusal_in(run: Handle) -> str:
 
 
 @pytest.mark.parametrize("later", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["first run", "continued"])
-async def test_an_older_worker_refuses_a_run_of_a_later_level_and_a_newer_one_takes_it(
+async def test_an_older_worker_rejects_a_run_of_a_later_level_and_a_newer_one_takes_it(
     rig: StartRig, client: Client, later: bool
 ) -> None:
     """The workflow task fails with the advice to upgrade, the run does not; the next newer worker resumes it."""
@@ -211,7 +211,7 @@ async def test_an_older_worker_leaves_a_closed_thread_that_it_cannot_read_to_a_n
 
 
 @pytest.mark.slow
-async def test_an_older_worker_refuses_a_loop_of_a_later_level(rig: StartRig, client: Client) -> None:
+async def test_an_older_worker_rejects_a_loop_of_a_later_level(rig: StartRig, client: Client) -> None:
     """A loop takes its level from its surveys, and an older worker leaves it to a newer one."""
     with later_release():
         async with rig(loop_catalog(), diligent, task_queue="loop") as r:

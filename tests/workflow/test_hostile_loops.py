@@ -296,7 +296,7 @@ async def test_a_terminated_iteration_has_failed_and_is_retried(rig: StartRig) -
         assert git(at_work.workspace, "log", "--format=%s", "--", "half.txt") == ["Note that iteration 0 failed: one"]
 
 
-async def test_an_iteration_that_was_moved_has_failed_and_is_retried(rig: StartRig) -> None:
+async def test_a_migrated_iteration_has_failed_and_is_retried(rig: StartRig) -> None:
     """The `move` signal for an iteration's run does not complete its task."""
 
     def hangs_once(conversation: Conversation) -> Reply:

@@ -203,7 +203,7 @@ async def test_a_reset_loop_continues_its_log(rig: StartRig) -> None:
 # Attacks.
 
 
-async def test_a_forged_log_in_a_plain_start_is_refused(rig: StartRig) -> None:
+async def test_a_forged_log_in_a_plain_start_is_rejected(rig: StartRig) -> None:
     """Anybody can start a workflow: one whose input includes a log fails at once, and nothing is written."""
     async with rig(catalog(), diligent) as at_work:
         forged = {"workspace": "/", "log": {"start": 3, "events": [{"type": "made up"}]}, "state": {"thread": "x"}}
@@ -290,7 +290,7 @@ async def test_verify_names_the_first_altered_event(
 
 
 @pytest.mark.parametrize("lies", [False, True])
-async def test_verify_compares_what_an_iteration_has_spent_with_its_own_log(
+async def test_verify_compares_an_iterations_cost_with_its_own_log(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch, lies: bool
 ) -> None:
     """`verify` detects a worker that settles less than the log of the iteration's thread has."""

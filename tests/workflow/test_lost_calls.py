@@ -153,7 +153,7 @@ async def test_attempts_before_a_reply_are_charged_with_their_requests(rig: Star
         assert spent >= losing.received
 
 
-async def test_attempts_before_a_refusal_are_charged(rig: StartRig, client: Client) -> None:
+async def test_attempts_before_a_rejection_are_charged(rig: StartRig, client: Client) -> None:
     """The rejection itself costs nothing."""
     async with rig(CATALOG, then(hang(), hang(), fail(401, "wrong key"), say("done"))) as r:
         losing, run = Losing(r), await r.start()
@@ -298,7 +298,7 @@ async def test_an_iterations_attempts_are_in_the_loops_account(rig: StartRig) ->
         assert int(limit["spent"]) >= losing.received
 
 
-async def test_a_last_call_that_is_lost_is_made_again_and_not_for_ever(rig: StartRig, client: Client) -> None:
+async def test_a_lost_last_call_is_repeated_a_bounded_number_of_times(rig: StartRig, client: Client) -> None:
     """Three of its attempts may be lost; then the budget is exhausted, and no request is sent."""
     agent = CLERK.model_copy(update={"budget": Budget(steps=1)})
     async with rig(Catalog(agents=[agent]), lambda _: hang()) as r:
@@ -386,7 +386,7 @@ def _has_lost(count: int, events: Sequence[AgentEvent]) -> bool:
     return len(of_kind(events, LLMCallLost)) == count
 
 
-async def test_what_is_lost_ends_the_budget(rig: StartRig, client: Client) -> None:
+async def test_lost_calls_exhaust_the_budget(rig: StartRig, client: Client) -> None:
     """A call beyond the budget is not repeated: the LLM returns its partial result."""
     agent = CLERK.model_copy(update={"budget": Budget(tokens=2_000)})
 

@@ -80,7 +80,7 @@ async def test_a_list_marks_refined_threads(rig: StartRig, client: Client) -> No
         assert "(refined) all of it" in list_screen([{**found[0], "task": "all of it"}]).plain
 
 
-async def test_an_interrupt_gives_up_the_llm_call(rig: StartRig) -> None:
+async def test_an_interrupt_abandons_the_llm_call(rig: StartRig) -> None:
     """The LLM is called again at once, with the refinement after everything that it was sent before."""
 
     def script(conversation: Conversation) -> Reply:

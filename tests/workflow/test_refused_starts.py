@@ -43,7 +43,7 @@ async def test_a_start_that_fails_before_its_first_event_is_shown_like_any_faile
         assert "Why\n" in shown
 
 
-async def test_a_start_under_a_reserved_id_is_no_log_that_a_reset_has_set_aside(rig: StartRig, stack: Stack) -> None:
+async def test_a_start_under_a_reserved_id_is_not_shown_as_an_archived_branch(rig: StartRig, stack: Stack) -> None:
     """`show` reports that the start failed, and why, and does not present it as an archived branch."""
     stranger, thread = await reach(stack), f"t-{uuid4().hex[:8]}~reset-1"
     async with rig(CATALOG, steps([say("done")])) as r:
@@ -58,7 +58,7 @@ async def test_a_start_under_a_reserved_id_is_no_log_that_a_reset_has_set_aside(
         assert "--thread" not in view["continue"]["command"]
 
 
-async def test_a_start_sealed_with_another_stacks_key_is_told_which_key_to_use(rig: StartRig, stack: Stack) -> None:
+async def test_a_start_sealed_with_another_stacks_key_names_the_right_key(rig: StartRig, stack: Stack) -> None:
     """The reason names the seal's key and this worker's keys, and not the command that the person has used."""
     theirs = await connect(stack_config(stack), seals=Seals({"dev": bytes(32)}))
     async with rig(CATALOG, steps([say("done")])) as r:
@@ -87,7 +87,7 @@ AUTHORITY = {
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled", "moved"])
-def test_a_closed_thread_is_shown_without_commands_that_would_be_refused(status: str) -> None:
+def test_a_closed_thread_is_shown_without_commands_that_would_be_rejected(status: str) -> None:
     """Constraints, rules, delegations, pauses and blocks stay on the screen; the commands are only for open threads."""
     state = run_view(RunState(thread="t")) | AUTHORITY
     shown = show_screen(state | {"status": status, "agent": "clerk"}, retrying=[], ui=None).plain

@@ -19,9 +19,7 @@ from tests.unit.core.temporal.test_history import EXPECTED
 
 
 @pytest.mark.slow
-async def test_an_llm_that_loops_ends_up_at_a_person_who_approves_and_denies_and_replays(
-    rig: StartRig, client: Client
-) -> None:
+async def test_a_looping_llm_is_put_to_a_person_and_replays(rig: StartRig, client: Client) -> None:
     """After four results a question comes; approved, four more follow; denied, no further question comes, and the run
     is blocked.
     """

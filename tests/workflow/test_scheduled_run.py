@@ -116,7 +116,7 @@ async def test_a_run_that_is_cancelled_ends_its_launcher(rig: StartRig) -> None:
         ("", {}, "does not say which schedule"),
     ],
 )
-async def test_a_launcher_that_may_not_start_says_why(
+async def test_a_launcher_that_may_not_start_gives_the_reason(
     rig: StartRig, suffix: str, given: dict[str, object], says: str
 ) -> None:
     """A schedule past its end starts nothing, and without a time there is no thread id."""

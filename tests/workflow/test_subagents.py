@@ -120,7 +120,7 @@ async def test_a_parent_runs_agents_side_by_side_and_reads_only_their_answers(ri
             assert audit.fault is not None, (kind, change)
 
 
-async def test_a_child_in_the_background_is_read_later_or_cancelled_at_the_end(rig: StartRig) -> None:
+async def test_a_background_sub_agent_is_read_later_or_cancelled_at_the_end(rig: StartRig) -> None:
     """`run_agent` returns at once; `agent_result` waits, and may be called twice; an unread sub-agent is ended."""
     async with rig(family(worker=ASKS), script) as r:
         thread = "background-parent"
@@ -136,7 +136,7 @@ async def test_a_child_in_the_background_is_read_later_or_cancelled_at_the_end(r
         assert audit.fault is None
 
 
-async def test_a_childs_approval_is_asked_for_at_the_root_and_decided_in_the_child(rig: StartRig) -> None:
+async def test_a_sub_agents_approval_is_shown_at_the_root_and_decided_in_the_sub_agent(rig: StartRig) -> None:
     """The tree shows the request with its path; deciding it in the root has no effect, in the sub-agent lets it run."""
     async with rig(family(worker=ASKS), script) as r:
         run = await r.start("nest run pay 1")
@@ -159,14 +159,14 @@ async def test_a_childs_approval_is_asked_for_at_the_root_and_decided_in_the_chi
         assert attribute == [run.id]
 
 
-async def test_no_agent_escapes_the_policy_above_it(rig: StartRig) -> None:
+async def test_a_policy_from_above_binds_every_agent(rig: StartRig) -> None:
     """The parent's policy applies to the sub-agent, whose own policy allows everything."""
     async with rig(family(policy=Policy(rules=(deny("pay"), allow()))), script) as r:
         run = await r.start("run pay 1")
         assert "Denied by policy" in (await run.result())["result"]
 
 
-async def test_a_tree_is_bounded_in_depth_and_a_run_in_its_children(rig: StartRig) -> None:
+async def test_a_tree_is_bounded_in_depth_and_a_run_in_its_sub_agents(rig: StartRig) -> None:
     """Beyond a limit nothing starts, and the LLM reads why."""
     async with rig(family(Limits(max_subagents=2, max_depth=2)), script) as r:
         deep, wide = await r.start("nest nest run x"), await r.start("run a;b;c")
@@ -191,7 +191,7 @@ async def test_cancelling_the_parent_cancels_the_tree_from_below(rig: StartRig) 
         assert [e.status for e in await check_thread(r.client, run) if isinstance(e, SubagentEnded)] == ["cancelled"]
 
 
-async def test_a_child_that_was_terminated_gives_a_result_that_says_so(rig: StartRig) -> None:
+async def test_a_terminated_sub_agent_has_a_result_that_says_so(rig: StartRig) -> None:
     """A hint from anybody makes the parent poll; the hint itself ends nothing. A false one is rejected and recorded if
     it names no open sub-agent.
     """
@@ -216,7 +216,7 @@ async def refused_of(run: WorkflowHandle[Any, Any]) -> list[SignalRejected]:
     return [e for e in await events_of(run) if isinstance(e, SignalRejected)]
 
 
-async def test_the_thread_of_somebody_else_is_never_taken_for_a_child(rig: StartRig) -> None:
+async def test_another_persons_thread_is_never_taken_for_a_sub_agent(rig: StartRig) -> None:
     """Its result is not read; the LLM reads that the id is taken."""
     async with rig(family(), script) as r:
         thread = "taken-parent"
@@ -228,7 +228,7 @@ async def test_the_thread_of_somebody_else_is_never_taken_for_a_child(rig: Start
         assert "secret" not in result
 
 
-async def test_a_reset_parent_finds_its_child_again(rig: StartRig) -> None:
+async def test_a_reset_parent_finds_its_sub_agent_again(rig: StartRig) -> None:
     """The sub-agent was started in the abandoned branch; it is not started twice."""
     async with rig(family(worker=ASKS), script) as r:
         run = await r.start("run pay 1")
@@ -256,7 +256,7 @@ async def test_a_wait_survives_that_the_parent_continues_as_new(rig: StartRig) -
         await check_thread(r.client, run)
 
 
-async def test_a_constraint_counts_in_the_parent_and_in_later_children(rig: StartRig) -> None:
+async def test_a_constraint_counts_in_the_parent_and_in_later_sub_agents(rig: StartRig) -> None:
     """A constraint from a sub-agent's tool rejects the call in the parent, untried, and in the next sub-agent."""
     async with rig(family(), script) as r:
         run = await r.start("run pay 13 & pay 1 & run pay 2")
@@ -273,7 +273,7 @@ async def test_a_constraint_counts_in_the_parent_and_in_later_children(rig: Star
             assert audit.fault is None
 
 
-async def test_who_asked_the_parent_may_not_approve_in_the_child_either(rig: StartRig) -> None:
+async def test_the_parents_requester_may_not_approve_in_the_sub_agent(rig: StartRig) -> None:
     """If requesters may not decide, the parent's requester is one in the sub-agent, too."""
     strict = Policy(rules=(ask("pay"), allow()), terms=Terms(requester_may_decide=False))
     async with rig(family(worker=strict), script) as r:
@@ -288,7 +288,7 @@ async def test_who_asked_the_parent_may_not_approve_in_the_child_either(rig: Sta
         assert outcomes == ["not_entitled", "accepted"]
 
 
-async def test_a_closed_child_is_continued_like_any_thread(rig: StartRig) -> None:
+async def test_a_closed_sub_agent_is_continued_like_any_thread(rig: StartRig) -> None:
     """The parent keeps the earlier result; the thread keeps its lineage."""
     async with rig(family(), script) as r:
         run = await r.start("run one")
@@ -302,7 +302,7 @@ async def test_a_closed_child_is_continued_like_any_thread(rig: StartRig) -> Non
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
-async def test_many_children_end_and_cost_the_parent_little(rig: StartRig, count: int) -> None:
+async def test_many_sub_agents_cost_the_parent_little_history(rig: StartRig, count: int) -> None:
     """The parent's history grows by less than 2 kB for each of them."""
     catalog = family(Limits(subagents_at_once=100, max_calls=100, compaction_tokens=10**9))
     async with rig(catalog, script) as r:

@@ -132,7 +132,7 @@ async def test_a_paused_run_resumes_when_its_time_has_come(rig: StartRig, client
         assert started.at >= resumed.at
 
 
-async def test_after_weeks_the_world_is_looked_at_again(rig: StartRig, client: Client) -> None:
+async def test_after_weeks_the_world_is_verified_again(rig: StartRig, client: Client) -> None:
     """The verify tools run before the LLM reads a message after three weeks, but not after an hour."""
     async with rig(catalog(), counting) as r:
         run = await r.start(idle_limit=60 * DAY)
@@ -148,7 +148,7 @@ async def test_after_weeks_the_world_is_looked_at_again(rig: StartRig, client: C
         await run.cancel()
 
 
-async def test_a_refusal_for_a_fortnight_ends(rig: StartRig, client: Client) -> None:
+async def test_a_rejection_for_a_fortnight_ends(rig: StartRig, client: Client) -> None:
     """A call that a tool cannot do for a fortnight is rejected until then, and tried again after that."""
     async with rig(catalog(), lambda said: call("knock") if said.replies % 2 == 0 else say("so it is")) as r:
         run = await r.start(idle_limit=60 * DAY)
@@ -179,7 +179,7 @@ async def test_time_is_skipped_across_continue_as_new(rig: StartRig, client: Cli
         await client.get_workflow_handle(run.id).cancel()
 
 
-async def test_no_time_is_skipped_after_a_refusal(rig: StartRig, client: Client) -> None:
+async def test_no_time_is_skipped_after_a_rejection(rig: StartRig, client: Client) -> None:
     """Time is not skipped during a call: the error names the call, and no time is skipped after it has ended."""
     go = asyncio.Event()
 
@@ -202,7 +202,9 @@ async def test_no_time_is_skipped_after_a_refusal(rig: StartRig, client: Client)
         await run.cancel()
 
 
-async def test_an_outage_is_not_hammered(rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retries_during_an_outage_are_bounded(
+    rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Skipping the pauses between retries ends after a number of them."""
     monkeypatch.setattr(time_skipping, "MAX_TIMERS", 5)
     async with rig(catalog(), lambda _: fail(503, "overloaded")) as r:

@@ -84,7 +84,7 @@ async def test_a_run_does_not_wait_for_itself(rig: StartRig) -> None:
         assert "the thread that you run in" in (await run.result())["result"]
 
 
-async def test_a_policy_that_denies_the_look_denies_the_wait(rig: StartRig) -> None:
+async def test_a_policy_that_denies_run_status_denies_the_wait(rig: StartRig) -> None:
     """The policy judges the call that runs."""
     policy = Policy(rules=(deny("run_status"), allow()))
     async with rig(sleepers(policy), script) as r:
@@ -93,7 +93,7 @@ async def test_a_policy_that_denies_the_look_denies_the_wait(rig: StartRig) -> N
 
 
 @pytest.mark.parametrize("thread", [None, "", 7, "x" * 201, "a\ud800"])
-def test_what_is_no_thread_id_is_told_to_the_llm(thread: Any) -> None:
+def test_an_invalid_thread_id_is_reported_to_the_llm(thread: Any) -> None:
     """Bad arguments give a sentence, and nothing is polled."""
     assert isinstance(read_trigger("wait_for_run", {"thread": thread}, at=NOW), str)
 
@@ -106,7 +106,7 @@ def test_the_polled_call_is_the_one_that_is_judged() -> None:
     assert (polled.name, polled.arguments) == ("run_status", '{"thread":"other"}')
 
 
-async def test_a_tool_of_that_name_is_refused(rig: StartRig) -> None:
+async def test_a_tool_of_that_name_is_rejected(rig: StartRig) -> None:
     """A user's own `run_status` would be polled in its place."""
 
     @tool(effect="read")

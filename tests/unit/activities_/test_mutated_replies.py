@@ -138,7 +138,7 @@ def is_end(word: Any) -> bool:
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.adapter.issuer)
-def test_no_damaged_reply_ends_a_run_or_runs_what_was_cut_off(api: Api) -> None:
+def test_no_damaged_reply_ends_a_run_or_runs_a_truncated_call(api: Api) -> None:
     """The adapter raises nothing, no run completes on a reply that neither ended nor shows text, and no truncated last
     call runs.
     """

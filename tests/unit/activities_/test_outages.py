@@ -169,7 +169,7 @@ def test_a_blocked_run_reports_the_earlier_failures() -> None:
     thread.check_consistent()
 
 
-def test_a_context_that_is_too_long_is_no_outage() -> None:
+def test_a_too_long_context_is_no_outage() -> None:
     """The context is compacted, even after failed attempts."""
     thread = loaded_thread()
     thread.refuse(CONTEXT_TOO_LONG, failed(1).model_dump(mode="json"))

@@ -45,7 +45,7 @@ class _Run:
 RUN = cast(WorkflowHandle[object, object], _Run())
 
 
-async def test_a_branch_that_another_attempt_has_set_aside_is_no_lasting_conflict() -> None:
+async def test_a_branch_archived_by_another_attempt_is_a_temporary_conflict() -> None:
     """Two attempts run at once if heartbeats are late; the slower one is retried and does not block the run."""
     store = Record(Overtaken(), InMemoryArtifacts(), chains=OneChain())
     with pytest.raises(RecordConflict):

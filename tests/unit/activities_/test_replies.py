@@ -69,7 +69,7 @@ def test_arguments_may_be_an_object() -> None:
     assert reply.message.tool_calls[0].arguments == '{"x":1}'
 
 
-def test_fields_the_api_refuses_in_requests_are_left_out() -> None:
+def test_fields_the_api_rejects_in_requests_are_left_out() -> None:
     """Null, empty and output-only fields are dropped; reasoning is kept."""
     message = {"content": "x", "refusal": None, "annotations": [1], "audio": {"id": 1}, "reasoning_content": "hm"}
     reply = read(answer(message))
@@ -89,7 +89,7 @@ def test_fields_the_api_refuses_in_requests_are_left_out() -> None:
         (answer({"content": "and"}, finish_reason="content_filter"), "the provider's content filter cut it off"),
     ],
 )
-def test_an_unusable_reply_says_why(body: bytes | dict[str, Any], words: str) -> None:
+def test_an_unusable_reply_gives_the_reason(body: bytes | dict[str, Any], words: str) -> None:
     """The reason is a sentence the LLM can act on."""
     assert words in read(body).rejected
 
@@ -125,7 +125,7 @@ def test_a_refusal_and_calls_stand_though_a_content_filter_ended_the_reply(messa
         (b"event: message_start\ndata: {}\n", "take `stream` out"),
     ],
 )
-def test_a_body_that_is_no_reply_is_a_fault_of_the_endpoint(body: bytes | dict[str, Any], words: str) -> None:
+def test_a_body_without_a_reply_is_a_fault_of_the_endpoint(body: bytes | dict[str, Any], words: str) -> None:
     """The adapter raises an error that describes the body, so that it never becomes a message to the LLM."""
     with pytest.raises(NotAReply) as raised:
         read(body)

@@ -103,7 +103,7 @@ async def nested() -> Any:
         lambda: nested(),
     ],
 )
-async def test_what_is_returned_to_be_awaited_is_awaited(function: Callable[[], Any]) -> None:
+async def test_a_returned_awaitable_is_awaited(function: Callable[[], Any]) -> None:
     """Any awaitable is awaited within the call, because only then has the work happened."""
     assert await called(function) == "sent"
     assert done == ["sent"]
@@ -128,7 +128,7 @@ async def test_awaitables_without_an_end_fail() -> None:
 
 
 @pytest.mark.parametrize("value", [send, functools.partial(send), len, "".join])
-async def test_a_function_that_was_not_called_is_no_result(value: Any) -> None:
+async def test_an_uncalled_function_is_no_result(value: Any) -> None:
     """An uncalled function is a failure, because its work has not happened."""
     with pytest.raises(TypeError, match="it returned a function, and did not call it"):
         await called(lambda: value)
@@ -164,7 +164,7 @@ async def one_by_one() -> Iterator[int]:
         (rows, [(1,), (2,)]),
     ],
 )
-async def test_what_gives_its_items_one_by_one_is_read(function: Callable[[], Any], items: list[Any]) -> None:
+async def test_an_iterator_is_read(function: Callable[[], Any], items: list[Any]) -> None:
     """An iterator is consumed within the call, in the function's own thread."""
     assert await called(function) == items
 
@@ -222,7 +222,7 @@ def raising(error: type[BaseException], *, is_async: bool) -> Callable[[], Any]:
         (KeyboardInterrupt, "KeyboardInterrupt: "),
     ],
 )
-async def test_what_would_end_the_attempt_is_an_error_of_the_function(
+async def test_exceptions_that_would_end_the_attempt_are_errors_of_the_function(
     error: type[BaseException], words: str, *, is_async: bool
 ) -> None:
     """Only the attempt's own cancellation ends the attempt; anything else that a function raises is its failure."""
@@ -242,7 +242,7 @@ async def test_a_function_that_cancels_its_own_task_has_failed() -> None:
     assert not task.cancelling()
 
 
-async def test_the_attempts_own_end_stops_the_function() -> None:
+async def test_the_attempts_own_cancellation_stops_the_function() -> None:
     """A cancelled attempt is cancelled, and so is the function that it runs."""
     began = asyncio.Event()
 
@@ -293,7 +293,7 @@ async def test_the_wait_for_a_thread_is_not_the_functions_time(monkeypatch: pyte
     assert await second == "made"
 
 
-async def test_calls_that_hang_leave_the_threads_to_other_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_calls_leave_threads_to_other_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool may have a bounded number of hanging calls; further calls are rejected with the reason, and other tools
     run.
     """
@@ -315,7 +315,7 @@ async def test_calls_that_hang_leave_the_threads_to_other_tools(monkeypatch: pyt
             await asyncio.sleep(0.01)
 
 
-async def test_without_a_thread_a_call_says_what_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_free_thread_a_call_names_the_tools_that_hold_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """If all threads are taken, a rejected call names the tools whose calls hang."""
     monkeypatch.setattr(tool_threads, "MOST", 1)
     monkeypatch.setattr(tool_threads, "LONGEST_WAIT", 0.05)

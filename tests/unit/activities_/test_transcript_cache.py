@@ -149,7 +149,7 @@ async def test_a_worker_that_made_all_calls_needs_no_query(workflow: FakeWorkflo
 
 
 @pytest.mark.parametrize("known", [("a",), ("a", "other")])
-async def test_a_worker_queries_what_it_did_not_do(workflow: FakeWorkflow, known: tuple[str, ...]) -> None:
+async def test_a_worker_queries_results_of_others(workflow: FakeWorkflow, known: tuple[str, ...]) -> None:
     """If another worker's or a person's result is missing or differs, the digest reveals it and the tail is queried."""
     worker = FakeWorker(workflow)
     await worker.read()

@@ -82,7 +82,7 @@ async def test_workers_that_append_at_the_same_time_lose_no_line(tmp_path: Path)
     assert sorted(seal.events for seal in found if seal and seal.is_signed()) == list(range(1, 101))
 
 
-async def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
+async def test_a_torn_line_damages_no_other(tmp_path: Path) -> None:
     """If a machine stopped in the middle of a line, the next checkpoint begins a line of its own."""
     anchor = FolderAnchor(tmp_path)
     await anchor.put(seal_of(1))
@@ -104,7 +104,7 @@ async def test_a_threads_id_names_no_path(tmp_path: Path, thread: str) -> None:
     assert len(lines_in(folder, thread)) == 1
 
 
-async def test_a_folder_that_is_not_mounted_gets_no_seals(tmp_path: Path) -> None:
+async def test_an_unmounted_folder_gets_no_checkpoints(tmp_path: Path) -> None:
     """A missing folder is not created; a link in place of a file is not followed."""
     with pytest.raises(OSError, match="No such file"):
         await FolderAnchor(tmp_path / "gone").put(seal_of(1))
@@ -117,7 +117,7 @@ async def test_a_folder_that_is_not_mounted_gets_no_seals(tmp_path: Path) -> Non
         await FolderAnchor(tmp_path).put(seal_of(1))
 
 
-def test_seals_are_also_read_from_files_of_any_threads(tmp_path: Path) -> None:
+def test_checkpoints_are_also_read_from_mixed_files(tmp_path: Path) -> None:
     """Only a webhook file's lines about the thread count; a missing location is named."""
     file = tmp_path / "received.jsonl"
     file.write_bytes(b"\n".join([seal_of(1).line(), seal_of(2, thread="rel-2").line(), b"no seal"]))
@@ -140,7 +140,7 @@ def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("repository", ["git:/srv/seals.git", "git:https://me:s3cret@git.example/x.git"])
-def test_a_git_repository_is_no_anchor(tmp_path: Path, repository: str) -> None:
+def test_a_git_repository_is_rejected_as_a_witness(tmp_path: Path, repository: str) -> None:
     """The error names an alternative, for workers and verifiers alike, and shows no secret."""
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},{repository}")
     for read in (read_anchors, anchor_places):
@@ -151,7 +151,7 @@ def test_a_git_repository_is_no_anchor(tmp_path: Path, repository: str) -> None:
         given_anchors(settings(tmp_path), [Path(repository)], ())
 
 
-def test_a_folder_inside_a_clone_is_an_anchor(tmp_path: Path) -> None:
+def test_a_folder_inside_a_clone_may_be_a_witness(tmp_path: Path) -> None:
     """Its checkpoints are read, and so are formerly committed ones from a file with the commit messages."""
     author = ["-c", "user.name=node", "-c", "user.email=node@example.com"]
     message = f"2 seals of {NODE}\n\n{seal_of(1).line().decode()}\n{seal_of(2).line().decode()}\n"
@@ -189,7 +189,7 @@ def test_a_machine_has_one_key(tmp_path: Path) -> None:
     assert "not a key" not in str(refused.value)
 
 
-async def test_without_a_place_for_the_key_seals_are_off(tmp_path: Path) -> None:
+async def test_without_a_folder_for_the_key_sealing_is_off(tmp_path: Path) -> None:
     """The worker reports it and runs; without witnesses it reports nothing and creates no key."""
     said: list[str] = []
     (tmp_path / "file").touch()
@@ -215,7 +215,7 @@ async def test_without_a_place_for_the_key_seals_are_off(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("state", ["fails", "hangs"])
-async def test_a_bad_anchor_keeps_the_last_seal_until_it_answers(state: str) -> None:
+async def test_a_faulty_witness_gets_the_last_checkpoint_once_it_answers(state: str) -> None:
     """Sealing raises nothing, other witnesses get every checkpoint, and the faulty one finally gets the last one."""
     bad, good = Kept(state), Kept()
     async with Sealer(KEY, [bad, good], namespace="default") as sealer:
@@ -227,7 +227,7 @@ async def test_a_bad_anchor_keeps_the_last_seal_until_it_answers(state: str) -> 
         assert await eventually(bad.events, lambda events: events[-1:] == [5])
 
 
-async def test_what_an_anchor_refuses_is_not_sent_again() -> None:
+async def test_a_checkpoint_that_a_witness_rejects_is_not_sent_again() -> None:
     """A receiver that rejects for good gets each checkpoint once; a head that is not a digest is never sealed."""
     refusing, good = Kept("refuses"), Kept()
     async with Sealer(KEY, [refusing, good], namespace="default") as sealer:
@@ -244,7 +244,7 @@ async def test_what_an_anchor_refuses_is_not_sent_again() -> None:
     assert (refusing.asked, {seal.thread for seal in good.seals}) == (2, {"rel-1", "rel-2"})
 
 
-def test_verify_is_told_whose_seals_count(tmp_path: Path) -> None:
+def test_verify_takes_the_trusted_nodes_as_an_option(tmp_path: Path) -> None:
     """`verify` takes keys or files of keys with notes and names anything else; folders come from the settings by
     default.
     """

@@ -24,7 +24,7 @@ def log_of(events: int) -> dict[int, str]:
     return {position: f"{position:064x}" for position in range(events)}
 
 
-def test_a_seal_is_canonical_json_that_anybody_can_check() -> None:
+def test_a_checkpoint_is_canonical_json_that_anybody_can_check() -> None:
     """The signed text is the witnessed line without its signature; a parsed checkpoint equals the original."""
     seal = seal_of()
     assert seal.signed_bytes() == (
@@ -71,12 +71,12 @@ def test_a_signature_covers_every_field(change: dict[str, object]) -> None:
         seal_of().line()[:-5],
     ],
 )
-def test_other_lines_are_no_seals(line: bytes) -> None:
+def test_other_lines_are_no_checkpoints(line: bytes) -> None:
     """A witness may hold any lines; only a complete checkpoint of this format is read as one."""
     assert read_seal(line) is None
 
 
-def test_only_seals_of_the_thread_by_trusted_nodes_are_evidence() -> None:
+def test_only_checkpoints_of_the_thread_by_trusted_nodes_are_evidence() -> None:
     """A line that is forged, copied, from an unknown node or no checkpoint is named, and does not count."""
     lines = [
         seal_of(5).line(),
@@ -100,7 +100,7 @@ def test_only_seals_of_the_thread_by_trusted_nodes_are_evidence() -> None:
     assert sort_out(lines, {}, thread="rel-1").nodes == {NODE, public_key(OTHER)}
 
 
-def test_a_log_bears_out_the_seals_that_it_has_led_to() -> None:
+def test_a_log_matches_the_checkpoints_signed_over_it() -> None:
     """A different or absent event contradicts a checkpoint; in a partial log, a missing event is no fault."""
     seals = [seal_of(2), seal_of(5)]
 
@@ -122,7 +122,7 @@ def gone_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) ->
     return make_seal(key, namespace="default", thread="rel-1", events=events, head=head, at=at, gone="reset")
 
 
-def test_a_seal_accounts_for_the_log_that_is_gone_and_for_no_other() -> None:
+def test_a_checkpoint_covers_the_abandoned_log_and_no_other() -> None:
     """The checkpoint covers the abandoned log's own events, by that log or else by time, and nothing beyond."""
     seal, end = seal_of(5), "e" * 64
     branch = log_of(8) | {7: end}
@@ -153,7 +153,7 @@ def test_a_key_that_was_revoked_counts_until_then() -> None:
     assert (found.covered, len(found.refused), "revoked" in found.refused[0]) == (2, 1, True)
 
 
-def test_more_seals_than_are_looked_at_hide_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_checkpoints_hide_no_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading a witness takes bounded memory; a contradicting checkpoint beyond the bound is still reported."""
     monkeypatch.setattr(anchors, "MOST", 3)
     found = sort_out((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")

@@ -47,7 +47,7 @@ def gaps(*names: str) -> list[Unchecked]:
         pytest.param(FILE, ("history", "anchors", "subagents"), "not_proven", id="a file without its sub-agents"),
     ],
 )
-def test_proof_takes_a_witness_and_no_gap_that_matters(
+def test_proof_needs_a_witness_and_no_relevant_gap(
     made: frozenset[str], missing: tuple[str, ...], verdict: Verdict
 ) -> None:
     """A log without a fault is proven only if external evidence shows who wrote it, and all of it was checked."""
@@ -55,7 +55,7 @@ def test_proof_takes_a_witness_and_no_gap_that_matters(
 
 
 @pytest.mark.parametrize("missing", [(), ("seals", "ledger")])
-def test_a_fault_means_altered_whatever_was_checked(missing: tuple[str, ...]) -> None:
+def test_a_fault_means_altered_regardless_of_the_checks(missing: tuple[str, ...]) -> None:
     """The first faulty event comes first, and faults in no event come last."""
     faults = [Finding("ledger", "no event starts it"), Finding("record", "later", 7), Finding("history", "first", 3)]
     found = conclude("t", 9, ("record",), faults, gaps(*missing), made=HISTORY)
@@ -76,7 +76,7 @@ def test_a_check_that_is_required_and_was_not_made_is_an_error() -> None:
     assert [gap.what for gap in required(known, ["keys"]).unchecked] == ["keys"]  # named once
 
 
-def test_the_view_names_what_was_checked_what_was_not_and_all_faults() -> None:
+def test_the_view_names_checks_gaps_and_faults() -> None:
     """JSON has the verdict, the checks, the gaps and the faults, and never says `ok`."""
     found = conclude("t", 9, ("record",), [Finding("record", "gone", 4)], gaps("history"), made=RECORD)
     view = view_of(found)

@@ -23,7 +23,7 @@ def test_a_pass_lists_signatures_and_what_was_not_checked() -> None:
     ]
 
 
-def test_a_fault_says_where_what_and_what_to_do() -> None:
+def test_a_fault_gives_location_reason_and_remedy() -> None:
     """The screen names the event, if there is one; forged control characters do not reach the terminal."""
     places: tuple[tuple[Where, int | None, str], ...] = (
         ("record", 7, "event 7, in the record: \\x1b[2Jgone"),

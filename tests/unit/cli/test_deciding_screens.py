@@ -52,7 +52,7 @@ def view(request: ApprovalRequest = PAY, **more: Any) -> dict[str, Any]:
     return {"thread": "t", **request.view(), **more}
 
 
-def test_a_request_says_who_decides_how_many_have_and_until_when() -> None:
+def test_a_request_gives_approvers_votes_and_expiry() -> None:
     """One line says it; there is none if anyone may decide at any time, or for a worker of an earlier release."""
     until = clock("2026-01-02T03:05:05+00:00")
     assert terms_words(view()) == f"Decided by finance; 1 of 2 have approved: alice (claimed); denied at {until}"
@@ -60,7 +60,7 @@ def test_a_request_says_who_decides_how_many_have_and_until_when() -> None:
     assert terms_words({"request": "1", "kind": "approval"}) == ""
 
 
-def test_a_question_says_what_an_early_answer_waits_for() -> None:
+def test_a_question_explains_the_delay_of_an_early_answer() -> None:
     """People who answer before the last call can arrive read that the run waits, and until when."""
     terms, until = Terms(), clock("2026-01-02T03:04:05+00:00")
     asked = PAY.model_copy(update={"kind": "reconcile", "terms": terms, "settles_at": NOW})
@@ -146,7 +146,7 @@ async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.Monke
     assert [is_signed(public, given.signature, given.signed_bytes(each)) for each in ("t.3", "t")] == [True, False]
 
 
-def test_what_is_signed_is_shown_completely() -> None:
+def test_the_signed_content_is_shown_completely() -> None:
     """The call, the arguments that will run, the signer, and the key."""
     payload = {"decision": "approve", "by": "al\x1b[2Jice", "arguments": {"cents": 4}, "remember": True, "reason": "ok"}
     shown = deciding_screen(view(), payload, "ed25519:k").plain
@@ -191,7 +191,7 @@ def test_a_paused_run_says_by_whom_and_how_to_resume_it() -> None:
     assert keys.key("P") == "resume"
 
 
-def test_what_a_reset_left_behind_offers_nothing_to_continue_it() -> None:
+def test_an_archived_branch_offers_no_way_to_continue_it() -> None:
     """The screen offers neither a message, a decision nor `retry`, and names the thread that continues."""
     state = RunState(thread="t~reset-1").view() | {"status": "waiting_message", "result": "so far", "pending": [view()]}
     shown = show_screen(state | {"blocked": {"cause": "c", "message": "m"}}, retrying=[], ui=None).plain
@@ -212,7 +212,7 @@ def test_show_lists_remembered_rules_and_delegations() -> None:
 
 
 @pytest.mark.parametrize("number", [1, FIRST_HANDED])
-def test_a_constraint_leaves_what_can_be_done_about_a_request_on_the_screen(number: int) -> None:
+def test_a_constraint_leaves_the_commands_for_a_request_on_the_screen(number: int) -> None:
     """The commands that decide are shown, and nothing says that a reset abandoned the thread."""
     constraint = {"constraint": number, "tool": "pay", "scope": "tool", "arguments": "", "until": None, "reason": "no"}
     state = RunState(thread="t").view() | {"constraints": [constraint], "pending": [view()]}

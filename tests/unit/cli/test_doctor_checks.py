@@ -35,7 +35,7 @@ def offer(folder: Path, *, catalog: str = "agents:catalog", llm: str = "scripted
     return Offer(catalog=catalog, agents=("dunning",), llm=llm, folder=str(folder), digest=digest)
 
 
-def test_a_worker_says_what_it_offers_and_nothing_else_does(tmp_path: Path) -> None:
+def test_only_the_worker_itself_declares_its_offer(tmp_path: Path) -> None:
     """`doctor` reads only the offer that a worker registered; another queue, a foreign worker and a broken file have
     none.
     """

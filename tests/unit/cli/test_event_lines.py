@@ -18,7 +18,7 @@ def events() -> list[AgentEvent]:
     return [event for name in RECORDED for event in read_events(recorded(name).events)]
 
 
-def test_every_recorded_event_is_shown_in_words() -> None:
+def test_every_recorded_event_has_a_text() -> None:
     """No event of this release is shown as JSON, which is reserved for events of newer releases."""
     for event in {event.type: event for event in events()}.values():
         shown = json.loads(event_bytes(event))
@@ -34,7 +34,7 @@ def test_a_request_is_shown_with_its_id() -> None:
 
 
 @pytest.mark.parametrize("columns", [30, 40, 60])
-def test_a_narrow_terminal_shows_what_an_event_says(columns: int) -> None:
+def test_a_narrow_terminal_shows_each_events_text(columns: int) -> None:
     """Each row fits, and besides the time shows the event's text, or its type if it has none."""
     for event in {event.type: json.loads(event_bytes(event)) for event in events()}.values():
         row = event_lines.event_row(event, columns).plain

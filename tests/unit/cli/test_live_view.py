@@ -101,7 +101,7 @@ def test_another_width_has_to_be_read_again() -> None:
     assert not all_seen(view)
 
 
-def test_why_a_key_did_nothing_is_shown_until_the_next_key() -> None:
+def test_the_reason_of_an_ignored_key_is_shown_until_the_next_key() -> None:
     """On a small terminal, an old message would push the keys off the screen, and would be wrong once all was read."""
     view = waiting(("pay", {"command": "x" * 800}), width=40, height=12)
     screen(view)
@@ -117,7 +117,7 @@ def test_why_a_key_did_nothing_is_shown_until_the_next_key() -> None:
     assert not any("read all of it first" in row for row in screen(view))
 
 
-def test_requests_are_walked() -> None:
+def test_requests_are_shown_in_turn() -> None:
     """Tab shows the next request and its position; the decision is for the one on the screen."""
     view = waiting(("pay", {"n": 1}), ("pay", {"n": 2}), ("pay", {"n": 3}))
     for number in (1, 2, 3, 1):

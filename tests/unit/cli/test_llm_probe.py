@@ -146,7 +146,7 @@ async def test_a_key_is_asked_with_as_it_can_be_sent(serve: Serve) -> None:
     assert len(plain.asked) == 1
 
 
-def test_a_variable_that_is_no_setting_is_named_with_the_nearest_one() -> None:
+def test_an_unknown_variable_is_named_with_the_nearest_setting() -> None:
     """An unknown variable has no effect, so a misspelled one is a fault; other programs' variables are not named."""
     given = dict.fromkeys(("HOLDFAST_TASKQUEUE", "HOLDFAST_ZZZ", "HOLDFAST_LLM", "HOLDFAST_EXAMPLE_X", "PATH"), "x")
     assert unknown_variables(given) == [

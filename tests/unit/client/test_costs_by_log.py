@@ -33,7 +33,7 @@ async def test_a_run_that_never_had_its_agent_has_spent_nothing() -> None:
     assert await spent(STARTED, FINISHED) == TreeCost()
 
 
-async def test_a_log_without_the_end_of_the_run_does_not_say_what_was_spent() -> None:
+async def test_a_log_without_the_runs_end_does_not_give_its_cost() -> None:
     """A log cut short may lack later costs, and another run of the thread is no evidence about this one."""
     assert await spent(STARTED) is None
     assert await spent(STARTED, FINISHED, first_run_id="other") is None

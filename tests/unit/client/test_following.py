@@ -141,7 +141,7 @@ async def followed(threads: Any, **options: Any) -> tuple[list[int], list[str], 
 
 @pytest.mark.parametrize("error", [REFUSED, SILENT, ServerUnreachable("Temporal does not answer")])
 async def test_after_the_first_event_a_follower_keeps_polling(error: Exception) -> None:
-    """A refused query then counts as an unavailable server: it is noted once, and no event is lost."""
+    """A rejected query then counts as an unavailable server: it is noted once, and no event is lost."""
     threads = FakeThreads([[BEGUN], [error], [error], [error], [BEGUN, FINISHED]])
     positions, notes, pulses = await followed(threads)
     assert positions == [0, 1]
@@ -149,8 +149,8 @@ async def test_after_the_first_event_a_follower_keeps_polling(error: Exception) 
     assert pulses == 1  # the reason is noted again only after a worker answers
 
 
-async def test_a_refusal_in_the_middle_loses_no_event_and_repeats_none() -> None:
-    """Events yielded before a worker refused are not yielded again."""
+async def test_a_rejection_in_the_middle_loses_no_event_and_repeats_none() -> None:
+    """Events yielded before a worker rejected are not yielded again."""
     positions, notes, _ = await followed(FakeThreads([[BEGUN, REFUSED], [BEGUN, FINISHED]]))
     assert positions == [0, 1]
     assert notes == [f"{REFUSED}. Retrying."]
@@ -193,12 +193,12 @@ async def test_the_end_of_an_earlier_run_is_not_the_end() -> None:
 
 
 async def test_the_patient_wait_from_the_first_moment() -> None:
-    """With `patient`, refusals are noted from the start, without a limit."""
+    """With `patient`, rejections are noted from the start, without a limit."""
     positions, notes, _ = await followed(FakeThreads([*[[REFUSED]] * 9, [BEGUN, FINISHED]]), patient=True)
     assert (positions, len(notes)) == ([0, 1], 1)
 
 
-async def test_a_run_that_ends_while_its_worker_refuses_is_read_to_its_end() -> None:
+async def test_a_run_that_ends_while_its_worker_rejects_is_read_to_its_end() -> None:
     """If no worker can replay a run, its last events are read from the history once it has ended."""
     threads = FakeThreads([[BEGUN], [REFUSED], [REFUSED], [BEGUN, FINISHED]], ends_after=3)
     positions, _, _ = await followed(threads)
@@ -256,7 +256,7 @@ class Handle:
         return answer
 
 
-async def test_a_refused_query_is_retried() -> None:
+async def test_a_rejected_query_is_retried() -> None:
     """Refusals are retried for about a second and then raised; every other error is raised at once."""
     refused = WorkflowQueryFailedError("a divergence")
     passing = FakeRuns([*[refused] * QUERY_RETRIES, {"status": "running"}])

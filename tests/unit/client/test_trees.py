@@ -72,7 +72,7 @@ async def test_a_tree_has_only_threads_below_its_top() -> None:
     assert len(threads.read) == 4
 
 
-async def test_a_tree_is_read_within_one_time_limit_that_names_what_was_not_read() -> None:
+async def test_a_tree_is_read_within_one_time_limit_and_names_unread_runs() -> None:
     """Timeouts of silent runs do not add up: every answer is read, and each silent run is reported."""
     loop, read = asyncio.get_running_loop(), asyncio.Event()
     clock, late = loop.time, 0.0
@@ -153,7 +153,7 @@ def test_no_row_hides_behind_a_claimed_root() -> None:
     assert indented_row(ordered[2])["thread"] == "    a.1.2"
 
 
-def test_a_tree_has_what_each_run_has_cost_by_itself() -> None:
+def test_a_tree_has_each_runs_own_cost() -> None:
     """The cost is by list price, in tokens if there is no price, and empty if the run is unreadable."""
     used = {"prompt_tokens": 1_000_000, "completion_tokens": 0, "cached_tokens": 0}
     unpriced = Node("t.1", "worker", "running", usage=used, llm="homemade")
@@ -168,7 +168,7 @@ def test_a_tree_has_what_each_run_has_cost_by_itself() -> None:
     assert [(child["usage"], child["cost"]) for child in view["children"]] == [(used, None), (None, None)]
 
 
-def test_a_tree_on_the_terminal_escapes_what_comes_from_outside() -> None:
+def test_a_tree_on_the_terminal_escapes_foreign_texts() -> None:
     """Thread ids, names and errors come from others and are escaped."""
     evil = "x\x1b]0;owned\x07\r\ny"
     asking: JSON = {"request": evil, "tool": evil}

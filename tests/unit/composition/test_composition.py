@@ -72,7 +72,7 @@ def test_a_catalogs_own_store_wins(tmp_path: Path) -> None:
     assert isinstance(choose_stores(catalog(), pool).threads, PostgresThreads)
 
 
-def test_without_a_database_only_what_the_catalog_has_is_there() -> None:
+def test_without_a_database_only_the_catalogs_stores_exist() -> None:
     """Nothing is opened for a missing store."""
     own = Threads()
     chosen = choose_stores(catalog(threads=own), None)
@@ -88,7 +88,7 @@ async def test_a_users_store_is_not_pruned() -> None:
         await record.prune("t", last_position=3)
 
 
-async def test_logs_that_resets_left_behind_are_found_in_a_users_store() -> None:
+async def test_branches_that_resets_archived_are_found_in_a_users_store() -> None:
     """Logs are numbered from 1; a store that keeps none has none."""
     names = [aside_id("t", 1), aside_id("t", 2)]
     assert await collect_evidence(Resettable(*names), None, None).asides("t") == names
@@ -114,7 +114,7 @@ async def test_a_worker_needs_a_database_of_its_settings(tmp_path: Path) -> None
         assert components(tmp_path, cleanup, DATABASE_URL=NOWHERE).require_database() == NOWHERE
 
 
-def test_a_closed_port_is_refused_and_others_are_left_to_temporal() -> None:
+def test_a_closed_port_is_rejected_and_other_faults_are_left_to_temporal() -> None:
     """Only a closed loopback port is rejected here; Temporal reports every other fault."""
     with pytest.raises(ServerUnreachable, match=r"no Temporal server answers at 127.0.0.1:\d+ \(Connection refused\)"):
         check_port(f"127.0.0.1:{any_free()}")

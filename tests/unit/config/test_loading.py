@@ -105,7 +105,7 @@ def test_a_missing_attribute_error_lists_possible_names(folder: Path) -> None:
     assert "Its names are: catalogue, other." in message("agents:catalog", list)
 
 
-def test_an_object_of_another_type_is_refused(folder: Path) -> None:
+def test_an_object_of_another_type_is_rejected(folder: Path) -> None:
     """The error says what the object is and what it should be."""
     (folder / "agents.py").write_text("catalog = [1]\n")
 

@@ -155,7 +155,7 @@ def test_a_policy_survives_a_round_trip_through_a_file(policy: Policy) -> None:
         ("terms: {remind_every: -5}", None),
     ],
 )
-def test_a_problem_is_reported_with_its_place(text: str | bytes, lines: list[str] | None) -> None:
+def test_a_problem_is_reported_with_its_location(text: str | bytes, lines: list[str] | None) -> None:
     """The error gives file, line, column, field and remedy; YAML's and pydantic's own messages vary."""
     found = problems(text)
     if lines is not None:
@@ -181,7 +181,7 @@ def test_all_problems_are_reported_at_once() -> None:
     ]
 
 
-def test_unknown_names_are_reported_in_their_place() -> None:
+def test_unknown_names_are_reported_with_their_location() -> None:
     """Every list of names is checked, and the error suggests a similar name."""
     text = (
         "approvers: [{name: alice, roles: [finance]}]\n"
@@ -196,7 +196,7 @@ def test_unknown_names_are_reported_in_their_place() -> None:
     ]
 
 
-def test_the_policys_own_checks_are_reported_with_a_place() -> None:
+def test_the_policys_own_checks_are_reported_with_a_location() -> None:
     """The reader of the file reports everything that `Policy` rejects, with a source location."""
     assert problems("approvers: [{name: a}, {name: a}]") == ["p.yaml:1:12: approvers: a is there twice"]
     assert problems("rules: []\nsignatures: required") == [
@@ -204,7 +204,7 @@ def test_the_policys_own_checks_are_reported_with_a_place() -> None:
     ]
 
 
-def test_nested_aliases_are_refused() -> None:
+def test_nested_aliases_are_rejected() -> None:
     """A few lines whose aliases stand for a billion values are rejected before expansion."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
@@ -291,7 +291,7 @@ def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "d", "-1h", "1y", "1h30m", "٣d", "1e9"])
-def test_an_invalid_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     """No value is guessed for an invalid duration."""
     with pytest.raises(ValueError, match="not a duration"):
         read_seconds(text)
@@ -310,7 +310,7 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
         ("yes", "it has to be a number; YAML reads yes, no, on and off as true and false"),
     ],
 )
-def test_a_duration_that_yaml_or_people_read_otherwise_is_refused(written: str, words: str) -> None:
+def test_a_duration_that_yaml_or_people_misread_is_rejected(written: str, words: str) -> None:
     """Values are never silently misread: YAML 1.1 has numbers in base 60 and 8, and words for true and false."""
     (found,) = problems(f"terms: {{expires_after: {written}}}")
     assert found.startswith("p.yaml:1:24: terms.expires_after: ")
@@ -358,7 +358,7 @@ def test_nothing_is_concluded_from_approvers_that_cannot_be_read(approvers: str)
     assert not any("there is no approver" in line for line in problems(f"approvers: {approvers}\nterms: {{by: [bob]}}"))
 
 
-def test_a_pattern_that_matches_nothing_has_its_place() -> None:
+def test_a_useless_pattern_has_its_source_location() -> None:
     """Each useless pattern of a file is reported with line and field."""
     assert problems('rules:\n  - deny: "pay "\n  - deny: a|b\n    agent: ""') == [
         "p.yaml:2:11: rules[0].deny: no tool can match the pattern 'pay ': a tool's name has up to 64 ASCII letters, "

@@ -78,7 +78,7 @@ def test_tools_secrets_may_be_in_env_but_not_in_the_process(tmp_path: Path, monk
         ("llm", "is not valid TOML"),
     ],
 )
-def test_a_faulty_toml_is_refused_by_name(tmp_path: Path, toml: str, said: str) -> None:
+def test_a_faulty_toml_is_rejected_by_name(tmp_path: Path, toml: str, said: str) -> None:
     """The error names the file, the key, and the nearest known one."""
     with pytest.raises(SettingsError) as caught:
         project(tmp_path, toml=toml)
@@ -86,7 +86,7 @@ def test_a_faulty_toml_is_refused_by_name(tmp_path: Path, toml: str, said: str) 
     assert said in str(caught.value)
 
 
-def test_a_misspelt_variable_in_env_is_refused(tmp_path: Path) -> None:
+def test_a_misspelt_variable_in_env_is_rejected(tmp_path: Path) -> None:
     """One of our names that is no setting is a mistake; the error names the nearest setting."""
     with pytest.raises(SettingsError, match=r"no setting HOLDFAST_FLEET_KEY. Did you mean HOLDFAST_FLEET_KEYS"):
         project(tmp_path, env="HOLDFAST_FLEET_KEY=k1:x\n")
@@ -108,7 +108,7 @@ def test_every_setting_is_either_for_toml_or_for_the_environment() -> None:
     assert set(IN_TOML) < variables().keys() - trust
 
 
-def test_a_line_of_env_that_sets_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_line_of_env_that_sets_nothing_is_rejected(tmp_path: Path) -> None:
     """A key behind an open quote is rejected, or the worker would run on the script. The text is not shown."""
     with pytest.raises(SettingsError) as caught:
         project(tmp_path, env='HOLDFAST_LLM=large\nOPENAI_API_KEY="sk-1\nfoo bar\n')

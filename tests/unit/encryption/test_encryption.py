@@ -1,4 +1,4 @@
-"""Payloads for Temporal are encrypted, decrypted unchanged, or refused with a reason."""
+"""Payloads for Temporal are encrypted, decrypted unchanged, or rejected with a reason."""
 
 import base64
 import hashlib
@@ -84,7 +84,7 @@ async def test_plain_payloads_are_read_unchanged() -> None:
 
 
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
-async def test_an_altered_payload_is_refused(place: int, bit: int) -> None:
+async def test_an_altered_payload_is_rejected(place: int, bit: int) -> None:
     """A changed bit of nonce, text or tag is detected."""
     (sealed,) = await CODEC.encode([PLAIN])
     altered = bytearray(sealed.data)
@@ -95,8 +95,8 @@ async def test_an_altered_payload_is_refused(place: int, bit: int) -> None:
 
 
 @given(length=st.integers(0, 40))
-async def test_a_truncated_payload_is_refused(length: int) -> None:
-    """A payload of any shorter length, down to zero bytes, is refused."""
+async def test_a_truncated_payload_is_rejected(length: int) -> None:
+    """A payload of any shorter length, down to zero bytes, is rejected."""
     (sealed,) = await CODEC.encode([PLAIN])
     sealed.data = sealed.data[:length]
     with pytest.raises(PayloadAltered):
@@ -220,8 +220,8 @@ async def test_the_codec_servers_bodies_are_those_of_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("junk", [b"", b"[]", b"\xff", b'{"payloads": 1}', b'{"payloads": [{"data": 1}]}', b"[" * 5000])
-async def test_an_invalid_body_is_refused(junk: bytes) -> None:
-    """Any other body is refused."""
+async def test_an_invalid_body_is_rejected(junk: bytes) -> None:
+    """Any other body is rejected."""
     with pytest.raises(BodyInvalid, match="not JSON of the form"):
         await decode_body(CODEC, junk)
 

@@ -19,7 +19,7 @@ def settings(**environ: str) -> Settings:
 
 
 @pytest.mark.parametrize("around", AROUND)
-def test_what_is_pasted_around_a_key_or_an_address_is_left_out(around: str) -> None:
+def test_text_pasted_around_a_key_or_an_address_is_removed(around: str) -> None:
     """Quotes, blanks, line ends and a byte order mark are removed; the key is redacted in the form that is sent."""
     key, url = around.format("sk-abcdefgh12345"), around.format("https://llm.example/v1")
     given = settings(OPENAI_API_KEY=key, OPENAI_BASE_URL=url)
@@ -35,7 +35,7 @@ def test_a_blank_value_counts_as_unset(blank: str) -> None:
     assert settings(OPENAI_API_KEY=blank, OPENAI_BASE_URL=blank).scripted
 
 
-def test_a_bearer_is_no_part_of_a_key() -> None:
+def test_the_word_bearer_is_removed_from_a_key() -> None:
     """The word is often copied with the key from an example of a header."""
     given = settings(OPENAI_API_KEY="Bearer sk-abcdefgh12345").openai_api_key
     assert given is not None
@@ -43,7 +43,7 @@ def test_a_bearer_is_no_part_of_a_key() -> None:
 
 
 @pytest.mark.parametrize("key", ["sk-abc def", "sk-abc\ndef", "sk-\u0430bcdef", "sk-abc\x00def", "sk-abc\xa0def"])
-def test_a_key_that_no_request_can_carry_is_refused_unseen(key: str) -> None:
+def test_a_key_that_no_request_can_carry_is_rejected_unseen(key: str) -> None:
     """The error names the variable, and shows no part of the key."""
     with pytest.raises(SettingsError) as raised:
         settings(OPENAI_API_KEY=key)
@@ -64,7 +64,7 @@ def test_a_key_that_no_request_can_carry_is_refused_unseen(key: str) -> None:
         ("https://a.exa mple/v1", "blanks"),
     ],
 )
-def test_an_address_that_is_none_is_refused(url: str, words: str) -> None:
+def test_an_invalid_endpoint_address_is_rejected(url: str, words: str) -> None:
     """The error shows a valid address."""
     with pytest.raises(SettingsError, match=words) as raised:
         settings(OPENAI_BASE_URL=url)
@@ -94,7 +94,7 @@ def test_the_clients_own_variables_are_read_here(monkeypatch: pytest.MonkeyPatch
         ("HTTPS_PROXY", "ftp://user:hunter22@127.0.0.1:1", "HTTPS_PROXY is no proxy that can be used"),
     ],
 )
-def test_what_is_wrong_around_the_client_is_named(
+def test_faults_of_the_clients_environment_are_named(
     variable: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error gives the variable and the remedy, and no password."""

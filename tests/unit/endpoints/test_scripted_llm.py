@@ -94,7 +94,7 @@ def test_steps_follow_the_conversation(llm: ScriptedLLM, client: OpenAI) -> None
         ask(client, *longer, {"role": "assistant", "content": "two"})
 
 
-def test_what_a_script_sees(llm: ScriptedLLM, client: OpenAI) -> None:
+def test_a_script_gets_the_conversation(llm: ScriptedLLM, client: OpenAI) -> None:
     """A script gets the messages, the results since the last reply, the tools and the requested model."""
     seen: list[Conversation] = []
 
@@ -141,7 +141,7 @@ def test_errors(status: int, kind: type[openai.APIStatusError], llm: ScriptedLLM
     assert (caught.value.code, caught.value.response.headers["retry-after"]) == ("some_code", "7")
 
 
-def test_a_script_that_fails_says_where(llm: ScriptedLLM, client: OpenAI) -> None:
+def test_a_failing_script_is_located(llm: ScriptedLLM, client: OpenAI) -> None:
     """The error is one line with the location in the script. A screen has no room for a stack trace."""
 
     def script(conversation: Conversation) -> Reply:
@@ -223,7 +223,7 @@ def test_models(client: OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["scripted"]
 
 
-def test_other_requests_are_refused(llm: ScriptedLLM, client: OpenAI) -> None:
+def test_other_requests_are_rejected(llm: ScriptedLLM, client: OpenAI) -> None:
     """The endpoint says what it does not support."""
     with pytest.raises(openai.NotFoundError, match="there is /v1/chat/completions"):
         client.post("/images/generations", body={}, cast_to=object)

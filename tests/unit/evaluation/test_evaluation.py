@@ -55,7 +55,7 @@ def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_every_recorded_log_is_a_recording_or_says_why_not() -> None:
+def test_every_recorded_log_is_a_recording_or_is_explained() -> None:
     """Logs of every release are read; only forks, sub-agents and loops cannot be rerun."""
     refused = {}
     for name, log in recorded_logs().items():
@@ -121,7 +121,7 @@ def test_the_same_result(result: str, ended: Any, same: bool) -> None:
     assert compare("run", BASE, course(result=result, ended=ended)).same_result is same
 
 
-def test_json_results_compare_by_what_they_say() -> None:
+def test_json_results_compare_by_value() -> None:
     """The order of keys and the spaces of a JSON result do not count."""
     one, other = course(result='{"a": 1, "b": [2]}'), course(result='{"b":[2],"a":1}')
     assert compare("run", one, other).same_result
@@ -154,7 +154,7 @@ def test_other_results_are_not_taken_for_the_same(one: str, other: str, same: bo
 
 
 @pytest.mark.parametrize("ended", ["failed", "blocked", "open"])
-def test_a_play_that_breaks_off_does_not_hold(ended: Any) -> None:
+def test_an_interrupted_rerun_does_not_pass(ended: Any) -> None:
     """A rerun whose LLM cannot be called makes no different call, and would otherwise pass."""
     greeted = course((), result="Hello.")
     found = expected(compare("run", greeted, course(ended=ended, result="wrong key")), ["same_calls"])
@@ -164,7 +164,7 @@ def test_a_play_that_breaks_off_does_not_hold(ended: Any) -> None:
     assert expected(compare("run", same, same), ["same_calls", "same_result"]).holds
 
 
-def test_a_call_that_people_denied_is_refused() -> None:
+def test_a_call_that_people_denied_is_rejected() -> None:
     """A recorded denial answers the question, and the call stays rejected."""
     asked = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
     denied = Course(steps=((asked,),), ended="completed")
@@ -191,13 +191,13 @@ def test_a_call_that_people_denied_is_refused() -> None:
         ("cancelled", "allow", "", False),
     ],
 )
-def test_which_calls_are_refused(status: Any, verdict: Any, ran: str, refused: bool) -> None:
+def test_undecided_calls_are_rejected(status: Any, verdict: Any, ran: str, refused: bool) -> None:
     """A call that nobody decided is rejected, even if the run was cancelled meanwhile."""
     call = Call(tool="pay", arguments="{}", digest="pay", status=status, verdict=verdict, ran=ran)
     assert call.refused is refused
 
 
-def test_what_a_set_expects() -> None:
+def test_a_failed_expectation_is_named() -> None:
     """Each failed expectation is named, with the reason."""
     found = compare("run", BASE, course((("a", "denied"),)), missing=["b({})"])
     judged = expected(found, ["same_calls", "same_effects", "same_result", "nothing_missing"], result_has=["DONE", "x"])
@@ -265,7 +265,7 @@ def test_a_set_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2J.holdfast", "a\nb.holdfast", "a\\b.holdfast"])
-def test_a_name_that_no_set_can_have_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_name_that_no_set_can_have_is_rejected(name: str, tmp_path: Path) -> None:
     """This holds even if a folder has such a file, or the command line names it."""
     (tmp_path / name).touch()
     for path in (tmp_path, tmp_path / name):
@@ -273,7 +273,7 @@ def test_a_name_that_no_set_can_have_is_refused(name: str, tmp_path: Path) -> No
             read_set(path)
 
 
-def test_a_folder_is_no_recorded_run(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_recorded_run(tmp_path: Path) -> None:
     """Neither a project's state folder, `.holdfast`, nor any other folder is a recording."""
     (tmp_path / ".holdfast").mkdir()
     (tmp_path / "b.holdfast").mkdir()
@@ -306,7 +306,7 @@ def test_calls_of_one_reply_get_their_own_results_in_any_order() -> None:
     assert (played.missing, other.missing) == ([], [])
 
 
-def test_a_time_beyond_every_calendar_is_no_end() -> None:
+def test_a_time_beyond_every_calendar_is_not_an_end() -> None:
     """A file may hold a constraint of thousands of years."""
     result = RecordedResult(call=1, status="cannot", content="no", scope="everywhere", seconds=9_998 * 365 * 86_400.0)
     call = ToolCall(id="1", name="look", arguments="{}")

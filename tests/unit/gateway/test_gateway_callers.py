@@ -84,7 +84,7 @@ def test_one_key_has_one_name() -> None:
         ("tokens: [{name: a, sha256: " + "a" * 64 + ", scopes: [list], threads: [\"x' OR 'a'='a\"]}]", "threads"),
     ],
 )
-def test_an_invalid_file_is_refused(tmp_path: Path, content: str, words: str) -> None:
+def test_an_invalid_file_is_rejected(tmp_path: Path, content: str, words: str) -> None:
     """The gateway does not start, as the file might admit unintended callers; the error shows no secret."""
     file = tmp_path / "tokens.yaml"
     file.write_text(content)
@@ -127,7 +127,7 @@ def test_only_expired_nonces_are_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
             authenticator.caller("GET", "/pending", headers)
 
 
-def test_a_request_signed_before_the_gateway_started_is_refused() -> None:
+def test_a_request_signed_before_the_gateway_started_is_rejected() -> None:
     """After a restart, the nonces used earlier are unknown."""
     import time
 
@@ -138,7 +138,7 @@ def test_a_request_signed_before_the_gateway_started_is_refused() -> None:
 
 
 @pytest.mark.parametrize("change", [{NONCE: "short"}, {"Holdfast-Timestamp": "²"}, {"Holdfast-Key": public_key(OTHER)}])
-def test_an_altered_header_is_refused(change: dict[str, Any]) -> None:
+def test_an_altered_header_is_rejected(change: dict[str, Any]) -> None:
     """The signature covers timestamp, nonce and key."""
     headers = sign_request(KEY, "GET", "/pending", audience=AUDIENCE) | change
 

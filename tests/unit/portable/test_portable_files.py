@@ -157,7 +157,7 @@ def theirs(path: Path) -> Judgement | None:
 # The content of a file.
 
 
-def test_a_file_holds_the_log_byte_for_byte_and_what_follows_from_it(tmp_path: Path) -> None:
+def test_a_file_holds_the_log_byte_for_byte_and_its_derived_members(tmp_path: Path) -> None:
     """Any zip tool opens it, the same thread gives the same bytes, and intent and context show the request."""
     events = finished()
     file = export(events, thread="t", rows=rows_of(events))
@@ -188,7 +188,7 @@ def test_a_file_names_where_its_thread_was_imported() -> None:
     assert imported["point"] == event.point.model_dump()
 
 
-def test_a_file_says_to_which_trace_its_events_belong_and_who_sealed_them_first(tmp_path: Path) -> None:
+def test_a_file_gives_each_events_trace_and_first_signing_node(tmp_path: Path) -> None:
     """Trace ids follow from first run ids, which a redacted file only claims; the first trusted checkpoint counts."""
     events = finished()
     one, other = public_key(NODE_KEY), public_key(OTHER_NODE_KEY)
@@ -211,7 +211,7 @@ def test_a_file_says_to_which_trace_its_events_belong_and_who_sealed_them_first(
         assert {each.claimed for each in mine.stretches} == {False}
 
 
-def test_what_unknown_nodes_have_sealed_is_shown_as_a_claim(tmp_path: Path) -> None:
+def test_checkpoints_of_unknown_nodes_are_shown_as_claims(tmp_path: Path) -> None:
     """Anybody who writes a file can make keys and checkpoints for it: each line and each stretch in JSON says so."""
     events, one = finished(), public_key(NODE_KEY)
     file = written(tmp_path, export(events, thread="t", rows=rows_of(events), seals=sealed(events, (9,), thread="t")))
@@ -244,7 +244,7 @@ def test_other_tools_verify_the_statement() -> None:
     assert statement["subject"][0] == {"name": "t", "digest": {"sha256": manifest["head"]}}
 
 
-def test_what_is_not_checked_is_said(tmp_path: Path) -> None:
+def test_unchecked_parts_are_named(tmp_path: Path) -> None:
     """An unsigned file, an unknown signer, an open run and a redacted file pass, and each names what is unchecked."""
     events = finished()
     rows = rows_of(events)
@@ -264,7 +264,7 @@ def test_what_is_not_checked_is_said(tmp_path: Path) -> None:
     assert open_questions(redacted, signer=SIGNER) == {"bodies", "history", "ledger", "artifacts"}
 
 
-def test_a_file_has_the_seals_of_its_thread_that_fit(tmp_path: Path) -> None:
+def test_a_file_has_the_matching_checkpoints_of_its_thread(tmp_path: Path) -> None:
     """They count, with their extent, if their node is trusted; a file without any keeps its earlier bytes."""
     events = finished()
     rows, count = rows_of(events), len(events)
@@ -605,7 +605,7 @@ def test_a_thousand_altered_files_are_named_by_both_verifiers(tmp_path: Path) ->
     "content",
     [b"", b"PK\x05\x06" + bytes(18), b"PK\x05\x06" + b"\xff" * 18, b"\0" * 22, b"{}" * 1000, b"PK" * 40],
 )
-def test_what_is_no_portable_file_is_named_by_both_verifiers(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_file_is_named_by_both_verifiers(tmp_path: Path, content: bytes) -> None:
     """An empty file, an empty zip file and garbage are each named."""
     path = written(tmp_path, content)
     assert theirs(path) == (ours(path).where, ours(path).position) == ("zip", None)
@@ -717,7 +717,7 @@ def test_a_killed_export_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [(path.name, b"whole")]
 
 
-def test_a_log_that_a_reset_set_aside_is_verified(tmp_path: Path) -> None:
+def test_a_branch_archived_by_a_reset_is_verified(tmp_path: Path) -> None:
     """The archived branch has an id of its own; its events and the ledger's rows are its thread's, some perhaps later
     ones.
     """
@@ -810,7 +810,7 @@ def test_any_run_has_other_formats(seed: int) -> None:
         assert {result["source_call_id"] for result in step.get("observation", {}).get("results", ())} <= known
 
 
-def test_the_zip_file_has_no_room() -> None:
+def test_the_zip_file_has_no_free_bytes() -> None:
     """Every byte outside the members' content follows from the members."""
     file = good()[0]
     with zipfile.ZipFile(io.BytesIO(file)) as read:

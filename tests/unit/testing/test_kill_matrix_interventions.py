@@ -90,7 +90,7 @@ def test_an_event_for_another_wait_is_reported() -> None:
     assert audit_waits(a_log(END, woken(), END)) == ["event 1 was delivered, and ended no wait"]
 
 
-def test_what_starts_during_a_pause_is_reported() -> None:
+def test_a_start_during_a_pause_is_reported() -> None:
     """A call, the end of the run and a second LLM reply are reported; one reply may have been in progress."""
     paused, resumed = RunPaused(by="alice"), RunResumed(by="alice")
     assert audit_pauses(a_log(paused, reply(), ended(1), resumed, ToolCallStarted(number=2, key="k"), END)) == []
@@ -103,7 +103,7 @@ def test_what_starts_during_a_pause_is_reported() -> None:
     assert audit_pauses(a_log(paused, resumed, resumed)) == ["event 2 resumed a run that was not paused"]
 
 
-def test_what_was_sent_and_is_lost_is_reported() -> None:
+def test_a_lost_input_is_reported() -> None:
     """An event and a refinement are in the log once, unless they came too late for the run."""
     refined = TaskRefined(refinement=1, kind="narrow", text="t", by="alice", id="r")
     assert audit_sent([woken(), refined], ids={"a"}, refinements={"r"}) == []

@@ -51,7 +51,7 @@ def activation(at: int, length: int, *, replaying: bool = False, query: str = ""
         "a replay, and two workflow tasks",
     ],
 )
-def test_a_run_is_dropped_where_a_query_may_have_shown_it_events_early(
+def test_a_run_that_a_query_may_have_shown_events_early_is_dropped(
     acts: list[WorkflowActivation], dropped: list[int]
 ) -> None:
     """Temporal's history is queried only if the activations of the run leave the question open."""

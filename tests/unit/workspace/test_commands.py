@@ -214,7 +214,9 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
         ("true #" + "x" * 3_000_000, ".", "to a script"),
     ],
 )
-async def test_a_command_that_cannot_start_says_why(tmp_path: Path, command: str, folder: str, error: str) -> None:
+async def test_a_command_that_cannot_start_gives_the_reason(
+    tmp_path: Path, command: str, folder: str, error: str
+) -> None:
     """The error gives the reason and the remedy."""
     with pytest.raises((OSError, ValueError), match=error):
         await run_shell(command, tmp_path / folder, seconds=1)

@@ -166,7 +166,7 @@ def test_ordinary_work_is_not_hindered_by_the_filter(place: Place) -> None:
 
 
 @confined
-def test_calls_that_reach_deep_into_the_kernel_are_refused(place: Place) -> None:
+def test_calls_that_reach_deep_into_the_kernel_are_rejected(place: Place) -> None:
     """Keys, namespaces, mounts and asynchronous I/O are out of reach; i386 calls end the process."""
     if place.user is not None:
         pytest.skip("needs the worker's Python")
@@ -280,7 +280,7 @@ def test_a_rule_for_one_tool_does_not_match_the_other() -> None:
     assert [evaluate(policy, use).verdict for use in uses] == ["allow", "ask"]
 
 
-def test_an_agent_that_names_a_missing_tool_is_refused(unconfinable: str) -> None:
+def test_an_agent_that_names_a_missing_tool_is_rejected(unconfinable: str) -> None:
     """A worker without `run_confined` does not start if an agent names that tool."""
     with pytest.raises(CatalogError, match="run_confined"):
         Catalog(agents=[Agent(name="a", instructions="x", tools=("run_confined",))], tools=workspace_tools())
@@ -366,10 +366,10 @@ def test_limits_are_passed_as_arguments(limits: Confinement) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/", "home", "above home"])
-def test_a_workspace_that_contains_the_home_is_refused(
+def test_a_workspace_that_contains_the_home_is_rejected(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that contains the home directory, and the keys in it, is refused."""
+    """A folder that contains the home directory, and the keys in it, is rejected."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
@@ -394,7 +394,7 @@ def test_the_description_lists_the_limits() -> None:
 
 
 @confined
-def test_the_tools_offered_where_bwrap_works() -> None:
+def test_the_offered_tools_if_bwrap_works() -> None:
     """`auto` offers both tools, `require` only the confined one."""
     assert command_tools(workspace_tools()) == ["run_confined", "run_command"]
     assert command_tools(workspace_tools(confine="require")) == ["run_confined"]

@@ -102,7 +102,7 @@ def test_a_concurrent_save_by_a_person_is_kept(root: Path) -> None:
         assert (root / TASKS).read_text() == (saved or "") + "new\n"
 
 
-def test_a_file_that_keeps_changing_is_given_up(root: Path) -> None:
+def test_an_edit_of_a_file_that_keeps_changing_is_abandoned(root: Path) -> None:
     """After a few tries, the change is rejected and the last saved version stays."""
     count = iter(range(100))
 
@@ -117,7 +117,7 @@ def test_a_file_that_keeps_changing_is_given_up(root: Path) -> None:
 
 
 def test_files_change_together_or_not_at_all(root: Path) -> None:
-    """If one edit is refused, or one file cannot be written, no file has changed."""
+    """If one edit is rejected, or one file cannot be written, no file has changed."""
     (root / TASKS).write_text("a")
     (root / PROGRESS).write_bytes(b"\xff\xfe\x00")
 
@@ -144,7 +144,7 @@ def test_files_change_together_or_not_at_all(root: Path) -> None:
         (".agents/skills.md", "instructs later runs"),
     ],
 )
-def test_unsafe_links_are_refused(link: str, why: str, root: Path) -> None:
+def test_unsafe_links_are_rejected(link: str, why: str, root: Path) -> None:
     """Links out of the workspace, in a circle, into git's folder or to agents' instructions are not written through."""
     for folder in (".git", ".agents"):
         (root / folder).mkdir()
@@ -170,7 +170,7 @@ def test_a_link_inside_is_written_through(there: bool, root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "latin", "nul", "large"])
-def test_an_unsuitable_file_is_refused(kind: str, root: Path) -> None:
+def test_an_unsuitable_file_is_rejected(kind: str, root: Path) -> None:
     """Folders, pipes, other encodings and large files are neither read nor changed, and nothing blocks."""
     path, why = root / TASKS, "is not UTF-8 text"
     if kind == "folder":
@@ -191,7 +191,7 @@ def test_an_unsuitable_file_is_refused(kind: str, root: Path) -> None:
     assert before == everything(root)
 
 
-def test_a_change_that_would_be_too_large_is_refused(root: Path) -> None:
+def test_a_change_that_would_be_too_large_is_rejected(root: Path) -> None:
     """A file never grows beyond what can be read again."""
     (root / LEARNINGS).write_text("x" * LARGEST[LEARNINGS])
     with pytest.raises(FileRefused, match=r"LEARNINGS.md has more than 10,000,000 bytes"):
@@ -207,7 +207,7 @@ def test_a_full_disk_changes_nothing(root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind root; see the test on /sys")
-def test_a_folder_that_cannot_be_written_is_refused(root: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_rejected(root: Path) -> None:
     """The error names the workspace as not writable."""
     root.chmod(0o555)
     try:
@@ -247,6 +247,6 @@ def test_temporary_files_of_a_crash_are_removed(root: Path) -> None:
     assert [path.name for path in root.iterdir()] == [TASKS]
 
 
-def test_every_refusal_is_of_one_type() -> None:
+def test_every_rejection_is_of_one_type() -> None:
     """Callers need to catch only one type."""
     assert issubclass(FileRefused, MemoryRefused)

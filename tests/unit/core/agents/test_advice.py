@@ -93,7 +93,7 @@ def test_a_tool_without_descriptions_is_named() -> None:
 doubtful = catalog(deny("pya"))
 
 
-def test_doctor_names_what_is_probably_a_mistake() -> None:
+def test_doctor_names_probable_mistakes() -> None:
     """A rule that decides nothing weakens the profile; `doctor` never imports a catalog that it must not."""
     settings = Settings.from_env({"HOLDFAST_CATALOG": f"{__name__}:doubtful"}, root=Path.cwd())
     (check,) = advice_checks(settings, "")

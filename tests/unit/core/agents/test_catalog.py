@@ -69,7 +69,7 @@ def test_the_hash_covers_instructions_tools_and_limits() -> None:
         ),
     ],
 )
-def test_an_inconsistent_catalog_is_refused(agents: list[Agent], tools: list[object], words: str) -> None:
+def test_an_inconsistent_catalog_is_rejected(agents: list[Agent], tools: list[object], words: str) -> None:
     """The worker does not start, and the message names the fault."""
     with pytest.raises(CatalogError, match=words):
         Catalog(agents=agents, tools=tools)  # type: ignore[arg-type]
@@ -105,20 +105,20 @@ def test_the_hash_covers_the_content_of_skills() -> None:
     assert spec_hash(skill("a")) == spec_hash(skill("a"), skill("b")) != spec_hash(skill("a", "Other."))
 
 
-def test_two_skills_of_one_name_are_refused() -> None:
+def test_two_skills_of_one_name_are_rejected() -> None:
     """Otherwise the agent's skill would depend on their order."""
     with pytest.raises(CatalogError, match="two skills are named 'a'"):
         Catalog(agents=[Agent(name="a", instructions="")], skills=[skill("a"), skill("a")])
 
 
-def test_a_path_in_place_of_a_skill_is_refused() -> None:
+def test_a_path_in_place_of_a_skill_is_rejected() -> None:
     """The error says how to load a skill from its path."""
     with pytest.raises(CatalogError, match=r"'skills' is not a skill; read skills with load_skills"):
         Catalog(agents=[Agent(name="a", instructions="")], skills=["skills"])  # type: ignore[list-item]
 
 
 def test_an_agent_may_have_a_hundred_skills() -> None:
-    """More are refused, with the remedy."""
+    """More are rejected, with the remedy."""
     skills = [skill(f"s{number}") for number in range(101)]
     with pytest.raises(
         CatalogError, match=r"would have 101, 101 .*; select the skills that it needs with Agent\(skills"
@@ -159,7 +159,7 @@ def test_a_catalogs_own_tool_is_kept() -> None:
     assert catalog.offering(look, to=lambda agent: True) is catalog
 
 
-def test_errors_about_a_tool_have_its_place() -> None:
+def test_errors_about_a_tool_have_its_source_location() -> None:
     """An error about a catalog's tool gives file and line."""
     place = f"{__file__}:{look.function.__code__.co_firstlineno}"
     clerk = Agent(name="a", instructions="")

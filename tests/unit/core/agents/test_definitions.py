@@ -56,7 +56,7 @@ MISSPELT: list[tuple[type[Definition], dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "fields", "wrong", "right"), MISSPELT, ids=lambda it: getattr(it, "__name__", ""))
-def test_an_unknown_field_is_refused_with_the_nearest_one(
+def test_an_unknown_field_is_rejected_with_the_nearest_one(
     kind: type[Definition], fields: dict[str, Any], wrong: str, right: str
 ) -> None:
     """A misspelt right, limit or rule is an error that names the intended field."""
@@ -64,13 +64,13 @@ def test_an_unknown_field_is_refused_with_the_nearest_one(
         kind(**fields)
 
 
-def test_a_field_of_another_framework_is_refused_with_all_fields() -> None:
+def test_a_field_of_another_framework_is_rejected_with_all_fields() -> None:
     """If no field has a similar name, the message lists all fields."""
     with pytest.raises(ValidationError, match=r"Agent has no field 'model'; its fields are name, instructions, .*llm"):
         Agent(name="a", instructions="x", model="gpt-5")  # type: ignore[call-arg]
 
 
-def test_an_unknown_field_in_a_mapping_is_refused() -> None:
+def test_an_unknown_field_in_a_mapping_is_rejected() -> None:
     """The same person writes the mappings inside a definition, so all problems are reported at once."""
     policy: Any = {"rules": [{"verdict": "deny", "tol": "pay"}], "defaults": "deny"}
     with pytest.raises(ValidationError) as caught:
@@ -90,7 +90,7 @@ def test_decoding_ignores_unknown_fields(
     assert "of_a_newer_release" not in kind.model_validate({**extra, "of_a_newer_release": 1}).model_dump()
 
 
-def test_a_recorded_policy_decodes_whatever_its_patterns_are() -> None:
+def test_a_recorded_policy_decodes_with_any_patterns() -> None:
     """A policy that an earlier release recorded keeps its verdicts and its hash."""
     given = {"rules": [{"verdict": "deny", "tool": "pay ", "agent": "", "of_a_newer_release": 1}, {"verdict": "allow"}]}
     spec = {"name": "a", "instructions": "", "tools": [], "policy": given, "llm": "x", "limits": {}}
@@ -141,7 +141,7 @@ def test_a_recorded_policy_decodes_whatever_its_patterns_are() -> None:
         ("x" * 65, "such as 'pay' or 'pay_"),
     ],
 )
-def test_a_pattern_that_no_tool_can_match_is_refused(pattern: str, instead: str) -> None:
+def test_a_pattern_that_no_tool_can_match_is_rejected(pattern: str, instead: str) -> None:
     """A rule that can match nothing protects nothing; the message shows the pattern in ASCII and a correction."""
     for define in (allow, ask, deny):
         with pytest.raises(ValidationError) as caught:
@@ -167,7 +167,7 @@ def test_names_of_agents_may_have_dots() -> None:
         Rule(verdict="deny", agent="a|b")
 
 
-def test_a_mapping_with_a_useless_pattern_is_refused() -> None:
+def test_a_mapping_with_a_useless_pattern_is_rejected() -> None:
     """Rules given as mappings are checked like others."""
     rules: Any = ({"verdict": "deny", "tool": "pay|look"},)
     with pytest.raises(ValidationError, match="no tool can match the pattern"):

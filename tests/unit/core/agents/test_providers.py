@@ -117,14 +117,14 @@ def secretive(secrets: Secrets) -> Pool:
         ([Settings()], "is not a function that provides a resource"),
     ],
 )
-def test_providers_that_are_refused(providers: list[Any], message: str) -> None:
+def test_invalid_providers_are_rejected(providers: list[Any], message: str) -> None:
     """The error gives the reason, with the provider's file and line."""
     with pytest.raises(CatalogError, match=message) as refused:
         Catalog(agents=[AGENT], resources=providers)
     assert re.search(r"test_providers\.py:\d+", str(refused.value)) or providers == [Settings()]
 
 
-def test_a_missing_provider_is_refused() -> None:
+def test_a_missing_provider_is_rejected() -> None:
     """The error has file and line of the function (tool, check or undo) that asks for it, and the parameter."""
 
     def lost(settings: Resource[Settings]) -> None:
@@ -224,7 +224,7 @@ class Callee:
         (staticmethod(plain), "is no method yet"),
     ],
 )
-def test_what_is_no_tool(function: Callable[..., Any], message: str) -> None:
+def test_an_object_that_cannot_be_a_tool_is_explained(function: Callable[..., Any], message: str) -> None:
     """The error suggests an alternative."""
     with pytest.raises(ToolSignatureError, match=message):
         tool(function)

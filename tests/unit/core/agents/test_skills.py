@@ -96,7 +96,7 @@ def test_front_matter_is_read_as_people_write_it(written: str, read: str, form: 
     assert skill_from_files({"SKILL.md": text.encode()}, where="a").description == read
 
 
-def test_front_matter_without_an_end_is_refused() -> None:
+def test_front_matter_without_an_end_is_rejected() -> None:
     """The message names the missing line."""
     with pytest.raises(SkillInvalid, match="put a line --- after name and description"):
         read_front_matter("---\nname: a\ndescription: d\n", file="f")
@@ -153,7 +153,7 @@ BOMB = "a: &a [x,x]\nb: &b [*a,*a]\nname: a\ndescription: d"
         (b"---\nname: \xff\n---\n", "is not UTF-8 text"),
     ],
 )
-def test_an_unusable_skill_file_is_refused(text: str | bytes, words: str, tmp_path: Path) -> None:
+def test_an_unusable_skill_file_is_rejected(text: str | bytes, words: str, tmp_path: Path) -> None:
     """The error names the file and the correction."""
     put(tmp_path / "notes", text)
     with pytest.raises(SkillInvalid, match=words) as refused:
@@ -172,7 +172,7 @@ def test_any_text_is_a_skill_or_a_typed_error(text: str) -> None:
     assert "\n" not in description
 
 
-def test_an_unreadable_folder_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_rejected(tmp_path: Path) -> None:
     """The worker does not start; the error names the folder and the missing file."""
     with pytest.raises(SkillInvalid, match=r"cannot be read from .*nowhere: No such file"):
         load_skills(tmp_path / "nowhere")
@@ -182,7 +182,7 @@ def test_an_unreadable_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_skills_size_is_limited() -> None:
-    """A skill with over 100 files, 1 MB in a file or 5 MB in all is refused by name."""
+    """A skill with over 100 files, 1 MB in a file or 5 MB in all is rejected by name."""
     text = {"SKILL.md": NOTES.encode()}
     assert skill_from_files(text | {f"f{n}": b"" for n in range(MAX_FILES - 1)}, where="s").name == "release-notes"
     with pytest.raises(SkillInvalid, match="s has more than 100 files"):

@@ -160,7 +160,7 @@ def test_anybody_who_may_decide_for_one_policy_may_deny(by: str, signs: bool, ou
     assert not thread.state.authority.requests
 
 
-def test_a_stranger_cannot_deny_where_people_are_named() -> None:
+def test_a_stranger_cannot_deny_if_people_are_named() -> None:
     """A policy under which anybody decides adds nobody to the people that another one names."""
     thread = child(NOBODY, FINANCE)
     assert votes(thread, "mallory", sign=False, decision="deny") == ["unsigned"]
@@ -216,7 +216,7 @@ def test_a_remembered_rule_has_to_satisfy_every_policy() -> None:
     assert other.state.authority.rules == (), "erin has not asked for it"
 
 
-def test_what_the_run_asks_by_itself_is_asked_of_all() -> None:
+def test_the_runs_own_questions_go_to_the_people_of_every_policy() -> None:
     """An unknown outcome is resolved by the people of every policy, not by anybody whom the sub-agent's own policy
     accepts.
     """
@@ -229,7 +229,7 @@ def test_what_the_run_asks_by_itself_is_asked_of_all() -> None:
     audited(thread)
 
 
-def test_a_fork_is_lifted_by_somebody_whom_every_policy_names() -> None:
+def test_only_a_person_of_every_policy_unlocks_a_fork() -> None:
     """A fork with another agent lets nobody remove an earlier requirement to ask."""
     thread = fork(NOBODY, FINANCE)
     assert thread.update("lift", {"by": "mallory", "constraint": 0})["outcome"] == "unsigned"

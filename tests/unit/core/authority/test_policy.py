@@ -88,7 +88,7 @@ def test_a_condition_that_cannot_be_evaluated_fails_closed(arguments: object) ->
 
 
 @pytest.mark.parametrize("when", ["cents > 1", "args.cents >", "nope(args)", "'", "args.x.startsWith(y)"])
-def test_a_condition_that_can_never_be_evaluated_is_refused(when: str) -> None:
+def test_a_condition_that_can_never_be_evaluated_is_rejected(when: str) -> None:
     """The mistake is found when the policy is read, not at the first call."""
     with pytest.raises(ValueError, match="when"):
         ask("pay", when=when)
@@ -160,7 +160,7 @@ ALICE = Approver(name="alice", roles=("finance",))
         ({"approvers": (ALICE,), "signatures": "required"}, "no approver has a key"),
     ],
 )
-def test_a_policy_that_cannot_be_satisfied_is_refused(fields: dict[str, object], words: str) -> None:
+def test_a_policy_that_cannot_be_satisfied_is_rejected(fields: dict[str, object], words: str) -> None:
     """Unknown names and requirements that no approver can meet are found when the policy is created."""
     with pytest.raises(ValueError, match=words):
         Policy.model_validate(fields)

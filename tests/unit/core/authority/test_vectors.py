@@ -89,7 +89,7 @@ def test_the_vectors_are_what_our_code_computes() -> None:
     assert json.loads(FILE.read_text(encoding="utf-8")) == vectors()
 
 
-def test_a_stranger_gets_the_same_from_what_is_shown() -> None:
+def test_a_stranger_recomputes_the_digest_from_the_shown_request() -> None:
     """The approval's digest follows from a request as it is shown, and signatures verify with the public key."""
     found = json.loads(FILE.read_text(encoding="utf-8"))
     view = {**found["approval"], "arguments": json.loads(found["call"]["arguments"])}

@@ -128,8 +128,8 @@ def test_a_signed_delegation_applies_once_in_any_order(actions: list[tuple[int, 
     thread.check_consistent()
 
 
-def test_too_many_signed_statements_are_refused() -> None:
-    """At the limit, a new statement is refused until an old one has expired; replays are still detected."""
+def test_too_many_signed_statements_are_rejected() -> None:
+    """At the limit, a new statement is rejected until an old one has expired; replays are still detected."""
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     end = thread.at + timedelta(hours=1)
     first = signed(AuthorityDelegation, "ann", to="ben", until=end.isoformat())

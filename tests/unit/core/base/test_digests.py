@@ -61,7 +61,7 @@ def test_canonical_json_is_rfc_8785(value: Any) -> None:
 
 
 @given(I_JSON)
-def test_the_fast_path_is_taken_only_where_it_is_exact(value: Any) -> None:
+def test_the_fast_path_is_taken_only_if_it_is_exact(value: Any) -> None:
     """Whenever `json.dumps` is used, it writes RFC 8785; for other values it often does not."""
     if plain_json(value) is not None:
         fast = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -106,7 +106,7 @@ def test_numbers_and_keys_are_those_of_ecmascript(value: Any, encoded: bytes) ->
         ({1, 2}, "no JSON"),
     ],
 )
-def test_what_has_no_canonical_json_is_one_clear_error(value: Any, words: str) -> None:
+def test_a_value_without_canonical_json_is_one_clear_error(value: Any, words: str) -> None:
     """The error may come from anywhere in a value, and is a `ValueError` as in other encoders."""
     for each in (value, [0.5, {"x": value}], [{"x": value}]):
         with pytest.raises(NotPortable, match=words):
@@ -116,7 +116,7 @@ def test_what_has_no_canonical_json_is_one_clear_error(value: Any, words: str) -
 
 
 def test_deep_nesting_is_an_error_and_no_crash() -> None:
-    """A value deeper than the interpreter's stack is refused like every other value without canonical JSON."""
+    """A value deeper than the interpreter's stack is rejected like every other value without canonical JSON."""
     value: Any = 0.5
     for _ in range(100_000):
         value = [value]

@@ -25,7 +25,7 @@ def outcome(parse: Any, text: bytes | str) -> str:
 
 
 @given(value=VALUES, plain=st.booleans())
-def test_what_is_json_reads_the_same(value: Any, plain: bool) -> None:
+def test_valid_json_reads_the_same(value: Any, plain: bool) -> None:
     """Numbers keep their types and their last bit, integers any size, and strings every character."""
     text = json.dumps(value, ensure_ascii=plain)
     assert outcome(parse_json, text) == outcome(json.loads, text)
@@ -79,7 +79,7 @@ def test_what_is_json_reads_the_same(value: Any, plain: bool) -> None:
         *("[" * 100_000, "5e-324", "2.2250738585072011e-308", "1.7976931348623159e308", "9007199254740993.0", "1E5"),
     ],
 )
-def test_what_parsers_differ_about_reads_the_same(text: str) -> None:
+def test_input_that_parsers_disagree_on_reads_the_same(text: str) -> None:
     """Invalid JSON is rejected, and input that only some parsers accept is still accepted."""
     for each in (text, text.encode()):
         assert outcome(parse_json, each) == outcome(json.loads, each)
@@ -94,6 +94,6 @@ def test_bytes_that_are_not_utf_8_read_the_same(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ['"\ud800"', '{"\udc80": 1}', "\ud800"])
-def test_a_text_that_has_no_utf_8_reads_the_same(text: str) -> None:
+def test_a_text_without_utf_8_reads_the_same(text: str) -> None:
     """Only `json.loads` can read a string with an unescaped lone surrogate."""
     assert outcome(parse_json, text) == outcome(json.loads, text)

@@ -65,7 +65,7 @@ def test_each_request_to_anthropic_begins_with_the_one_before() -> None:
 
 
 @each_adapter
-def test_a_thread_of_several_issuers_is_what_the_sdk_takes(adapter: Adapter) -> None:
+def test_a_thread_of_several_issuers_is_valid_for_the_sdk(adapter: Adapter) -> None:
     """Whichever API replied before, each message of a request is of the SDK's type."""
     for seed in range(THREADS // 5):
         request = json.loads(requests(adapter, thread(seed))[-1], parse_constant=pytest.fail)
@@ -73,7 +73,7 @@ def test_a_thread_of_several_issuers_is_what_the_sdk_takes(adapter: Adapter) -> 
             check_message(adapter.issuer, without_added(message))
 
 
-def test_what_anthropic_asks_of_turns_holds() -> None:
+def test_the_turns_follow_anthropics_rules() -> None:
     """User turns never follow each other; results of a turn's calls come first in the next, each exactly once; no text
     is blank; ids and names have only characters that the API allows.
     """
@@ -258,7 +258,7 @@ def test_calls_can_be_forbidden(adapter: Adapter) -> None:
     [(Responses(), "include"), (Responses(), "store"), (AnthropicMessages(), "cache_control")],
     ids=lambda value: value if isinstance(value, str) else value.issuer,
 )
-def test_options_replace_what_an_adapter_sends_by_itself(adapter: Adapter, field: str) -> None:
+def test_options_replace_an_adapters_own_fields(adapter: Adapter, field: str) -> None:
     """An option replaces the adapter's own value of a field; None leaves the field out."""
     head = json.loads(adapter.body(adapter.prefix("m", {}, [], ""), []))
     assert head[field] is not None

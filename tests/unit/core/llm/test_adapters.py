@@ -60,7 +60,7 @@ def test_a_line_of_the_transcript_is_the_message(message: AnyMessage) -> None:
 
 
 @each_api
-def test_a_reply_goes_back_as_the_provider_wants_it(api: Api) -> None:
+def test_a_reply_goes_back_in_the_providers_form(api: Api) -> None:
     """A reply returns to its API verbatim, through the transcript, in a form that the API's SDK accepts."""
 
     @given(api.replies)
@@ -115,7 +115,7 @@ def _texts(message: AssistantMessage) -> list[TextBlock | RefusalBlock]:
 
 
 @each_adapter
-def test_what_another_provider_issued_stays_with_it(adapter: Adapter) -> None:
+def test_parts_of_another_provider_are_not_sent(adapter: Adapter) -> None:
     """Provider parts and reasoning of another issuer are not sent; refusals and the issuer's own parts are, as text."""
     part = ProviderPart(issuer="elsewhere", data={"signature": "SEALED", "item": {}, "field": "SEALED"})
     message = AssistantMessage(
@@ -213,7 +213,7 @@ def test_reading_never_raises(api: Api) -> None:
 @pytest.mark.parametrize(
     "value", [float("nan"), float("-inf"), "\ud800", {"\udfff": "x"}, deep(300), 10**400], ids=range(6)
 )
-def test_what_json_cannot_hold_is_replaced(api: Api, value: Any) -> None:
+def test_values_that_json_cannot_hold_are_replaced(api: Api, value: Any) -> None:
     """A reply with numbers or characters that parsers reject, or with too many levels, is read without them."""
     call = {"id": "c", "call_id": "c", "name": "look", "input": {"a": value}, "arguments": {"a": value}, "added": value}
     text = {"text": str(value)[:9], "annotations": [value], "citations": [value], "added": value}
@@ -332,7 +332,7 @@ def test_usage_counts_all_of_the_prompt() -> None:
 
 
 @each_adapter
-def test_a_body_of_another_kind_holds_no_reply(adapter: Adapter) -> None:
+def test_a_body_of_another_kind_is_not_read_as_a_reply(adapter: Adapter) -> None:
     """An error with the HTTP status of a success is not a reply, and its message is kept."""
     decoded = adapter.decode({"error": {"message": "overloaded", "code": 529}}, ids="step")
     assert (decoded.message, decoded.holds_reply, decoded.failure) == (None, False, "overloaded")

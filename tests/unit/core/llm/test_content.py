@@ -87,7 +87,7 @@ def replied(message: AssistantMessage) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_a_block_of_a_persons_message_reaches_the_llm_as_given(name: str) -> None:
+def test_a_block_of_a_persons_message_reaches_the_llm_unchanged(name: str) -> None:
     """A block stays the same in a task and in a follow-up, in the run, in the next Temporal run, and rebuilt from the
     record.
     """
@@ -134,7 +134,7 @@ def test_one_plain_text_has_one_form() -> None:
         ({"type": "tool_call", "id": "1", "name": "pay", "arguments": "{}"}, "tool_call"),
     ],
 )
-def test_a_block_that_has_no_form_is_refused_with_its_place(block: dict[str, Any], words: str) -> None:
+def test_a_block_without_a_form_is_rejected_with_its_location(block: dict[str, Any], words: str) -> None:
     """In follow-up messages and in tasks, no part is dropped silently and none is passed on unchecked."""
     thread = loaded_thread()
     content = [{"type": "text", "text": "look"}, block]

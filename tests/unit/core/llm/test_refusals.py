@@ -223,12 +223,12 @@ def test_a_success_may_say_so_too(answer: object) -> None:
         (b"{}", ""),
     ],
 )
-def test_the_words_of_an_endpoint_are_kept_in_every_form(given: bytes, words: str) -> None:
+def test_the_message_of_an_endpoint_is_kept_in_every_form(given: bytes, words: str) -> None:
     """A page, a list, plain text and each form of JSON are kept on one line, with control characters written out."""
     assert words_of(given) == words
 
 
-def test_words_are_bounded() -> None:
+def test_messages_are_bounded() -> None:
     """Neither a long message nor deep nesting produces a long text."""
     assert len(words_of(b'{"error": "' + b"x" * 1_000_000 + b'"}')) == WORDS_CHARS
     assert len(words_of(b"[" * 100_000)) <= WORDS_CHARS
@@ -258,7 +258,7 @@ def test_words_are_bounded() -> None:
         ({}, "try again in 99999 hours", 600),
     ],
 )
-def test_a_delay_is_read_from_headers_and_words(headers: dict[str, str], words: str, seconds: float | None) -> None:
+def test_a_delay_is_read_from_headers_and_messages(headers: dict[str, str], words: str, seconds: float | None) -> None:
     """Durations, exhausted limits and messages give the delay; none exceeds the limit."""
     expected = None if seconds is None else timedelta(seconds=seconds)
     assert retry_after(headers, words) == expected

@@ -113,7 +113,7 @@ def test_announced_calls_that_are_missing_are_no_answer(word: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", " \n", "\u200b", "\xa0", "\u2800\u3164", "<think>hm</think>", "<think>hm", "hm\n</think>\n"]
 )
-def test_what_shows_nothing_is_no_answer(adapter: Adapter, text: str) -> None:
+def test_an_invisible_reply_is_no_answer(adapter: Adapter, text: str) -> None:
     """Blank text, invisible text or thoughts alone are an empty reply."""
     assert read(adapter, wire(adapter.issuer, "stop", text=text)).rejected == "it is empty."
 
@@ -149,7 +149,7 @@ WORDS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize(("reason", "word"), [(reason, word) for reason, words in WORDS.items() for word in words])
-def test_one_table_has_the_words_of_all_providers(reason: str, word: Any) -> None:
+def test_one_table_has_the_finish_reasons_of_all_providers(reason: str, word: Any) -> None:
     """A word that no table has is kept, and ends no reply."""
     assert finish_reason(word) == reason
     assert finish_reason(reason) == reason
@@ -188,7 +188,7 @@ WRITTEN = [
 
 @each_adapter
 @pytest.mark.parametrize("text", WRITTEN)
-def test_a_call_that_was_written_as_text_is_no_answer(adapter: Adapter, text: str) -> None:
+def test_a_call_written_as_text_is_no_answer(adapter: Adapter, text: str) -> None:
     """The call is not run either, as it could be quoted from a page: the LLM is asked for a proper call each time."""
     for asked in (False, True):
         assert read(adapter, wire(adapter.issuer, "stop", text=text), asked=asked).rejected.startswith(WRITTEN_CALL)
@@ -278,7 +278,7 @@ def test_a_name_in_another_spelling_is_the_tool_that_it_means(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["", "functions", "look_2", "lookpay"])
-def test_a_name_that_means_no_tool_or_two_stays_as_it_is(name: str) -> None:
+def test_an_unknown_or_ambiguous_tool_name_is_unchanged(name: str) -> None:
     """The LLM reads that there is no such tool."""
     assert meant_tool(name, ["look", "pay"]) == name
     assert meant_tool("Read_File", ["read_file", "readfile"]) == "Read_File"
@@ -319,7 +319,7 @@ def test_text_in_the_parts_of_other_apis_is_text(content: Any) -> None:
     assert (reply.message.text, reply.rejected) == ("42", "")
 
 
-def test_a_run_that_is_blocked_by_its_replies_says_why() -> None:
+def test_a_run_blocked_by_its_replies_gives_the_reason() -> None:
     """The block has the reason for the last reply; below the feature level, it is as it was."""
     rejected = LLMReply(rejected="it is empty.")
     for features in (0, BLOCK_SAYS_WHY):

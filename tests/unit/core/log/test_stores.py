@@ -163,7 +163,7 @@ def test_an_address_is_the_sha_256_of_the_content() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "sha256:", "sha256:" + 64 * "G", "sha256:" + 64 * "A", 64 * "0", "a" * 10**6])
-def test_an_invalid_address_is_refused_briefly(address: str) -> None:
+def test_an_invalid_address_is_rejected_briefly(address: str) -> None:
     """An address may come from an LLM, so it is checked and a long one is not quoted in full."""
     with pytest.raises(ArtifactNotFound, match="is not an artifact address") as error:
         digest_of(address)

@@ -1,4 +1,4 @@
-"""Events of every release are upcast step by step to the current schema, or refused with the reason."""
+"""Events of every release are upcast step by step to the current schema, or rejected with the reason."""
 
 import json
 from collections.abc import Mapping, Sequence

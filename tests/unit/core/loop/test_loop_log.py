@@ -125,7 +125,7 @@ def test_a_loop_of_an_older_release_has_a_log_from_its_first_survey_on() -> None
     assert (state, state.count, state.cost) == (recorder.state, 7, 1.25)
 
 
-def test_events_that_a_write_left_behind_continue_what_was_written() -> None:
+def test_events_after_a_write_continue_the_written_chain() -> None:
     """The result of a write gives the record's position, even if a replay dated the written events differently."""
     recorder = begin()
     part = recorder.part()
@@ -139,7 +139,7 @@ def test_events_that_a_write_left_behind_continue_what_was_written() -> None:
     assert read_lines("l", 2, [line], head="5" * 64)
 
 
-def test_a_record_that_refuses_is_asked_again_after_retry() -> None:
+def test_a_record_that_rejects_is_tried_again_after_retry() -> None:
     """After a final rejection, nothing is sent to the record until a person has fixed the cause."""
     recorder = begin()
     part = recorder.part()
@@ -154,7 +154,7 @@ def test_a_record_that_refuses_is_asked_again_after_retry() -> None:
     assert (again.start, len(again.events)) == (0, 4)
 
 
-def test_refusals_and_pauses_are_bounded() -> None:
+def test_rejections_and_pauses_are_bounded() -> None:
     """Only the first rejections of a flood are recorded singly, and an iteration allows a bounded number of pauses."""
     play = Play()
     for _ in range(RECORDED + 50):

@@ -220,7 +220,7 @@ def test_the_web_ui_shows_the_state_of_a_loop() -> None:
     assert "### Paused by alice: lunch" in loop_details(paused)
 
 
-def test_an_iteration_gets_what_is_left_and_what_it_has_spent_is_settled() -> None:
+def test_an_iteration_reserves_the_remainder_and_settles_its_cost() -> None:
     """An iteration reserves the whole remainder; its unspent part is free again, and an unknown cost counts in full."""
     begun = loop(tokens=1_000, cost=2.5)
     state = state_after(begun, level=1)
@@ -288,7 +288,7 @@ def test_the_end_of_an_agents_own_budget_reaches_no_limit_of_the_loop() -> None:
     assert Work("one") == step(begun, state, open_tasks())
 
 
-def test_what_people_add_to_an_iteration_is_added_to_the_loop() -> None:
+def test_an_extension_of_an_iteration_extends_the_loop() -> None:
     """An extension by people counts as far as it is spent beyond what the loop reserved."""
     begun = loop(tokens=1_000)
     state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))

@@ -64,7 +64,7 @@ def test_a_scope_names_a_kind_and_an_instance(scope: str) -> None:
 
 
 @pytest.mark.parametrize("scope", ["", "globally", "user", "user:", "user: a", "user:a\n", "agent:\x00", "tool:a"])
-def test_an_invalid_scope_is_refused(scope: str) -> None:
+def test_an_invalid_scope_is_rejected(scope: str) -> None:
     """The error shows the form of a scope."""
     with pytest.raises(ItemRefused, match="user:NAME"):
         check_scope(scope)
@@ -95,7 +95,7 @@ def test_texts_are_cleaned_before_they_are_stored() -> None:
     ("text", "standing"),
     [("", False), ("\n ", True), ("x" * (TEXT_CHARS + 1), False), ("x" * (STANDING_CHARS + 1), True)],
 )
-def test_blank_and_long_texts_are_refused(text: str, standing: bool) -> None:
+def test_blank_and_long_texts_are_rejected(text: str, standing: bool) -> None:
     """The error gives the reason."""
     with pytest.raises(ItemRefused, match=r"blank|characters"):
         checked(NewMemory(scope="global", text=text, trust="person", standing=standing))

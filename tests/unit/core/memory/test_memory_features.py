@@ -112,7 +112,7 @@ def test_marking_changes_nothing_else(
         ('[{"id": 1' + "0" * 5_000 + "}]", "line 1, column 9", "digits"),
     ],
 )  # fmt: skip
-def test_a_file_that_cannot_be_read_is_refused(text: str, place: str, why: str) -> None:
+def test_a_file_that_cannot_be_read_is_rejected(text: str, place: str, why: str) -> None:
     """The error gives the location and the reason; no value is guessed."""
     with pytest.raises(FeaturesInvalid) as error:
         mark_feature(text, "a")
@@ -130,7 +130,7 @@ def test_an_unknown_feature_error_lists_those_that_do_not_pass() -> None:
 
 
 @given(st.text(st.sampled_from('[]{},:"\\ \n\tabnu1e-.truefalsnid'), max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_rejected(text: str) -> None:
     """No text raises anything but the typed error."""
     try:
         parse_features(text)

@@ -215,7 +215,7 @@ def test_an_unknown_task_error_lists_the_open_tasks() -> None:
         ("- [ ] a\n  ```\n  x\n  ```\nprose\n", None, "- [ ] a\n  ```\n  x\n  ```\n- [ ] new\n\nprose\n"),
     ],
 )
-def test_a_task_is_added_where_it_belongs(text: str, under: str | None, expected: str) -> None:
+def test_a_task_is_added_in_its_position(text: str, under: str | None, expected: str) -> None:
     """The task follows the last open one of the heading or parent, in its neighbours' style; never inside prose."""
     assert expected == add(text, "new", under=under)
     assert expected == add(expected, "new", under=under)
@@ -273,7 +273,7 @@ def test_every_change_can_be_undone(text: str) -> None:
 
 @given(MARKDOWN | ANYTHING, st.sampled_from([None, "Later", "Write tests"]))
 def test_adding_leaves_every_line_as_it_was(text: str, under: str | None) -> None:
-    """In any Markdown, the old lines stay in order with one task more, or the task is refused."""
+    """In any Markdown, the old lines stay in order with one task more, or the task is rejected."""
     try:
         after = add(text, "Brand new", under=under)
     except (TaskNotAdded, PlaceNotFound):
@@ -313,7 +313,7 @@ def test_hostile_text_is_parsed_quickly(text: str) -> None:
     ],
     ids=["lists", "quotes", "nested"],
 )
-def test_too_deep_nesting_is_refused(text: str) -> None:
+def test_too_deep_nesting_is_rejected(text: str) -> None:
     """No task is skipped silently: if the parser stops, TASKS.md is unreadable, and the error gives the line."""
     began = time.process_time()
     with pytest.raises(TasksInvalid, match=r"TASKS.md, line \d+: it is nested too deeply"):

@@ -83,7 +83,7 @@ def test_a_task_moves_through_the_sections_with_its_dates() -> None:
 
 
 @pytest.mark.parametrize("edit", [start, complete])
-def test_a_second_attempt_moves_no_twin(edit: Callable[..., str]) -> None:
+def test_a_retry_moves_no_task_with_the_same_title(edit: Callable[..., str]) -> None:
     """After a crash, the moved task counts: another task with its title, now above it, stays unchanged."""
     to: SectionKind = "in progress" if edit is start else "done"
     text = "## To do\n- [ ] a\n- [ ] a\n## In progress\n## Done\n"
@@ -108,7 +108,7 @@ def test_a_file_without_sections_keeps_its_order() -> None:
     ],
     ids=["subtask", "open-subtask", "prose"],
 )
-def test_a_task_stays_where_a_move_would_say_something_else(text: str, title: str) -> None:
+def test_a_task_stays_if_a_move_would_change_the_meaning(text: str, title: str) -> None:
     """A subtask stays with its parent, a parent with its open subtask, and prose never becomes part of a task."""
     after = complete(text, title, AT)
     moved = move_changed(text, after, "done")
@@ -135,7 +135,7 @@ def test_new_tasks_go_to_the_section_for_them() -> None:
     assert following.title == "b"
 
 
-def test_sections_are_found_by_what_people_call_them() -> None:
+def test_sections_are_found_by_their_common_names() -> None:
     """Case, punctuation and decoration of a heading make no difference; other words do."""
     found = [section_kind(name) for name in ("TO-DO:", "✅ Done", "in_progress", "Completed", "Not done", "")]
     assert found == ["to do", "done", "in progress", "done", None, None]

@@ -99,7 +99,7 @@ def find_again(thread: Thread, *given: Budget | None) -> None:
     thread.end(call, StartedChildren(children=tuple(found)))
 
 
-def test_a_child_from_before_a_reset_is_covered_by_what_is_reserved_for_it_now() -> None:
+def test_the_current_reservation_covers_a_sub_agent_from_before_a_reset() -> None:
     """The reservation is raised to the sub-agent's allowance; a smaller allowance leaves it unchanged."""
     thread = parent(Budget(steps=20))
     delegate(thread, False, False)
@@ -125,7 +125,7 @@ def test_a_child_from_before_a_reset_is_covered_by_what_is_reserved_for_it_now()
 
 
 @pytest.mark.parametrize("given", [Budget(steps=99), Budget(tokens=5), None])
-def test_a_child_from_before_a_reset_that_the_budget_does_not_cover_is_cancelled(given: Budget | None) -> None:
+def test_a_sub_agent_from_before_a_reset_beyond_the_budget_is_cancelled(given: Budget | None) -> None:
     """No tree exceeds its ceiling: the call ends and frees its reservation, and nothing takes over the sub-agent."""
     thread = parent(Budget(steps=20))
     delegate(thread, False, False)
@@ -150,7 +150,7 @@ def test_a_child_from_before_a_reset_that_the_budget_does_not_cover_is_cancelled
 
 
 @pytest.mark.parametrize("was_reset", [False, True])
-def test_a_call_for_which_the_budget_has_no_room_after_a_reset_cancels_what_it_had_started_before(
+def test_a_call_without_budget_after_a_reset_cancels_the_sub_agents_it_had_started(
     was_reset: bool,
 ) -> None:
     """The run does not repeat the start request and so never sees the sub-agent; it looks it up and cancels it."""
@@ -179,7 +179,7 @@ def test_a_call_for_which_the_budget_has_no_room_after_a_reset_cancels_what_it_h
 
 
 @pytest.mark.parametrize("continues", [False, True])
-def test_a_run_neither_ends_nor_continues_as_new_before_it_has_cancelled_a_child_from_before_a_reset(
+def test_a_run_cancels_a_sub_agent_from_before_a_reset_before_it_ends_or_continues_as_new(
     continues: bool,
 ) -> None:
     """No other Temporal run knows of the sub-agent, so it would run for ever."""
@@ -198,7 +198,7 @@ def test_a_run_neither_ends_nor_continues_as_new_before_it_has_cancelled_a_child
     assert fault(thread.log) is None
 
 
-def test_a_cancellation_that_fails_over_and_over_is_ordered_ever_more_rarely() -> None:
+def test_a_cancellation_that_keeps_failing_is_retried_with_growing_delays() -> None:
     """Anybody who reaches Temporal can make a cancellation fail. The run stays open, and its history grows slowly."""
     thread = parent(Budget(steps=20))
     delegate(thread, True)
@@ -222,7 +222,7 @@ def test_a_cancellation_that_fails_over_and_over_is_ordered_ever_more_rarely() -
     assert fault(thread.log) is None
 
 
-def test_a_start_and_a_look_that_fail_over_and_over_are_ordered_ever_more_rarely() -> None:
+def test_a_start_and_a_poll_that_keep_failing_are_retried_with_growing_delays() -> None:
     """Starts and polls back off as cancellations do. A later poll finds an end that a failed poll missed."""
     thread = parent(Budget(steps=20))
     delegate(thread, False)
@@ -305,7 +305,7 @@ def test_a_budget_that_does_not_suffice_starts_fewer_agents_or_none_and_says_so(
     assert fault(thread.log) is None
 
 
-def test_a_run_goes_on_beside_agents_in_the_background() -> None:
+def test_a_run_continues_beside_background_agents() -> None:
     """The run keeps a share as large as each sub-agent's."""
     thread = parent(Budget(steps=13))
     delegate(thread, True)
@@ -338,7 +338,7 @@ def child(allowance: Budget, *, above: Policy | None = None, **spec: Any) -> Thr
     return thread
 
 
-def test_a_child_whose_allowance_ends_hands_in_what_it_has_and_ends() -> None:
+def test_a_sub_agent_that_uses_up_its_allowance_returns_a_partial_result() -> None:
     """No person has to extend it; its result gives the exhausted limit and the cost of its tree."""
     thread = child(Budget(steps=1))
     thread.reply(says("half of it"))
@@ -346,7 +346,7 @@ def test_a_child_whose_allowance_ends_hands_in_what_it_has_and_ends() -> None:
     assert (finished.outcome, finished.result) == ("completed", "half of it")
 
 
-def test_what_is_added_to_a_child_has_to_be_allowed_by_the_runs_above() -> None:
+def test_the_runs_above_must_permit_an_extension_of_a_sub_agent() -> None:
     """A sub-agent's own policy cannot raise the ceiling of its tree: neither the people nor the amount count."""
     finance = Policy(rules=(allow(),), extensions=Extensions(by=("alice",), most=Amounts(steps=3)))
     thread = child(Budget(steps=5), above=finance)
@@ -362,7 +362,7 @@ def test_what_is_added_to_a_child_has_to_be_allowed_by_the_runs_above() -> None:
     assert signing.update("extend", {"by": "alice", "steps": 1})["outcome"] == "unsigned"
 
 
-def test_a_child_with_more_than_its_allowance_is_a_fault_of_its_log() -> None:
+def test_a_sub_agent_with_more_than_its_allowance_is_a_fault_of_its_log() -> None:
     """The start records the allowance; another run of the thread, which no run above pays for, is not bound to it."""
     thread = child(Budget(steps=1))
     thread.reply(says("half of it"))
@@ -451,7 +451,7 @@ def test_a_tree_spends_no_more_than_the_root_has_but_for_errors_of_estimates(see
     assert root.spent.tokens <= root.limits["tokens"] + tree.overshoot, "nothing is exceeded silently"
 
 
-def test_an_allowance_is_reserved_once_and_only_where_there_is_room() -> None:
+def test_an_allowance_is_reserved_once_and_only_within_the_budget() -> None:
     """A log that records anything else does not fold."""
     account = reserve_allowance(Account.open(Budget(steps=5), None, tokens=1), 1, Cost(steps=3))
     with pytest.raises(EventOutOfPlace, match="already"):

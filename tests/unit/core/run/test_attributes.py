@@ -22,7 +22,7 @@ def test_only_attributes_that_change_are_set() -> None:
     assert updates(attributes, thread) == changed
 
 
-def test_the_status_is_set_where_nothing_has_changed() -> None:
+def test_the_status_is_set_even_without_a_change() -> None:
     """A workflow task without a command needs this trace in the history."""
     attributes, thread = Attributes(), loaded_thread()
     updates(attributes, thread)

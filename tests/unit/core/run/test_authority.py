@@ -94,7 +94,7 @@ GATES = (Gateway(name="hooks", keys=(public_key(HOOKS),)),)
 # What a decision covers.
 
 
-def test_an_approval_counts_only_for_what_was_seen() -> None:
+def test_an_approval_counts_only_for_the_request_that_was_shown() -> None:
     """A decision with another digest is recorded and rejected; one with the request's own digest counts."""
     thread = awaiting_approval()
     assert thread.decide("1", digest="0" * 64) == "digest_mismatch"
@@ -196,7 +196,7 @@ def test_only_approvers_named_by_the_rule_decide(decider: dict[str, Any], outcom
     assert len(call_starts(thread)) == (outcome == "accepted")
 
 
-def test_where_signatures_are_required_an_unsigned_decision_is_worth_nothing() -> None:
+def test_an_unsigned_decision_is_rejected_if_signatures_are_required() -> None:
     """A decision that is unsigned, signed with another's key or altered after signing is recorded and rejected."""
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     assert thread.decide("1") == "unsigned"
@@ -228,7 +228,7 @@ def test_a_signed_decision_needs_a_digest() -> None:
     assert thread.update("decide", payload)["outcome"] == "digest_mismatch"
 
 
-def test_a_signed_decision_is_refused_in_another_thread() -> None:
+def test_a_signed_decision_is_rejected_in_another_thread() -> None:
     """The signature covers the thread's id."""
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     decision = Decision(decision="approve", request="1", by="alice", digest=thread.state.authority.requests[0].digest)
@@ -548,7 +548,7 @@ def test_a_rule_applies_to_its_depth_only() -> None:
         ("args.a.all(x, args.b.all(y, args.c.all(z, z == x)))", "loops over lists 3 times"),
     ],
 )
-def test_an_unusable_condition_is_refused_with_its_rule(condition: str, words: str) -> None:
+def test_an_unusable_condition_is_rejected_with_its_rule(condition: str, words: str) -> None:
     """Invalid CEL, expressions too long to parse, unknown names (even behind a short circuit) and deep loops are
     rejected.
     """

@@ -219,7 +219,7 @@ def test_a_run_without_a_budget_records_nothing_of_it() -> None:
     assert extend(loaded_thread(features=1), usd="1") == "no_budget"
 
 
-def test_at_80_percent_people_and_the_llm_are_told_once() -> None:
+def test_people_and_the_llm_are_notified_once_at_80_percent() -> None:
     """The notice comes once for each limit, before the next call."""
     thread = budgeted(Budget(steps=10))
     thread.notify = True
@@ -233,7 +233,7 @@ def test_at_80_percent_people_and_the_llm_are_told_once() -> None:
     check(thread)
 
 
-def test_the_last_call_is_kept_back_and_then_nothing_is_called_until_people_extend() -> None:
+def test_the_last_call_is_reserved_and_then_nothing_runs_until_an_extension() -> None:
     """The LLM reads the notice, no tool runs, messages wait, and its partial result is shown; then the run resumes."""
     thread = budgeted(Budget(steps=3))
     step(thread)
@@ -267,7 +267,7 @@ def test_the_last_call_is_kept_back_and_then_nothing_is_called_until_people_exte
     check(thread)
 
 
-def test_what_the_llm_hands_in_is_the_result_so_far() -> None:
+def test_the_partial_result_is_the_result_so_far() -> None:
     """The partial result is shown while the run waits for an extension."""
     thread = budgeted(Budget(steps=1))
     thread.reply(says("half of it"))
@@ -275,7 +275,7 @@ def test_what_the_llm_hands_in_is_the_result_so_far() -> None:
     check(thread)
 
 
-def test_an_extension_before_the_last_reply_gives_up_that_call() -> None:
+def test_an_extension_before_the_last_reply_abandons_that_call() -> None:
     """The last call asked the LLM to stop; after an extension, it is asked again, and tools run."""
     thread = budgeted(Budget(steps=2))
     step(thread)
@@ -331,7 +331,7 @@ def test_time_counts_only_while_the_run_works() -> None:
 
 @pytest.mark.parametrize("cause", [LLM_REJECTED, CONTEXT_TOO_LONG])
 @pytest.mark.parametrize("lost", [0, 2])
-def test_a_refusal_costs_only_what_it_proves_to_have_cost(cause: str, lost: int) -> None:
+def test_a_rejection_costs_only_its_proven_cost(cause: str, lost: int) -> None:
     """A provider's rejection costs nothing; if middleware rejects a reply, the request that was sent counts."""
     thread = budgeted(Budget(tokens=100_000))
     thread.lose(cause, attempts=lost, request_tokens=70)
@@ -357,7 +357,7 @@ def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used() -> None
 @pytest.mark.parametrize(
     "proof", [None, {"answers": "7.other"}, {"cause": "another"}], ids=["none", "of another call", "of another cause"]
 )
-def test_a_refusal_without_proof_is_a_lost_call(cause: str, proof: dict[str, str] | None) -> None:
+def test_a_rejection_without_proof_is_a_lost_call(cause: str, proof: dict[str, str] | None) -> None:
     """It blocks the run, and costs its estimate; its claims about earlier attempts do not count."""
     thread = budgeted(Budget(tokens=100_000))
     estimate = events_of(thread, BudgetReserved)[-1].tokens
@@ -375,7 +375,7 @@ def test_a_refusal_without_proof_is_a_lost_call(cause: str, proof: dict[str, str
     check(thread)
 
 
-def test_what_was_sent_before_a_rejected_summary_is_charged() -> None:
+def test_attempts_before_a_rejected_summary_are_charged() -> None:
     """Failed attempts count as those of a usable summary do."""
     thread = budgeted(Budget(tokens=100_000))
     step(thread, prompt_tokens=1_000)
@@ -389,7 +389,7 @@ def test_what_was_sent_before_a_rejected_summary_is_charged() -> None:
     assert fault(thread.log) is None
 
 
-def test_refused_lost_and_rejected_calls_are_settled() -> None:
+def test_rejected_and_lost_calls_are_settled() -> None:
     """A call that the provider rejects costs nothing, a lost call its estimate, and a rejected reply its usage."""
     thread = budgeted(Budget(tokens=100_000, steps=20))
     thread.refuse(LLM_REJECTED)
@@ -438,7 +438,7 @@ def test_a_lost_call_is_charged_with_its_request_and_made_again() -> None:
     check(thread)
 
 
-def test_what_was_lost_before_the_last_call_takes_no_attempt_from_it() -> None:
+def test_earlier_losses_leave_the_last_call_its_attempts() -> None:
     """Three of its own attempts may be lost, however many the step lost before."""
     thread = budgeted(Budget(tokens=30_000))
     left = last_call(thread.state).tokens + 100  # the low-budget notice is sent with it, too
@@ -467,7 +467,7 @@ def test_a_lost_call_without_proof_is_not_made_again(proof: str | None) -> None:
     check(thread)
 
 
-def test_learning_ends_where_the_budget_has_no_room_to_ask_again() -> None:
+def test_learning_ends_at_the_end_of_the_budget() -> None:
     """The run has its answer, and ends."""
     spec = keeper(memory=Memory(learn=True))
     thread = budgeted(Budget(tokens=4_000), tools=spec.tools, policy=spec.policy, memory=spec.memory)
@@ -514,7 +514,7 @@ def test_a_start_only_narrows_the_agents_budget() -> None:
     assert thread.state.account.limits == {"steps": 5, "tokens": 60_000}
 
 
-def test_a_worker_without_budgets_starts_no_run_that_was_given_one() -> None:
+def test_a_worker_without_budgets_starts_no_run_with_a_budget() -> None:
     """The worker rejects the start, because the run would have no limit."""
     thread = Thread(budget=Budget(steps=5))
     thread.load(0)
@@ -556,7 +556,7 @@ def test_the_account_is_carried_into_new_temporal_runs() -> None:
         ({"extensions": Extensions(most=Amounts(usd="4"))}, "dana", "too_much"),
     ],
 )
-def test_the_policy_says_who_may_extend_and_by_how_much(policy: dict[str, Any], by: str, outcome: str) -> None:
+def test_the_policy_limits_who_may_extend_and_by_how_much(policy: dict[str, Any], by: str, outcome: str) -> None:
     """By default the approvers and the requester may, or anybody if there are no approvers; never the agent itself."""
     thread = budgeted(Budget(steps=3), policy=Policy(rules=(allow("look"),), **policy), begin={"by": "carol"})
     assert extend(thread, steps=5, by=by) == outcome
@@ -645,7 +645,7 @@ def test_receivers_get_notices_of_the_budget() -> None:
     assert found == ["budget_low", "budget_spent"]
 
 
-def test_replies_have_no_cost_where_money_is_not_limited() -> None:
+def test_replies_have_no_cost_if_money_is_not_limited() -> None:
     """A log without a limit in dollars has no field that it does not need."""
     thread = budgeted(Budget(tokens=100_000))
     thread.reply(LLMReply(message=says("x").message, usage=Usage(prompt_tokens=1), cost=5))

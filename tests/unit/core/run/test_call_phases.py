@@ -295,7 +295,7 @@ def test_any_other_event_moves_no_call(phases: list[Phase], event: AgentEvent) -
 
 
 @given(some_phases, st.sampled_from(REFUSED))
-def test_an_event_with_an_unknown_reference_is_refused(phases: list[Phase], event: AgentEvent) -> None:
+def test_an_event_with_an_unknown_reference_is_rejected(phases: list[Phase], event: AgentEvent) -> None:
     """An event that refers to an unknown call, request, rule or message creates none."""
     assert phases_after(state_in(*phases), event) is None
 
@@ -315,7 +315,7 @@ def test_every_phase_but_the_last_can_finish() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: finished("ok"), lambda: ToolCallStarted(number=1, key="k")])
-def test_the_error_says_what_is_out_of_place(make: Callable[[], AgentEvent]) -> None:
+def test_the_error_names_the_event_out_of_place(make: Callable[[], AgentEvent]) -> None:
     """The error names the thread, the event and the call."""
     with pytest.raises(EventOutOfPlace, match=r"of thread t, tool_call_\w+, is out of place: call 1 is finished"):
         evolve(state_in("finished"), make())

@@ -83,7 +83,7 @@ def text_of_call(thread: Thread, number: int) -> str:
 @pytest.mark.parametrize(
     ("scope", "refused"), [("here", {2: "cannot", 3: "ok"}), ("everywhere", {2: "cannot", 3: "cannot"})]
 )
-def test_the_very_same_call_or_every_call_of_the_tool_is_refused(scope: str, refused: dict[int, str]) -> None:
+def test_the_same_call_or_every_call_of_the_tool_is_rejected(scope: str, refused: dict[int, str]) -> None:
     """`here` means the call with the same arguments in any spelling; the LLM reads the reason and the end."""
     thread = loaded_thread(features=1)
     thread.reply(reply(("look", '{"id": 7, "of": 1}')))
@@ -115,7 +115,7 @@ def test_a_constraint_ends_with_its_time_and_needs_no_timer() -> None:
     thread.check_consistent()
 
 
-def test_a_person_lifts_a_constraint() -> None:
+def test_a_person_removes_a_constraint() -> None:
     """The log has the person and the reason; a second removal finds nothing; the call is then judged as any other."""
     thread = loaded_thread(features=1)
     thread.reply(calls("look"))
@@ -195,7 +195,7 @@ def test_an_open_approval_does_not_count_while_a_constraint_stands() -> None:
     thread.check_consistent()
 
 
-def test_an_approval_that_comes_by_itself_starts_nothing_while_a_constraint_stands() -> None:
+def test_an_automatic_approval_starts_nothing_under_a_constraint() -> None:
     """If the policy approves on expiry, the call is judged again before its start, and ends."""
     approving = Terms(expires_after=60, on_expiry="approve")
     spec = agent_spec(policy=Policy(rules=(allow("pay", when="args.n == 1"), ask("pay", terms=approving))))
@@ -209,7 +209,7 @@ def test_an_approval_that_comes_by_itself_starts_nothing_while_a_constraint_stan
     thread.check_consistent()
 
 
-def test_a_call_of_unknown_outcome_does_not_run_again_while_a_constraint_stands() -> None:
+def test_a_call_of_unknown_outcome_does_not_run_again_under_a_constraint() -> None:
     """The answer `absent` would start the effect; people can still abandon the call."""
     thread = loaded_thread(agent_spec(policy=Policy(rules=(allow("pay"),))), features=1)
     thread.reply(reply(("pay", '{"n": 1}'), ("pay", '{"n": 2}')))
@@ -270,7 +270,7 @@ def test_an_effect_that_cannot_be_undone_makes_no_constraint() -> None:
         (FIRST_HANDED + 5 * HANDED - 1, "4.50", "from the sub-agent of call 4"),
     ],
 )
-def test_a_constraint_has_a_name_that_people_can_read_and_lift_it_by(number: int, name: str, origin: str) -> None:
+def test_people_remove_a_constraint_by_a_readable_name(number: int, name: str, origin: str) -> None:
     """A constraint from a sub-agent is named after the call that ran it, and its number among those."""
     assert (constraint_name(number), constraint_origin(number), constraint_number(name)) == (name, origin, number)
     assert Lift.model_validate({"constraint": name, "by": "bob"}).constraint == number
@@ -278,13 +278,13 @@ def test_a_constraint_has_a_name_that_people_can_read_and_lift_it_by(number: int
 
 
 @pytest.mark.parametrize("name", ["", "x", "4.", ".1", "4.51", "4.1.1", "-1", "1" * 30, None, "²"])
-def test_what_names_no_constraint_is_refused(name: Any) -> None:
+def test_an_unknown_constraint_is_rejected(name: Any) -> None:
     """Neither an unknown number nor an unknown name is accepted."""
     with pytest.raises(ValidationError):
         Lift.model_validate({"constraint": name, "by": "bob"})
 
 
-def test_only_an_approver_lifts_a_constraint() -> None:
+def test_only_an_approver_removes_a_constraint() -> None:
     """If the policy names approvers, no other person can; a required signature is checked."""
     thread = loaded_thread(
         agent_spec(policy=Policy(rules=(allow("look"),), approvers=(Approver(name="alice"),))), features=1
@@ -298,7 +298,7 @@ def test_only_an_approver_lifts_a_constraint() -> None:
 
 
 @given(SEEDS)
-def test_no_call_starts_that_a_constraint_refuses(seed: int) -> None:
+def test_no_call_starts_that_a_constraint_rejects(seed: int) -> None:
     """This holds if the policy, an approval, an expiry, a rule or an answer to a reconcile request lets it run."""
     thread, state = play(seed).thread, RunState()
     for event in thread.log:
@@ -333,7 +333,7 @@ def altered(thread: Thread, kind: Any, place: int, **changes: Any) -> list[Agent
     return [event.model_copy(update=changes) if event.position == chosen else event for event in thread.log]
 
 
-def test_the_audit_finds_forged_refusals_and_constraints() -> None:
+def test_the_audit_finds_forged_rejections_and_constraints() -> None:
     """A rejected call needs an active constraint, a constraint a tool's own outcome, and a removal a constraint."""
     thread = refused_thread()
     assert fault(thread.log) is None
@@ -385,7 +385,7 @@ def test_constraints_are_bounded() -> None:
         ({"reason": "r", "until": 60}, "neither"),
     ],
 )
-def test_a_result_without_a_meaning_is_refused_where_it_is_made(fields: dict[str, Any], wrong: str) -> None:
+def test_a_meaningless_result_is_rejected_on_creation(fields: dict[str, Any], wrong: str) -> None:
     """The message names the field."""
     if not wrong:
         assert Cannot(**fields).ends_at(NOW) == fields["until"]

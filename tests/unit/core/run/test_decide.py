@@ -77,7 +77,7 @@ def test_requests_are_decided_in_any_order(order: tuple[str, str]) -> None:
     assert run.calling_llm()
 
 
-def test_a_denial_becomes_a_result_that_names_who_and_why() -> None:
+def test_a_denial_becomes_a_result_with_the_person_and_the_reason() -> None:
     """If a person denies, the call ends as denied, and its result gives the person and the reason."""
     run = loaded_thread()
     run.reply(calls("pay"))
@@ -105,7 +105,7 @@ def test_a_second_decision_is_recorded_and_changes_nothing() -> None:
         ("1", "approve", {"digest": "f" * 64}, "digest_mismatch"),
     ],
 )
-def test_a_decision_that_does_not_fit_is_refused_and_nothing_runs(
+def test_a_decision_that_does_not_fit_is_rejected_and_nothing_runs(
     request_id: str, decision: DecisionKind, more: dict[str, str], outcome: str
 ) -> None:
     """An unknown request, a wrong kind of answer and a wrong digest are recorded; the call is unchanged."""
@@ -215,7 +215,7 @@ def test_cancelling_ends_every_open_call_and_then_the_run() -> None:
     assert (run.state.status, run.state.authority.requests) == ("cancelled", ())
 
 
-def test_the_result_of_a_cancelled_run_says_why() -> None:
+def test_the_result_of_a_cancelled_run_gives_the_reason() -> None:
     """The log has the reason of the cancel request, on one line and clipped; an earlier level has none."""
     run = loaded_thread(features=CANCEL_REASON)
     run.cancel("the order\nwas withdrawn " + "x" * 600)

@@ -69,7 +69,7 @@ def test_more_requests_than_fit_are_counted() -> None:
     assert "2 more requests: `holdfast pending t`" in details
 
 
-def test_a_request_says_who_decides_and_until_when() -> None:
+def test_a_request_names_the_approvers_and_the_expiry() -> None:
     """One line has names, votes and expiry; it is empty if anyone may decide at any time."""
     terms = Terms(by=("alice", "bob"), quorum=2, expires_after=3_600)
     run = loaded_thread(agent_spec(policy=Policy(rules=(ask("pay", terms=terms),))))

@@ -129,7 +129,7 @@ def test_a_time_or_a_duration_is_read(text: str, until: datetime) -> None:
         (None, "missing"),
     ],
 )
-def test_a_bad_time_is_a_result_that_says_what_was_wrong(text: Any, why: str) -> None:
+def test_a_bad_time_is_explained_in_the_result(text: Any, why: str) -> None:
     """No argument of the LLM raises; the call fails at once with a sentence, and the LLM is called again."""
     assert why in str(read_trigger("sleep_until", {"until": text}, at=NOW))
     thread = thread_that(sleep_until={"until": text})
@@ -289,7 +289,7 @@ def test_a_bad_name_of_an_event_is_explained_in_words() -> None:
     assert refused["explanation"].startswith("event: an event's name begins with a letter or digit, and has")
 
 
-def test_what_is_shown_to_be_sent_is_what_the_run_waits_for() -> None:
+def test_the_shown_event_is_the_one_that_the_run_waits_for() -> None:
     """The command of `show` and the JSON in the Web UI have the fields of `match`, and no value can add a line."""
     match = {"service": "it's ``` \x1b[2J\u202e\n```", "build": 5}
     thread = thread_that(wait_for_event={"name": "deploy.finished", "match": match})
@@ -319,7 +319,7 @@ def test_somebody_wakes_a_run_without_an_event() -> None:
     audited(thread)
 
 
-def test_refused_events_say_why_and_are_recorded() -> None:
+def test_rejected_events_give_the_reason_and_are_recorded() -> None:
     """Each outcome has its reason; the log has the rejected event without its body."""
     thread = thread_that(sleep_until={"until": "1h"})
     for payload in (7, [1, 2], "what?", {"event": "no spaces"}, {"event": 5}, {"data": {"a": 1}}, {"id": "x"}):
@@ -517,7 +517,7 @@ def test_floods_of_events_leave_the_state_bounded() -> None:
 # The catalog.
 
 
-def test_an_agent_has_the_tools_only_where_it_asks_for_them() -> None:
+def test_an_agent_has_the_tools_only_on_request() -> None:
     """The spec, prompt and hash of existing agents stay unchanged."""
     from holdfast.activities.builtin_tools.offer import with_builtin_tools
     from holdfast.core.tools.secrets import NO_SECRETS
@@ -535,7 +535,7 @@ def test_an_agent_has_the_tools_only_where_it_asks_for_them() -> None:
     assert "kind" not in tool_spec("look").model_dump(exclude_defaults=True)
 
 
-def test_another_tool_of_that_name_is_refused() -> None:
+def test_another_tool_of_that_name_is_rejected() -> None:
     """A worker does not start with an agent whose `sleep_until` is a user's own tool."""
 
     @tool(effect="read")
@@ -548,7 +548,7 @@ def test_another_tool_of_that_name_is_refused() -> None:
     Catalog(agents=[Agent(name="a", instructions="x")], tools=[sleep_until])
 
 
-def test_the_tools_functions_say_what_a_call_would_wait_for() -> None:
+def test_the_tools_functions_describe_the_wait() -> None:
     """Called as Python functions, they parse their arguments as the run does, and wait for nothing."""
     from pathlib import Path
 

@@ -28,7 +28,7 @@ def lost(*, features: int, settles_in: float | None = 60) -> Thread:
     return thread
 
 
-def test_a_question_says_until_when_the_effect_may_arrive() -> None:
+def test_a_question_gives_the_last_time_the_effect_may_arrive() -> None:
     """The time is by the run's clock: the ledger's may differ."""
     (request,) = lost(features=SETTLING).state.authority.requests
     assert request.settles_at == request.asked_at + timedelta(seconds=60)
@@ -82,7 +82,7 @@ def test_the_same_unsafe_call_twice_in_a_reply_runs_once() -> None:
     assert thread.running_calls == [7]
 
 
-def test_people_who_are_asked_about_the_same_call_twice_read_that() -> None:
+def test_people_read_that_they_are_asked_about_the_same_call_twice() -> None:
     """They decide about each call separately."""
     thread = loaded_thread(SPEC.model_copy(update={"policy": Policy()}), features=UNSAFE_ONCE_A_REPLY)
     thread.reply(calls("pay", "pay"))
@@ -122,7 +122,7 @@ def fault_of(thread: Thread) -> str:
     return audit.fault.reason if audit.fault else ""
 
 
-def test_the_audit_finds_such_logs_in_order() -> None:
+def test_the_audit_accepts_such_logs() -> None:
     """`verify` rebuilds the time in a question, the effect of an early answer, and a call that did not run."""
     thread = lost(features=SETTLING)
     assert fault_of(thread) == ""
@@ -132,7 +132,7 @@ def test_the_audit_finds_such_logs_in_order() -> None:
     assert fault_of(thread) == ""
 
 
-def test_the_audit_finds_a_time_that_nothing_leads_to() -> None:
+def test_the_audit_finds_a_time_without_a_cause() -> None:
     """A time before the question, or in a run of a lower level, is a fault."""
     thread = lost(features=0)
     (asked,) = [event for event in thread.log if isinstance(event, ReconcileRequested)]

@@ -107,7 +107,7 @@ def test_a_blocked_run_notes_the_step_and_the_cause_once() -> None:
 
 
 @pytest.mark.parametrize("rule", [deny("update_progress"), ask("update_progress")])
-def test_a_note_that_the_policy_does_not_allow_is_not_made_and_asks_nobody(rule: Any) -> None:
+def test_a_note_that_the_policy_does_not_allow_is_skipped_and_asks_nobody(rule: Any) -> None:
     """The run's own call is judged like any other; denied, or in need of an approval, it ends, and the run does not."""
     thread = loaded_thread(keeper(rule, memory=Memory(progress=True)), features=FEATURES)
     assert thread.calling_llm()
@@ -121,7 +121,7 @@ def test_a_note_that_the_policy_does_not_allow_is_not_made_and_asks_nobody(rule:
 
 
 @pytest.mark.parametrize("status", ["failed", "unknown", "invalid"])
-def test_a_note_that_fails_asks_nobody_and_ends_no_run(status: str) -> None:
+def test_a_failed_note_asks_nobody_and_ends_no_run(status: str) -> None:
     """However the run's own call ends, nobody is asked about it."""
     thread = loaded_thread(keeper(memory=Memory(progress=True)), features=FEATURES)
     thread.finish(1, status=status)
@@ -145,7 +145,7 @@ def test_a_thread_that_continues_notes_that() -> None:
     assert notes(thread)[-1]["last_step"] == "1, in progress"
 
 
-def test_what_is_learnt_comes_after_the_answer_and_does_not_change_it() -> None:
+def test_the_learning_step_follows_the_answer_and_does_not_change_it() -> None:
     """One more step is made, its calls are judged and run, its text is ignored, and no step follows."""
     thread = learning()
     assert thread.messages()[-1]["role"] == "user"
@@ -198,7 +198,7 @@ def test_a_denied_learning_ends_the_run() -> None:
     assert any(isinstance(event, VerdictGiven) and event.verdict == "deny" for event in thread.log)
 
 
-def test_what_a_tainted_llm_has_learnt_needs_an_approval() -> None:
+def test_a_learning_of_a_tainted_llm_needs_an_approval() -> None:
     """After web content, a person approves the memories of the last step, though the policy allows them."""
     thread = begun()
     thread.reply(calls("web"))
@@ -216,7 +216,7 @@ def test_what_a_tainted_llm_has_learnt_needs_an_approval() -> None:
 
 
 @pytest.mark.parametrize("terms", [Terms(), Terms(expires_after=10 * LEARNING_SECONDS)])
-def test_a_learning_that_nobody_decides_on_expires(terms: Terms) -> None:
+def test_an_undecided_learning_expires(terms: Terms) -> None:
     """The end of a run waits for an approval no longer than its limit, whichever requirements the policy has."""
     thread = learning(keeper(ask("remember", terms=terms)))
     thread.reply(calls("remember"))
@@ -228,7 +228,7 @@ def test_a_learning_that_nobody_decides_on_expires(terms: Terms) -> None:
     assert thread.state.outcome == "completed"
 
 
-def test_what_a_tainted_llm_has_learnt_expires() -> None:
+def test_a_learning_of_a_tainted_llm_expires() -> None:
     """The limit also holds if the policy allows the call and asks only because of what the LLM has read."""
     thread = begun()
     thread.reply(calls("web"))
@@ -245,7 +245,7 @@ def test_what_a_tainted_llm_has_learnt_expires() -> None:
     assert thread.state.result == ANSWER
 
 
-def test_a_run_that_ends_says_what_it_waits_for() -> None:
+def test_an_ending_run_names_its_wait() -> None:
     """Between the answer and the end, `show` names the open request and its own call, and no wait for a message."""
     thread = learning(keeper(ask("remember")))
     thread.reply(calls("remember"))
@@ -263,7 +263,7 @@ def test_a_run_that_ends_says_what_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize("status", ["failed", "unknown", "cancelled"])
-def test_a_learning_that_is_lost_asks_nobody(status: str) -> None:
+def test_a_lost_learning_asks_nobody(status: str) -> None:
     """An item whose outcome is unknown opens no request, as it might stay unanswered for ever: the run ends."""
     thread = learning()
     thread.reply(calls("remember"))
@@ -453,7 +453,7 @@ def test_a_pause_in_the_learning_step_delays_no_expiry() -> None:
 
 
 @pytest.mark.parametrize("outage", ["RunContinues", "RecordRefuses"])
-def test_no_timer_fires_over_and_over_where_the_end_waits_for_something_else(outage: str) -> None:
+def test_no_timer_fires_repeatedly_while_the_end_waits(outage: str) -> None:
     """The wait for a message ends during an archive write or an LLM call; only one timer fires."""
     thread = begun(idle_limit=60)
     thread.reply(says(ANSWER))

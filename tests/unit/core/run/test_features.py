@@ -70,7 +70,7 @@ def test_an_older_release_does_not_continue_a_closed_thread_of_a_later_level(mon
         thread.load_thread()
 
 
-def test_an_update_of_a_later_release_is_refused_below_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_of_a_later_release_is_rejected_below_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its validator rejects it, so no history of that level has it."""
     monkeypatch.setitem(UPDATES, "pause", LATER)
     thread = loaded_thread()

@@ -35,7 +35,7 @@ def taken(given: HandOver, request: Request, *run_ids: str) -> list[str]:
     return [run_id for run_id in run_ids if given.take(request, caller=CALLER._replace(run_id=run_id))]
 
 
-def test_an_llm_call_is_handed_what_its_queries_would_return() -> None:
+def test_an_llm_call_gets_its_query_results_in_process() -> None:
     """The call gets the session and the transcript as of the request, however the run continues."""
     thread, given = loaded_thread(), HandOver()
     request, before = asked(thread, LLMRequest), thread.run.transcript.messages
@@ -50,7 +50,7 @@ def test_an_llm_call_is_handed_what_its_queries_would_return() -> None:
     assert answers.keys() == {"session", "transcript"}
 
 
-def test_a_write_to_the_record_is_handed_the_lines_that_it_writes() -> None:
+def test_a_write_to_the_record_gets_its_lines_in_process() -> None:
     """The lines begin at the request's position."""
     thread, given = loaded_thread(), HandOver()
     thread.reply(says("Done."))
@@ -62,7 +62,7 @@ def test_a_write_to_the_record_is_handed_the_lines_that_it_writes() -> None:
     assert answers.keys() == {"log"}
 
 
-def test_what_is_handed_over_is_taken_once_and_by_its_own_call() -> None:
+def test_a_passed_value_is_taken_once_by_its_own_call() -> None:
     """Another run, thread or namespace, other content under the same name and a second attempt find nothing."""
     thread, given = loaded_thread(), HandOver()
     request = asked(thread, LLMRequest)
@@ -76,7 +76,7 @@ def test_what_is_handed_over_is_taken_once_and_by_its_own_call() -> None:
     assert not given.take(request, caller=CALLER)
 
 
-def test_of_what_nobody_takes_the_oldest_is_dropped() -> None:
+def test_the_oldest_untaken_value_is_dropped() -> None:
     """Activities of another process take nothing here, so the kept values are bounded."""
     thread, given = loaded_thread(), HandOver(limit=2)
     request = asked(thread, LLMRequest)
@@ -85,7 +85,7 @@ def test_of_what_nobody_takes_the_oldest_is_dropped() -> None:
     assert taken(given, request, "r1", "r2", "r3") == ["r2", "r3"]
 
 
-def test_what_nobody_takes_is_bounded_in_bytes() -> None:
+def test_untaken_values_are_bounded_in_bytes() -> None:
     """A transcript may have megabytes; one that is passed or taken again counts once."""
     thread = loaded_thread()
     request, size = asked(thread, LLMRequest), thread.run.transcript.pages().lines.size

@@ -52,7 +52,7 @@ def audited(thread: Thread) -> Thread:
     return thread
 
 
-def test_a_request_stays_open_under_its_id_where_the_agent_is_the_same() -> None:
+def test_a_request_keeps_its_id_if_the_agent_is_the_same() -> None:
     """Its digest is unchanged, too, so signatures for it count in both clusters; its effect keeps its key."""
     thread = paying()
     (before,) = thread.state.authority.requests
@@ -64,7 +64,7 @@ def test_a_request_stays_open_under_its_id_where_the_agent_is_the_same() -> None
     audited(there)
 
 
-def test_under_another_agent_people_are_asked_anew_in_their_own_terms() -> None:
+def test_under_another_agent_people_are_asked_again_with_its_requirements() -> None:
     """Requirements from the file, such as approval on expiry, are not part of the new request."""
     lax = Policy(rules=(ask("pay", terms=Terms(expires_after=60, on_expiry="approve")), allow()))
     there = audited(paying(lax).moved().imported(other(ASKS)))
@@ -93,14 +93,14 @@ def test_a_call_has_to_pass_the_recorded_policy_and_the_local_one(recorded: str,
     assert len(back.state.origin.policies) <= 2, "moving to and fro adds no policy twice"
 
 
-def test_what_the_local_policy_denies_ends() -> None:
+def test_a_call_that_the_local_policy_denies_ends() -> None:
     """A call that waited for approval elsewhere is denied here."""
     there = audited(paying().moved().imported(other(Policy(rules=(deny("pay"), allow())))))
     (ended,) = [event for event in there.log if isinstance(event, ToolCallFinished)]
     assert (ended.status, there.state.authority.requests) == ("denied", ())
 
 
-def test_an_approval_that_no_call_has_used_up_is_asked_for_again() -> None:
+def test_an_unused_approval_is_requested_again() -> None:
     """A file cannot import an approval: only people here let the payment run."""
     thread = paying()
     thread.update("pause", {"by": "dana"})
@@ -120,7 +120,7 @@ def signed(thread: Thread, key: str, by: str, **more: Any) -> dict[str, Any]:
     return said.model_copy(update={"signature": signature}).model_dump(mode="json", exclude_defaults=True)
 
 
-def test_only_votes_that_are_signed_with_a_key_of_this_place_count() -> None:
+def test_only_votes_signed_with_a_key_of_this_cluster_count() -> None:
     """An unsigned vote in the file is dropped, and a signed one counts."""
     people = tuple(Approver(name=name, keys=(public_key(key),)) for name, key in (("dana", DANA), ("eve", EVE)))
     two = Policy(rules=(ask("pay", terms=Terms(quorum=2)), allow()), approvers=people)
@@ -133,7 +133,7 @@ def test_only_votes_that_are_signed_with_a_key_of_this_place_count() -> None:
         assert [each.by for each in request.votes] == (["dana"] if counts else [])
 
 
-def test_rules_and_delegations_that_nobody_signed_end() -> None:
+def test_unsigned_rules_and_delegations_end() -> None:
     """`Always allow this` and delegated approval authority do not travel as unsigned claims."""
     thread = paying()
     thread.decide("1", by="dana", remember=True)
@@ -145,7 +145,7 @@ def test_rules_and_delegations_that_nobody_signed_end() -> None:
     assert there.state.authority.requests
 
 
-def test_an_effect_under_way_is_looked_up_and_never_caused_again() -> None:
+def test_an_effect_in_progress_is_looked_up_and_never_repeated() -> None:
     """A started call without an outcome is resolved; if it stays unknown, a person is asked."""
     thread = loaded_thread(other(Policy(rules=(allow(),))), features=LEVEL)
     thread.reply(calls("pay"))
@@ -173,7 +173,7 @@ def _ended_under_way(thread: Thread) -> Thread:
     return thread
 
 
-def test_nobodys_memory_and_no_folder_comes_with_a_file() -> None:
+def test_a_file_imports_neither_memory_nor_a_workspace() -> None:
     """The logged workspace is a folder of another machine, and the requester is not proven here."""
     thread = loaded_thread(features=LEVEL, by="alice", workspace="/etc")
     there = thread.moved()
@@ -189,7 +189,7 @@ def _point(thread: Thread) -> Any:
     return next(event for event in imported.log if isinstance(event, RunImported)).point
 
 
-def test_a_file_for_which_nobody_vouches_is_trusted_like_the_web() -> None:
+def test_an_unvouched_file_is_trusted_like_the_web() -> None:
     """Its trust is lowered despite the claims in its log; if requesters must be known, such a run ends."""
     there = audited(loaded_thread(features=LEVEL).moved().imported(signer=""))
     assert there.state.context.trust == "web"
@@ -201,7 +201,7 @@ def test_a_file_for_which_nobody_vouches_is_trusted_like_the_web() -> None:
 @pytest.mark.parametrize("tracked", [True, False])
 @pytest.mark.parametrize("signer", ["k", ""])
 @pytest.mark.parametrize("way", ["moved", "closed", "forked"])
-def test_what_was_read_on_the_web_stays_so_by_way_of_a_file(way: str, signer: str, tracked: bool) -> None:
+def test_web_trust_survives_a_file(way: str, signer: str, tracked: bool) -> None:
     """A local rule that asks after web content also asks after an import: of a migrated run, of a closed one, and as a
     fork; also if the original agent did not keep track of trust.
     """
@@ -233,7 +233,7 @@ def test_what_was_read_on_the_web_stays_so_by_way_of_a_file(way: str, signer: st
     assert [request.call().name for request in found.state.authority.requests] == ["pay"]
 
 
-def test_the_tighter_budget_counts_and_what_was_spent_stays_spent() -> None:
+def test_the_tighter_budget_counts_and_spending_is_kept() -> None:
     """Neither the file nor a migration gives a run more than this cluster allows."""
     thread = loaded_thread(agent_spec(budget=Budget(steps=100)), features=LEVEL)
     thread.reply(calls("look"))
@@ -260,7 +260,7 @@ def limit_of(thread: Thread) -> int:
     return thread.state.account.limits["steps"]
 
 
-def test_what_a_person_has_added_to_the_budget_comes_along() -> None:
+def test_an_extension_by_a_person_migrates_with_the_run() -> None:
     """The agent's own budget does not limit the extension, in either cluster, however often the thread migrates."""
     there = audited(extended().moved().imported())
     assert limit_of(there) == 43
@@ -269,7 +269,7 @@ def test_what_a_person_has_added_to_the_budget_comes_along() -> None:
     assert limit_of(audited(there.moved().imported())) == 48
 
 
-def test_an_agent_with_a_smaller_budget_gets_what_was_added() -> None:
+def test_an_agent_with_a_smaller_budget_keeps_the_extension() -> None:
     """The agent's own limit counts, plus the extension; a limit that exists only here was not extended."""
     smaller = agent_spec(budget=Budget(steps=2, tokens=1_000_000))
     there = audited(extended().moved().imported(smaller))
@@ -310,7 +310,7 @@ UNTIL = NOW + timedelta(minutes=50)
         (Policy(approvers=(Approver(name="eve"),)), False, "k", 3),
     ],
 )
-def test_what_was_added_elsewhere_counts_as_far_as_the_policy_here_allows(
+def test_an_extension_made_elsewhere_counts_as_far_as_the_local_policy_allows(
     local: Policy, signed: bool, signer: str, limit: int
 ) -> None:
     """This cluster's policy decides who may extend, by how much, and with which key; a file cannot."""
@@ -321,7 +321,7 @@ def test_what_was_added_elsewhere_counts_as_far_as_the_policy_here_allows(
     assert limit_of(audited(there)) == limit
 
 
-def test_what_was_added_to_sub_agents_and_spent_there_comes_along() -> None:
+def test_spent_extensions_of_sub_agents_migrate_with_the_run() -> None:
     """Otherwise the run would have less left than before. An extension in a file that nobody vouches for does not
     count.
     """
@@ -333,7 +333,7 @@ def test_what_was_added_to_sub_agents_and_spent_there_comes_along() -> None:
         assert join_budget(state, raised, account).limits == {"tokens": limit}
 
 
-def test_an_account_keeps_what_so_many_people_gave_and_no_more() -> None:
+def test_an_account_keeps_a_bounded_number_of_extensions() -> None:
     """If no policy names people, any name is possible, and a run carries its account along."""
     account = Account.open(Budget(steps=1), None, tokens=0)
     for number in range(3 * RAISERS):
@@ -342,7 +342,7 @@ def test_an_account_keeps_what_so_many_people_gave_and_no_more() -> None:
     assert account.raised[-1] == Raised("dana", "", {"steps": 6 * RAISERS}, {"steps": 2})
 
 
-def test_a_wait_goes_on_where_the_thread_was_moved_to() -> None:
+def test_a_wait_continues_after_a_migration() -> None:
     """`sleep_until` keeps its time, and waiting messages are shown."""
     sleeps = agent_spec(
         tools=(tool_spec("sleep_until", kind="runtime"), tool_spec("pay", Effect.UNSAFE)),
@@ -372,7 +372,7 @@ def test_a_message_that_waited_is_shown_there() -> None:
     audited(there)
 
 
-def test_tools_under_way_end_before_a_run_is_moved() -> None:
+def test_tools_in_progress_end_before_a_migration() -> None:
     """No new call starts; an LLM call is abandoned, and repeated in the other cluster."""
     thread = loaded_thread(features=LEVEL)
     thread.reply(calls("look"))
@@ -386,7 +386,7 @@ def test_tools_under_way_end_before_a_run_is_moved() -> None:
     assert audited(thread.imported()).calling_llm()
 
 
-def test_a_moved_run_that_is_reset_ends_as_moved_and_records_nothing() -> None:
+def test_a_migrated_run_that_is_reset_ends_as_migrated_and_records_nothing() -> None:
     """The record already has the run's end: inputs since its reset are dropped."""
     thread = paying()
     log = paying().moved().log
@@ -400,7 +400,7 @@ def test_a_moved_run_that_is_reset_ends_as_moved_and_records_nothing() -> None:
     assert thread.run.log.events == []
 
 
-def test_a_moved_thread_is_not_continued_where_it_was() -> None:
+def test_a_migrated_thread_is_not_continued_in_its_old_cluster() -> None:
     """Another task does not begin a second copy of the thread; only its file does."""
     thread = paying().moved()
     there = thread.imported()
@@ -411,7 +411,7 @@ def test_a_moved_thread_is_not_continued_where_it_was() -> None:
     assert there.state.status == "waiting_approval"
 
 
-def test_what_is_open_is_neither_decided_nor_due_where_a_run_was_moved_from() -> None:
+def test_open_requests_are_neither_decided_nor_due_after_a_migration() -> None:
     """While the last events are archived, a decision is too late, no request expires, and the run ends as migrated."""
     short = Policy(rules=(ask("pay", terms=Terms(expires_after=60)), allow()))
     thread = paying(short)
@@ -443,7 +443,7 @@ def test_a_closed_thread_stays_closed_and_loses_its_rules() -> None:
     assert (there.state.status, there.state.authority.rules) == ("completed", ())
 
 
-def test_a_run_refuses_another_record_than_the_one_that_was_imported() -> None:
+def test_a_run_rejects_any_record_but_the_imported_one() -> None:
     """Events recorded between the import and the start are not continued."""
     thread = paying().moved()
     point = _point(thread)

@@ -218,7 +218,7 @@ def test_every_event_leads_to_a_next_action_and_a_phase(seed: int) -> None:
         assert (phase_of(state) == "terminated") == bool(state.outcome)
 
 
-def test_the_plays_hold_every_kind_of_event() -> None:
+def test_the_plays_have_every_kind_of_event() -> None:
     """As a control, the plays cover all kinds of events."""
     seen = {event.type for seed in range(PLAYS) for event in play(seed).thread.log}
     # `tests/integration/test_moves.py` has moves, `test_steering.py` revoked keys.
@@ -285,7 +285,7 @@ def test_the_phases_of_a_run_from_its_start_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("signal", "status"), [("pause", "paused"), (None, "waiting_approval")], ids=["paused", "waiting"]
 )
-def test_a_dormant_run_says_by_its_status_what_it_waits_for(signal: str | None, status: str) -> None:
+def test_the_status_of_a_dormant_run_names_its_wait(signal: str | None, status: str) -> None:
     """All waits share one phase; the status distinguishes them. A call in progress runs to its end, even if paused."""
     thread = loaded_thread(features=1)
     thread.reply(calls("look", "pay"))

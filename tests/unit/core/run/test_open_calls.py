@@ -36,7 +36,7 @@ def open_calls(*requests: LLMRequest | ToolRequest | ArchiveRequest | Notice) ->
     return calls
 
 
-def test_a_call_that_was_not_started_yet_needs_no_stop() -> None:
+def test_an_unstarted_call_needs_no_stop() -> None:
     """A call abandoned in the workflow task that made it sends no command; a started call is stopped."""
     calls = open_calls(ASK)
     calls.call(ASK, STATE)
@@ -57,7 +57,7 @@ def test_cancelling_waits_for_tools_notices_and_writes() -> None:
 
 
 @pytest.mark.parametrize("archiving", [True, False])
-def test_abandoning_stops_a_tool_once_and_a_write_where_it_may(archiving: bool) -> None:
+def test_abandoning_stops_a_tool_once_and_a_write_if_it_may(archiving: bool) -> None:
     """Tools are stopped once and stay open; all other calls are abandoned, except a write that is still needed."""
     calls = open_calls(ASK, PAY, NEWS, WRITE)
     calls.abandon(archiving=archiving)

@@ -46,7 +46,7 @@ def as_json(events: list[AgentEvent]) -> list[dict[str, Any]]:
     return [json.loads(json.dumps(event_json(event), default=str)) for event in events]
 
 
-def test_a_run_says_what_it_waits_for_and_what_follows() -> None:
+def test_a_run_names_its_wait_and_its_next_action() -> None:
     """From its start to its end, the status gives the current action, and the next one with its trigger."""
     thread = Thread(agent_spec(policy=ASKING), idle_limit=3_600)
     assert doing(thread.state) == "waits for a worker to load its agent"
@@ -77,7 +77,7 @@ def test_a_run_says_what_it_waits_for_and_what_follows() -> None:
     assert (doing(thread.state), following(thread.state)) == ("has completed", ())
 
 
-def test_a_paused_or_blocked_run_says_what_follows_when_it_resumes() -> None:
+def test_a_paused_or_blocked_run_names_its_next_action() -> None:
     """The status is `nothing until a time or a person`, and then the action that was due."""
     thread = loaded_thread(features=1)
     thread.reply(calls("pay"))
@@ -99,7 +99,7 @@ def test_a_paused_or_blocked_run_says_what_follows_when_it_resumes() -> None:
 
 @settings(max_examples=examples(8, 60))
 @given(SEEDS)
-def test_every_state_has_its_words(seed: int) -> None:
+def test_every_state_has_a_text(seed: int) -> None:
     """After any event there is one line for now, one for the next action unless the run is over, the same in the Web
     UI, and a valid view.
     """
@@ -116,7 +116,7 @@ def test_every_state_has_its_words(seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", FIRST_RELEASE)
-def test_threads_recorded_by_the_first_release_have_their_words(name: str) -> None:
+def test_threads_recorded_by_the_first_release_have_a_text(name: str) -> None:
     """Each of its events leads to a phase and to a text, and the errors among them are found."""
     state, events = RunState(), [*read_events(recorded(name).events)]
     for event in events:
@@ -192,7 +192,7 @@ def test_no_event_of_any_shape_breaks_the_errors(events: list[dict[str, Any]]) -
         errors_in([{"type": kind, "position": 0, "at": "", **event} for event in events])
 
 
-def test_calls_under_way_are_those_started_and_not_ended() -> None:
+def test_calls_in_progress_have_a_start_and_no_end() -> None:
     """Started calls without an end are listed with their arguments, oldest first."""
     thread = loaded_thread()
     thread.reply(calls("look", "look", "pay"))
@@ -222,7 +222,7 @@ def test_a_thread_says_by_which_command_it_continues(status: str, silent: bool, 
     assert found["command"] == command if command is None else command in found["command"]
 
 
-def test_a_thread_that_cannot_be_continued_says_why() -> None:
+def test_a_thread_that_cannot_be_continued_gives_the_reason() -> None:
     """A thread needs the fleet key, and an archived branch is never continued."""
     keyless = continuation({"thread": "t", "status": "completed"}, silent=False, sealed=False)
     assert keyless["command"] is None
@@ -231,7 +231,7 @@ def test_a_thread_that_cannot_be_continued_says_why() -> None:
     assert (aside["command"], "a reset of t" in aside["why"]) == (None, True)
 
 
-def test_the_screen_begins_with_what_a_person_wants_first() -> None:
+def test_the_screen_begins_with_the_most_important_lines() -> None:
     """The screen has the current action, the next one, the last event with its age, and errors with positions; no text
     acts on the terminal.
     """
@@ -304,7 +304,7 @@ async def test_show_reads_only_the_last_events_of_a_long_thread() -> None:
     assert (shown.last, shown.view["errors"], notes) == (None, [], [])
 
 
-async def test_where_no_worker_answers_none_is_asked_again() -> None:
+async def test_an_unanswered_query_is_not_repeated() -> None:
     """The rest comes from the history, and calls without a worker are not shown as running."""
     threads: Any = Recording({**run_view(RunState(thread="t")), "events": 1}, long_thread(1), missing=-1)
     notes: list[str] = []

@@ -83,7 +83,7 @@ def test_the_number_of_polls_in_three_weeks_is_bounded() -> None:
         (("same",) * 50, 300),
     ],
 )
-def test_what_each_answer_does(results: tuple[str, ...], delay: float) -> None:
+def test_each_answer_has_its_effect_on_the_delay(results: tuple[str, ...], delay: float) -> None:
     """The examples show the rules."""
     assert polls(*results) == delay
 

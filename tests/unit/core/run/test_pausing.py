@@ -66,7 +66,7 @@ def test_the_plays_pause_and_resume() -> None:
     assert sum(isinstance(event, RunPaused) for event in events) > 20
 
 
-def test_calls_under_way_end_and_no_other_starts() -> None:
+def test_calls_in_progress_end_and_no_other_starts() -> None:
     """A call that people approve meanwhile starts when the run resumes; the LLM is called when all have ended."""
     thread = pausable()
     thread.reply(calls("look", "pay"))
@@ -233,7 +233,7 @@ def test_the_record_is_current_when_a_run_is_paused() -> None:
         ({"seconds": [1]}, "malformed"),
     ],
 )
-def test_a_pause_with_an_end_that_is_no_time_is_refused(payload: dict[str, Any], outcome: str) -> None:
+def test_a_pause_with_an_invalid_end_is_rejected(payload: dict[str, Any], outcome: str) -> None:
     """The run is not paused for ever, and the explanation names the fault."""
     thread = pausable()
     answer = thread.update("pause", {"by": "alice", **payload})
@@ -243,7 +243,7 @@ def test_a_pause_with_an_end_that_is_no_time_is_refused(payload: dict[str, Any],
     thread.check_consistent()
 
 
-def test_resume_is_refused_where_nobody_has_paused() -> None:
+def test_resume_without_a_pause_is_rejected() -> None:
     """The outcome says so; a run of the first release has neither signal."""
     assert resume(pausable()) == "not_paused"
     older = loaded_thread()

@@ -63,7 +63,7 @@ async def test_other_values_are_encoded_as_before() -> None:
 
 
 @pytest.mark.parametrize("value", [*VALUES, Page(b"a\nb"), View({"a": 1})], ids=lambda value: type(value).__name__)
-async def test_a_sealed_value_is_valid_only_in_its_place(value: Any) -> None:
+async def test_a_sealed_value_is_valid_only_in_its_context(value: Any) -> None:
     """Another workflow, kind of value or key, altered bytes or a missing seal make it invalid."""
     kind = type(value)
     (payload,) = await at("t").encode([value])
@@ -106,7 +106,7 @@ async def test_keys_rotate() -> None:
         await at("t", seals=Seals({"b": OTHER})).decode([old], [LLMRequest])
 
 
-async def test_a_starts_own_claim_of_a_seal_is_ignored() -> None:
+async def test_a_starts_own_claim_to_be_sealed_is_ignored() -> None:
     """The decoder sets `sealed`; an undecodable value carries the reason and fails no workflow task."""
     claiming = Payload(metadata={"encoding": b"json/plain"}, data=b'{"task":"t","sealed":true}')
     (start,) = await at("t").decode([claiming], [RunInput])
@@ -116,7 +116,7 @@ async def test_a_starts_own_claim_of_a_seal_is_ignored() -> None:
     assert start.malformed
 
 
-async def test_encryption_binds_the_place_and_refuses_plain_text() -> None:
+async def test_encryption_binds_the_context_and_rejects_plain_text() -> None:
     """A ciphertext of another workflow is rejected, and so is a sealed value in plain text unless allowed."""
     key = EncryptionKey("k", OTHER, "")
     codec = EncryptionCodec([key])

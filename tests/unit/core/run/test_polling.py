@@ -165,7 +165,7 @@ def test_the_result_keeps_its_trust_its_artifact_and_its_blocks() -> None:
 
 
 @pytest.mark.parametrize("condition", [{"lacks": "pending"}, {"equals": {"a": 1}}])
-def test_a_clipped_result_does_not_fulfil_what_needs_all_of_it(condition: dict[str, Any]) -> None:
+def test_a_clipped_result_does_not_meet_a_condition_on_the_whole_text(condition: dict[str, Any]) -> None:
     """The text may be in the omitted part: the wait ends, and the LLM reads its options."""
     thread = polling(condition=condition)
     bring(thread, '{"a": 1}', size=9_000, artifact="sha256:" + "0" * 64)
@@ -329,7 +329,7 @@ def test_a_remembered_approval_covers_the_same_polls_and_no_others() -> None:
     audited(thread)
 
 
-def test_a_remembered_approval_of_the_polled_call_lifts_its_part() -> None:
+def test_a_remembered_approval_of_the_polled_call_satisfies_its_rule() -> None:
     """A call that the LLM may make without asking may also be polled without asking."""
     thread = loaded_thread(poller(), features=1)
     thread.reply(calling(private={"at": "x"}))
@@ -353,7 +353,7 @@ def test_a_remembered_approval_of_the_polled_call_lifts_its_part() -> None:
         ({**check(), "until": "soon"}, "neither a time nor a duration"),
     ],
 )
-def test_what_cannot_be_polled_is_a_result_that_says_why(made: dict[str, Any], why: str) -> None:
+def test_an_impossible_poll_gets_a_result_with_the_reason(made: dict[str, Any], why: str) -> None:
     """Nobody is asked, nothing runs, and the LLM is called again."""
     thread = loaded_thread(poller(policy=Policy(rules=(ask(),))), features=1)
     thread.reply(calling(check_back=made))
@@ -362,7 +362,7 @@ def test_what_cannot_be_polled_is_a_result_that_says_why(made: dict[str, Any], w
     audited(thread)
 
 
-def test_a_constraint_refuses_polls_before_they_begin_and_ends_them_where_it_comes_up() -> None:
+def test_a_constraint_rejects_new_polls_and_ends_open_ones() -> None:
     """If another call of the tool reports a constraint, the waits end at once with the reason, and further ones are
     rejected.
     """
@@ -448,7 +448,7 @@ def test_a_message_and_a_wake_end_the_wait(what: str, under_way: bool) -> None:
     audited(thread)
 
 
-def test_a_pause_starts_no_poll_and_resume_makes_the_one_that_is_due() -> None:
+def test_a_pause_starts_no_poll_and_resume_makes_the_due_one() -> None:
     """A poll in progress ends and is recorded; a due poll waits for the end of the pause, without a spinning timer."""
     thread = polling(until="1h")
     thread.signal("pause", {"by": "alice"})
@@ -474,7 +474,7 @@ def test_a_slow_poll_holds_up_no_other_timer() -> None:
     audited(thread)
 
 
-def test_a_cancel_stops_the_poll_under_way_and_waits_for_it() -> None:
+def test_a_cancel_stops_the_poll_in_progress_and_waits_for_it() -> None:
     """The poll counts like any tool in progress; after it the call and the run end."""
     thread = polling()
     thread.cancel()
@@ -484,7 +484,7 @@ def test_a_cancel_stops_the_poll_under_way_and_waits_for_it() -> None:
     audited(thread)
 
 
-def test_a_run_continues_as_new_between_polls_and_waits_for_one_under_way() -> None:
+def test_a_run_continues_as_new_between_polls_and_waits_for_a_pending_one() -> None:
     """The pace, the first result and the number of failures travel along."""
     thread = polling(condition={"changes": True})
     bring(thread, "a")
@@ -548,7 +548,7 @@ def test_polls_are_in_neither_the_transcript_nor_the_prompt() -> None:
     audited(thread)
 
 
-def test_a_poll_carries_where_it_comes_from() -> None:
+def test_a_poll_carries_its_agent_and_trust_level() -> None:
     """A tool that asks for its caller gets the agent and the trust level, as in a call by the LLM."""
     thread = polling(sleeper(tool_spec("ask_origin", wants_origin=True), policy=POLICY), name="ask_origin")
     (call,) = polls(thread)
@@ -557,7 +557,7 @@ def test_a_poll_carries_where_it_comes_from() -> None:
     assert call.request.origin.agent == "agent"
 
 
-def test_a_poll_does_not_count_as_the_agents_own_deed() -> None:
+def test_a_poll_does_not_count_as_an_action_of_the_agent() -> None:
     """After a long wait the `verify` tools run again, before the LLM reads the result of the wait."""
     thread = polling(poller(verify=("look",), limits=Limits(stale_after=60, poll_ceiling=90)), name="surf")
     for _ in range(10):

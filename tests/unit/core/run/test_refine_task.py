@@ -63,7 +63,7 @@ def test_a_refinement_by_the_agent_counts_when_people_approve_it(policy: Policy)
     assert fault(thread.log) is None
 
 
-def test_the_task_stays_where_people_deny_it_or_the_policy_does() -> None:
+def test_the_task_stays_if_people_or_the_policy_deny_it() -> None:
     """Only the rejection is recorded."""
     thread = loaded_thread(refiner(), features=1)
     thread.reply(asks())
@@ -74,7 +74,7 @@ def test_the_task_stays_where_people_deny_it_or_the_policy_does() -> None:
     assert (last(thread).status, refinements(thread), thread.state.authority.requests) == ("denied", [], ())
 
 
-def test_a_remembered_rule_does_not_lift_the_question() -> None:
+def test_a_remembered_rule_does_not_suppress_the_question() -> None:
     """The same refinement asks again, although people allowed the call for the future."""
     thread = loaded_thread(refiner(Policy(rules=(ask("refine_task"),))), features=1)
     thread.reply(asks())
@@ -103,7 +103,7 @@ def test_a_request_that_expires_refines_nothing() -> None:
         ({"kind": "narrow"}, "text"),
     ],
 )
-def test_what_is_no_refinement_is_told_to_the_llm(arguments: dict[str, Any], why: str) -> None:
+def test_an_invalid_refinement_is_reported_to_the_llm(arguments: dict[str, Any], why: str) -> None:
     """Even an approved call fails without a refinement, and the task stays."""
     thread = loaded_thread(refiner(), features=1)
     thread.reply(asks(arguments))
@@ -114,7 +114,7 @@ def test_what_is_no_refinement_is_told_to_the_llm(arguments: dict[str, Any], why
     assert refinements(thread) == []
 
 
-def test_edited_arguments_are_what_counts() -> None:
+def test_edited_arguments_count() -> None:
     """If a person changes the text before approving, the refinement has that text."""
     thread = loaded_thread(refiner(), features=1)
     thread.reply(asks())
@@ -185,7 +185,7 @@ def test_an_older_run_carries_out_no_such_call() -> None:
     assert not thread.state.carries_out_tool("refine_task")
 
 
-def test_a_tool_of_that_name_is_refused() -> None:
+def test_a_tool_of_that_name_is_rejected() -> None:
     """A user's own tool would run when people approved a refinement."""
 
     @tool(effect="read")

@@ -155,7 +155,7 @@ def test_open_approvals_stay_valid() -> None:
     assert fault(thread.log) is None
 
 
-def test_who_refines_the_task_has_asked_for_what_follows() -> None:
+def test_a_refiner_of_the_task_counts_as_a_requester() -> None:
     """If requesters may not approve, the author of a refinement may not, and an earlier vote is void."""
     terms = Terms(requester_may_decide=False, quorum=2)
     people = tuple(Approver(name=name) for name in ("alice", "bob", "carol"))

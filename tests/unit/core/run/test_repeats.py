@@ -77,7 +77,7 @@ def repeats(thread: Thread) -> list[int]:
 # Counting.
 
 
-def test_a_repeated_call_starts_later_and_later_then_the_llm_is_told_then_people_are_asked() -> None:
+def test_a_repeated_call_is_delayed_then_noted_to_the_llm_then_put_to_people() -> None:
     """Three calls start at once, seven with growing delays, notes begin with the fifth, and the eleventh asks."""
     thread = guarded()
     assert [step(thread) for _ in range(10)] == [0, 0, 0, 2, 4, 8, 16, 32, 64, 128]
@@ -96,7 +96,7 @@ def test_a_repeated_call_starts_later_and_later_then_the_llm_is_told_then_people
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_the_llm_is_told_from_the_limit_on(limit: int) -> None:
+def test_the_llm_is_notified_from_the_limit_on(limit: int) -> None:
     """With a limit of 1, every result has the note, including the first."""
     thread = guarded(repeats_told=limit)
     for _ in range(4):
@@ -300,7 +300,7 @@ def test_a_delay_survives_continue_as_new() -> None:
     thread.check_consistent()
 
 
-def test_a_delay_that_is_over_keeps_no_timer_while_something_else_comes_first() -> None:
+def test_an_expired_delay_keeps_no_timer_during_verification() -> None:
     """A run that verifies the world before it acts fires no timer repeatedly meanwhile."""
     thread = loaded_thread(agent_spec(limits=Limits(max_steps=99, stale_after=1), verify=("look",)), features=1)
     for _ in range(3):
@@ -338,7 +338,7 @@ def test_a_person_who_approves_grants_the_same_number_again() -> None:
     thread.check_consistent()
 
 
-def test_what_a_person_denies_is_denied_without_another_question_until_something_is_new() -> None:
+def test_a_denied_repeat_is_denied_without_a_question_until_there_is_news() -> None:
     """The LLM cannot ask a person ten times; after news, the call runs again."""
     thread = asked_thread()
     assert thread.decide("1", "deny", reason="stop it") == "accepted"
@@ -353,7 +353,7 @@ def test_what_a_person_denies_is_denied_without_another_question_until_something
     thread.check_consistent()
 
 
-def test_a_question_that_nobody_answers_denies_the_call_whatever_the_policy_says() -> None:
+def test_an_unanswered_question_denies_the_call_under_any_policy() -> None:
     """Only a person may let a loop continue: `on_expiry="approve"` is not for this question."""
     thread = asked_thread(Policy(rules=(allow(),), terms=Terms(expires_after=60, on_expiry="approve")))
     thread.advance(seconds=61)
@@ -362,7 +362,7 @@ def test_a_question_that_nobody_answers_denies_the_call_whatever_the_policy_says
     assert (last(thread, VerdictGiven).verdict, last(thread, VerdictGiven).rule) == ("deny", RULE)
 
 
-def test_a_remembered_rule_does_not_lift_the_question() -> None:
+def test_a_remembered_rule_does_not_suppress_the_question() -> None:
     """The rule permits the call, but not for ever."""
     thread = guarded(repeats_slowed=0, repeats_asked=3)
     thread.reply(asks_for(("pay", "{}")))
@@ -408,7 +408,7 @@ def test_changed_arguments_are_another_call() -> None:
 
 
 @pytest.mark.parametrize("name", ["wipe", "fly"])
-def test_a_refused_call_that_is_repeated_tells_the_llm_and_blocks_the_run(name: str) -> None:
+def test_a_repeated_rejected_call_notifies_the_llm_and_blocks_the_run(name: str) -> None:
     """This covers a call that the policy denies, and an unknown tool: there is nothing to approve, so a person looks;
     `retry` unblocks.
     """
@@ -426,7 +426,7 @@ def test_a_refused_call_that_is_repeated_tells_the_llm_and_blocks_the_run(name: 
     thread.check_consistent()
 
 
-def test_a_refusal_is_no_news() -> None:
+def test_a_rejection_is_no_news() -> None:
     """An LLM whose other calls are rejected between its repeats has learnt nothing about the world."""
     thread = guarded()
     for number in range(3):
@@ -445,7 +445,7 @@ def test_a_message_comes_before_the_block() -> None:
     assert thread.calling_llm()
 
 
-def test_a_constraint_that_refuses_again_and_again_blocks_the_run() -> None:
+def test_a_constraint_that_rejects_repeatedly_blocks_the_run() -> None:
     """After the tool's `Cannot`, the same call is rejected without running, and the rejections are counted."""
     thread = guarded(repeats_asked=3)
     thread.reply(asks_for(("look", "{}")))
@@ -562,7 +562,7 @@ def test_delays_double() -> None:
     assert thread.at > NOW
 
 
-def test_a_sleep_that_is_refused_again_and_again_is_a_repeated_call() -> None:
+def test_a_repeatedly_rejected_sleep_is_a_repeated_call() -> None:
     """Its result gives the time, but that is no news. A sleep that took place has waited, which is news."""
     thread = loaded_thread(sleeper(limits=Limits(max_steps=1_000)), features=1)
     while thread.state.status != "waiting_approval":

@@ -189,7 +189,7 @@ def test_a_field_added_later_alters_no_older_digest() -> None:
 
 
 @given(SEEDS)
-def test_nothing_runs_that_was_not_allowed(seed: int) -> None:
+def test_only_allowed_calls_run(seed: int) -> None:
     """I5: a call that starts has a verdict `allow`, or uses one grant: a decision on a request about that call."""
     allowed: set[int] = set()
     asked: dict[str, ApprovalRequest] = {}
@@ -316,7 +316,7 @@ def test_every_accepted_message_reaches_the_llm_once(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_what_must_survive_a_compaction_is_in_its_message(seed: int) -> None:
+def test_the_summary_message_has_everything_that_must_survive(seed: int) -> None:
     """The task, its refinements, messages, denials and unknown outcomes are in the summary message, verbatim."""
     thread = play(seed).thread
     task, taken, standing = "", [], []

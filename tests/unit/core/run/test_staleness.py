@@ -193,7 +193,7 @@ def test_the_agent_never_acts_on_stale_findings(seed: int) -> None:
 
 
 @given(SEEDS, st.data())
-def test_refused_events_do_not_change_the_timing(seed: int, data: st.DataObject) -> None:
+def test_rejected_events_do_not_change_the_timing(seed: int, data: st.DataObject) -> None:
     """Without the rejected events, the agent would have acted and verified at the same times."""
     log = play(seed).thread.log
     log = log[: data.draw(st.integers(1, len(log)))]

@@ -60,7 +60,7 @@ def audited(thread: Thread) -> None:
 
 
 @pytest.mark.parametrize("name", ["pause", "move"])
-def test_where_signatures_are_required_nobody_steers_by_a_claim(name: str) -> None:
+def test_nobody_steers_unsigned_if_signatures_are_required(name: str) -> None:
     """An unsigned `pause` or `move` is rejected under any name; so is one that is signed with another's key."""
     thread = run()
     assert steer(thread, name, "alice", sign=False) == "unsigned"
@@ -87,7 +87,7 @@ def test_a_signed_pause_is_ended_by_a_signed_resume_alone() -> None:
         audited(thread)
 
 
-def test_the_pause_of_an_approver_is_not_ended_by_a_stranger() -> None:
+def test_a_stranger_does_not_end_an_approvers_pause() -> None:
     """If names are taken on trust, only an approver ends an approver's pause; anybody ends anybody else's."""
     thread = run(CLAIMED)
     assert steer(thread, "pause", "Alice ", sign=False) == "accepted"
@@ -143,7 +143,7 @@ def test_a_forged_resumption_is_a_fault_of_the_log() -> None:
         assert audit.fault.position == place
 
 
-def test_a_gateway_vouches_for_whom_it_lets_pause() -> None:
+def test_a_gateway_vouches_for_the_person_who_pauses() -> None:
     """A person without a key steers the run through a gateway that the policy lists."""
     thread = run(HOOKS)
     assert steer(thread, "pause", "operator", key=KEYS["mallory"]) == "accepted"
@@ -153,7 +153,7 @@ def test_a_gateway_vouches_for_whom_it_lets_pause() -> None:
     audited(thread)
 
 
-def test_a_policy_above_says_who_steers_too() -> None:
+def test_a_policy_from_above_also_decides_who_steers() -> None:
     """If the run above lets only its own people resume, a lenient sub-agent is not resumed by anybody else."""
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3)
     thread = Thread(agent_spec(policy=Policy()), lineage=lineage, features=1, depth=1, policies=(SIGNED,))
@@ -259,7 +259,7 @@ def test_a_rule_that_a_revoked_key_made_is_gone() -> None:
     audited(thread)
 
 
-def test_a_sub_agent_that_starts_later_does_not_know_the_key() -> None:
+def test_a_later_sub_agent_rejects_the_revoked_key() -> None:
     """A key revoked in a thread is revoked in the threads that it starts."""
     tools = (tool_spec("look"), *SUBAGENT_TOOLS)
     spec = agent_spec(tools=tools, policy=SIGNED, limits=Limits()).model_copy(update={"subagents": ("helper",)})

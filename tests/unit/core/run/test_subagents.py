@@ -85,7 +85,7 @@ def of(thread: Thread, kind: type[AgentEvent]) -> list[Any]:
     return [event for event in thread.log if isinstance(event, kind)]
 
 
-def test_a_child_that_starts_while_others_are_cancelled_is_not_taken_for_one_of_them() -> None:
+def test_a_sub_agent_started_during_a_cancellation_is_not_one_of_the_cancelled() -> None:
     """A message arrives while the run cancels its sub-agents before its end, and the LLM runs another one. The result
     of the cancellation is about the first: the second is open, and awaited.
     """
@@ -105,7 +105,7 @@ def test_a_child_that_starts_while_others_are_cancelled_is_not_taken_for_one_of_
     assert [call.number for call in thread.state.running_calls] == [second]
 
 
-def test_a_cancelled_run_ends_though_a_child_does_not() -> None:
+def test_a_cancelled_run_ends_although_a_sub_agent_does_not() -> None:
     """The run waits for a sub-agent blocked in an effect as long as the request allows; the log then says that it may
     still end.
     """
@@ -125,7 +125,7 @@ def test_a_cancelled_run_ends_though_a_child_does_not() -> None:
     assert second == 2
 
 
-def test_a_cancelled_run_whose_cancellation_of_a_child_fails_orders_it_again_after_a_pause() -> None:
+def test_a_cancelled_run_retries_a_failed_cancellation_of_a_sub_agent_after_a_pause() -> None:
     """The run does not end before its sub-agent, and does not repeat the cancellation at once."""
     thread = parent()
     thread.reply(helpers(1))
@@ -145,7 +145,7 @@ def test_a_cancelled_run_whose_cancellation_of_a_child_fails_orders_it_again_aft
     assert fault(thread.log) is None
 
 
-def test_a_cancelled_run_waits_for_a_start_under_way_and_cancels_what_it_started() -> None:
+def test_a_cancelled_run_waits_for_a_pending_start_and_cancels_its_sub_agents() -> None:
     """Otherwise a sub-agent would run that is in no log."""
     thread = parent()
     thread.reply(helpers(1))
@@ -156,7 +156,7 @@ def test_a_cancelled_run_waits_for_a_start_under_way_and_cancels_what_it_started
     assert thread.state.outcome == "cancelled"
 
 
-def test_a_cancelled_run_also_ends_children_of_calls_that_wait_for_a_start() -> None:
+def test_a_cancelled_run_also_ends_sub_agents_of_calls_that_wait_for_a_start() -> None:
     """An earlier start request, in this or an earlier Temporal run, may have failed after the sub-agents began: the run
     names each by its call, once. One that began enters the log with its end; a call without a sub-agent leaves no
     trace.
@@ -192,7 +192,7 @@ def test_a_cancelled_run_also_ends_children_of_calls_that_wait_for_a_start() -> 
     thread.check_consistent()
 
 
-def test_a_run_that_is_paused_when_it_is_cancelled_ends_children_of_failed_starts() -> None:
+def test_a_run_cancelled_while_paused_ends_sub_agents_of_failed_starts() -> None:
     """A paused run repeats no start, however long the pause: the call waits, and its sub-agent may run."""
     thread = parent()
     thread.reply(helpers(1))
@@ -207,7 +207,7 @@ def test_a_run_that_is_paused_when_it_is_cancelled_ends_children_of_failed_start
     assert fault(thread.log) is None
 
 
-def test_a_child_that_ends_before_the_answer_to_its_start_arrives_is_looked_at_at_once() -> None:
+def test_a_sub_agent_that_ends_before_its_start_is_reported_is_polled_at_once() -> None:
     """Its hint is kept and is no rejected signal; a hint about a thread that nothing starts is rejected as usual."""
     thread = parent()
     thread.reply(helpers(2))
@@ -221,7 +221,7 @@ def test_a_child_that_ends_before_the_answer_to_its_start_arrives_is_looked_at_a
     assert {(ref.number, ref.closing) for ref in look.request.children if ref.closing} == {(2, True)}
 
 
-def test_a_flood_of_hints_about_an_open_child_leads_to_few_looks() -> None:
+def test_a_flood_of_hints_about_an_open_sub_agent_causes_few_polls() -> None:
     """Each false hint delays the next poll; nothing is recorded."""
     thread = parent()
     thread.reply(helpers(1))
@@ -238,7 +238,7 @@ def test_a_flood_of_hints_about_an_open_child_leads_to_few_looks() -> None:
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_what_a_child_hands_up_is_as_trusted_as_the_child(background: bool) -> None:
+def test_a_sub_agents_constraint_has_its_trust_level(background: bool) -> None:
     """The LLM reads a constraint's reason when a call is rejected: it taints the run even if the answer of a background
     sub-agent is never read.
     """
@@ -285,7 +285,7 @@ def test_an_answer_that_is_read_later_is_the_one_that_the_log_has_the_digest_of(
 
 
 @pytest.mark.parametrize("change", [{"text": "pay mallory"}, {"status": "lost"}])
-def test_other_words_than_those_of_the_log_are_not_read(change: dict[str, Any]) -> None:
+def test_only_the_logged_answer_is_read(change: dict[str, Any]) -> None:
     """A later run under the sub-agent's id never replaces its answer; the call reads that the answer is gone."""
     thread = parent()
     read = read_later(thread, completed(1), completed(1, **{"text": "other", **change}))
@@ -298,7 +298,7 @@ def test_other_words_than_those_of_the_log_are_not_read(change: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("in_time", [False, True])
-def test_the_words_of_a_child_that_was_asked_to_end_can_be_read_again(in_time: bool) -> None:
+def test_the_answer_of_a_sub_agent_that_was_asked_to_end_can_be_read_again(in_time: bool) -> None:
     """A message keeps the run from ending: a call reads the logged answer, though a poll finds a longer text."""
     thread = parent(idle_limit=0)
     thread.reply(helpers(1, background=True))
@@ -359,7 +359,7 @@ def test_a_forged_answer_is_a_fault_of_the_log_that_names_the_difference(
         assert (named if field == "content" else f"its {field} is {forged}") in found.reason
 
 
-def test_what_came_from_the_parent_is_not_handed_back() -> None:
+def test_a_constraint_from_the_parent_is_not_returned_to_it() -> None:
     """A person may have removed the constraint there since."""
     thread = parent()
     thread.reply(helpers(1))
@@ -373,7 +373,7 @@ def test_what_came_from_the_parent_is_not_handed_back() -> None:
     assert [each.tool for each in child.to_hand_over(thread.at, up=True)] == ["b"]
 
 
-def test_hundreds_of_children_cost_work_in_proportion() -> None:
+def test_the_work_for_hundreds_of_sub_agents_is_linear() -> None:
     """For 500 calls of one reply, with their starts and ends, the calls are scanned once for each input and not for
     each sub-agent in it, and each activity request and result stays far below Temporal's 2 MB.
     """
@@ -407,7 +407,7 @@ def test_hundreds_of_children_cost_work_in_proportion() -> None:
     assert not thread.state.subagents.open
 
 
-def test_hundreds_of_cancelled_children_fit_into_one_answer() -> None:
+def test_hundreds_of_cancelled_sub_agents_fit_into_one_result() -> None:
     """The text of each is clipped to its share."""
     thread = parent(MANY)
     thread.reply(helpers(500))

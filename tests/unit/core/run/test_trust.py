@@ -105,7 +105,7 @@ def test_the_trust_level_carries_over_to_later_runs() -> None:
     assert thread.state.context.trust == "web"
 
 
-def test_trust_is_not_tracked_where_nothing_depends_on_it() -> None:
+def test_trust_is_not_tracked_if_nothing_depends_on_it() -> None:
     """If no tool or rule uses trust, the state stays the same, so that snapshots of older releases still match."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look"))

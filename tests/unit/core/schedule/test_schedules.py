@@ -90,7 +90,7 @@ def test_the_shortest_gap_spans_midnight(text: str, seconds: int) -> None:
         ({"cron": "0 7 * * *", "reason": "x" * 2_001}, "`reason`"),
     ],
 )
-def test_a_schedule_that_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
+def test_an_impossible_schedule_is_rejected(given: dict[str, Any], says: str) -> None:
     """The error names the option, before anything is sent."""
     with pytest.raises(ScheduleInvalid) as refused:
         checked(Definition(task="Sort", **given))
@@ -104,7 +104,7 @@ def test_only_the_last_missed_run_is_caught_up_by_default() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a\n", "é", "a" * 101, f"nightly-{AT}"])
-def test_a_name_that_could_be_mistaken_is_refused(name: str) -> None:
+def test_a_name_that_could_be_mistaken_is_rejected(name: str) -> None:
     """A name that ends like a thread of another schedule is rejected, too."""
     with pytest.raises(ScheduleInvalid):
         check_schedule_name(name)
@@ -140,7 +140,7 @@ def test_an_input_is_valid_for_each_launcher_of_its_schedule_and_for_no_other() 
         assert not opened(nightly, f"{launcher_prefix(other)}-{AT}").sealed
 
 
-def test_a_launch_is_what_the_maker_sealed() -> None:
+def test_a_launch_is_the_input_that_the_maker_sealed() -> None:
     """The run has the maker as its user, the schedule's name, and a seal of its own, however old the input's is."""
     begin = ScheduledInput(task="Sort", by="alice", agent="clerk", workspace="/w", sealed=True)
     found = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)

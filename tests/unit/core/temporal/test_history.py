@@ -263,7 +263,7 @@ def test_a_history_message_is_read_like_its_events() -> None:
 
 
 @given(st.data())
-def test_a_truncated_history_is_refused_or_yields_a_prefix(draw: st.DataObject) -> None:
+def test_a_truncated_history_is_rejected_or_yields_a_prefix(draw: st.DataObject) -> None:
     """A truncated history is rejected, or yields the same events up to the cut."""
     history = recorded(draw.draw(st.sampled_from(RECORDED))).events
     whole = read_events(history)
@@ -277,7 +277,7 @@ def test_a_truncated_history_is_refused_or_yields_a_prefix(draw: st.DataObject) 
 
 
 @given(st.data())
-def test_a_gap_in_a_history_is_refused_with_its_position(draw: st.DataObject) -> None:
+def test_a_gap_in_a_history_is_rejected_with_its_position(draw: st.DataObject) -> None:
     """A missing page is detected at its first event."""
     events = copy_of(recorded(draw.draw(st.sampled_from(RECORDED))))
     hole = draw.draw(st.integers(0, len(events) - 2))
@@ -335,7 +335,7 @@ def test_reordered_events_never_break_the_reader(draw: st.DataObject) -> None:
         ({"workflow_id": ""}, "event 1 .* ids"),
     ],
 )
-def test_a_foreign_history_is_refused_at_its_first_event(change: dict[str, Any], words: str) -> None:
+def test_a_foreign_history_is_rejected_at_its_first_event(change: dict[str, Any], words: str) -> None:
     """The error says that the history belongs to another kind of workflow."""
     events = copy_of(recorded("0.1.0/plain"))
     begin = events[0].workflow_execution_started_event_attributes
@@ -348,7 +348,7 @@ def test_a_foreign_history_is_refused_at_its_first_event(change: dict[str, Any],
 
 
 @pytest.mark.parametrize("events", [[], [HistoryEvent(event_id=1)], [HistoryEvent(event_id=2)]])
-def test_a_history_without_a_start_is_refused(events: list[HistoryEvent]) -> None:
+def test_a_history_without_a_start_is_rejected(events: list[HistoryEvent]) -> None:
     """An empty history, or one that does not begin with a start, is not a run."""
     with pytest.raises(HistoryUnreadable, match="event 1 of the history"):
         read_events(events)

@@ -191,7 +191,7 @@ PIECES = st.recursive(
 @pytest.mark.parametrize("kind", TYPES)
 @settings(max_examples=examples(10, 35))
 @given(pieces=st.lists(PIECES, min_size=10, max_size=10))
-def test_what_the_policy_sees_is_what_the_function_receives(kind: str, pieces: list[str]) -> None:
+def test_the_policy_sees_what_the_function_receives(kind: str, pieces: list[str]) -> None:
     """In thousands of coercions, each is rejected, or the judged value is identical when it is parsed again."""
     act, plain = TOOLS[kind], TypeAdapter[Any](TYPES[kind])
     for piece in pieces:
@@ -228,7 +228,7 @@ def test_the_types_make_ten_thousand_coercions() -> None:
 
 @settings(max_examples=examples(60, 200))
 @given(name=st.sampled_from(["bool", "int", "nested", "any", "set"]), piece=PIECES)
-def test_what_is_recorded_is_what_was_judged(name: str, piece: str) -> None:
+def test_the_recorded_call_has_the_judged_arguments(name: str, piece: str) -> None:
     """From the provider's bytes to the event, the call has the parsed arguments; the message stays verbatim."""
     act = TOOLS[name]
     written = f'{{"x": {piece}}}'
@@ -292,7 +292,7 @@ def test_odd_json_has_one_meaning(written: str, text: str) -> None:
     ],
     ids=["surrogate", "digits", "infinite", "nan", "deep", "empty", "null", "case"],
 )
-def test_invalid_values_are_refused(written: str, words: str) -> None:
+def test_invalid_values_are_rejected(written: str, words: str) -> None:
     """The LLM gets an error for lone surrogates, thousands of digits or brackets, NaN and unknown names."""
     with pytest.raises(ArgumentsInvalid, match=words):
         DEPLOY.read(written)
@@ -342,7 +342,7 @@ def test_a_worker_without_memory_says_nothing_of_the_arguments() -> None:
 
 @pytest.mark.parametrize("piece", ["1e400", "NaN", "-Infinity", "[" * 120 + "]" * 120])
 @pytest.mark.parametrize("kind", ["any", "float", "decimal", "nested"])
-def test_numbers_outside_json_and_deep_nesting_are_refused(kind: str, piece: str) -> None:
+def test_numbers_outside_json_and_deep_nesting_are_rejected(kind: str, piece: str) -> None:
     """They are rejected even if a type accepts them: policies, people and the log could not read them."""
     with pytest.raises(ArgumentsInvalid):
         TOOLS[kind].read(f'{{"x": {{"by_name": {{"a": {piece}}}, "more": {piece}}}}}')
@@ -424,7 +424,7 @@ def unfaithful(x: Annotated[int, PlainSerializer(str)] = 5, y: Aliased = Aliased
         (unfaithful, "y.* changes when it is written"),
     ],
 )
-def test_a_parameter_that_could_never_be_judged_is_refused_at_once(function: Callable[..., Any], words: str) -> None:
+def test_a_parameter_that_cannot_be_judged_is_rejected_at_once(function: Callable[..., Any], words: str) -> None:
     """The error is raised where the tool is defined, not returned to an LLM."""
     with pytest.raises(ToolSignatureError, match=words):
         tool(function)

@@ -62,7 +62,7 @@ MEANT: dict[str, tuple[Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("case", MEANT)
-def test_what_means_one_thing_is_read_as_that(case: str) -> None:
+def test_unambiguous_text_is_read(case: str) -> None:
     """The call gets the value, recorded in canonical form: reading that again gives the same."""
     kind, written, value = MEANT[case]
     act = taking(kind)
@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_may_mean_two_things_or_is_cut_off_is_refused(case: str) -> None:
+def test_ambiguous_or_truncated_text_is_rejected(case: str) -> None:
     """Nothing is completed or guessed: the LLM reads what is wrong with its own text."""
     kind, written = REFUSED[case]
     with pytest.raises(ArgumentsInvalid):
@@ -119,7 +119,7 @@ JSON = st.recursive(
 
 @settings(max_examples=examples(100, 5_000))
 @given(value=JSON, cut=st.integers(min_value=1), python=st.booleans())
-def test_json_is_itself_and_no_beginning_of_it_is_anything(value: Any, cut: int, python: bool) -> None:
+def test_json_is_read_whole_or_not_at_all(value: Any, cut: int, python: bool) -> None:
     """JSON and Python's spelling of it give the same value; a part of an object or a list gives none."""
     text = repr(value) if python else json.dumps(value)
     strict = strict_json(text)

@@ -98,7 +98,7 @@ def row() -> sqlite3.Row:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_values_of_other_libraries_are_written_as_what_they_hold(value: Any, text: str) -> None:
+def test_values_of_other_libraries_are_written_as_plain_values(value: Any, text: str) -> None:
     """Iterators, rows, tables, arrays and numbers of any library are written as values."""
     assert result_text(value) == text
 
@@ -112,7 +112,7 @@ def test_values_that_are_too_large_are_bounded() -> None:
         result_text(Number([], 1_000_001))
 
 
-def test_what_is_still_to_be_awaited_is_no_value() -> None:
+def test_an_unawaited_value_is_rejected() -> None:
     """A list of coroutines has done nothing, so it is rejected and not shown as text."""
     loop = asyncio.new_event_loop()
     try:

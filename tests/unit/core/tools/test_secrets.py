@@ -75,7 +75,7 @@ def test_secrets_show_names_only() -> None:
 
 
 @pytest.mark.parametrize("secrets", ["STRIPE_KEY", ("",), ("STRIPE-KEY",), (7,)])
-def test_a_declaration_that_names_no_variables_is_refused(secrets: Any) -> None:
+def test_a_declaration_that_names_no_variables_is_rejected(secrets: Any) -> None:
     """A string in place of a tuple would be read as single letters."""
     with pytest.raises(ToolSignatureError, match="write a tuple of names"):
 

@@ -196,7 +196,7 @@ def test_results_that_json_lacks_have_a_form_in_it(value: Any, text: str | None)
     assert result_text(value) == text
 
 
-def test_what_has_no_form_names_its_type() -> None:
+def test_a_value_without_a_form_is_named_by_its_type() -> None:
     """Objects without a text of their own are named by their type, without an address that differs each time."""
 
     def numbers() -> int:
@@ -346,7 +346,7 @@ class Desk:
         ("find", "is not a function"),
     ],
 )
-def test_a_check_or_undo_that_cannot_be_called_is_refused(role: str, function: Any, words: str) -> None:
+def test_a_check_or_undo_that_cannot_be_called_is_rejected(role: str, function: Any, words: str) -> None:
     """The error comes where the tool is defined: the function runs only after a crash, and would always fail."""
     options = {"effect": "verifiable" if role == "check" else "unsafe", role: function}
 
@@ -364,14 +364,14 @@ def test_a_check_or_undo_that_cannot_be_called_is_refused(role: str, function: A
 
 @pytest.mark.parametrize("options", [{"effect": "harmless"}, {"effect": "verifiable"}, {"check": lambda: None}])
 def test_effect_and_check_must_match(options: dict[str, Any]) -> None:
-    """An unknown effect class, `verifiable` without a check, and a check without `verifiable` are refused."""
+    """An unknown effect class, `verifiable` without a check, and a check without `verifiable` are rejected."""
     with pytest.raises(ToolSignatureError, match="tool 'act'"):
         tool(name="act", **options)(lambda: None)
 
 
 @pytest.mark.parametrize("name", ["with space", "dotted.name", "x" * 65, "größe"])
-def test_a_name_that_the_api_rejects_is_refused(name: str) -> None:
-    """An invalid name is refused on definition, before the provider would reject it during a run."""
+def test_a_name_that_the_api_rejects_is_rejected(name: str) -> None:
+    """An invalid name is rejected on definition, before the provider would reject it during a run."""
     with pytest.raises(ToolSignatureError, match="up to 64 letters"):
         tool(name=name)(lambda: None)
 
@@ -391,7 +391,7 @@ def test_a_name_that_the_api_rejects_is_refused(name: str) -> None:
         {"effect": "unsafe", "not_done_on": ("ValueError",)},
     ],
 )
-def test_what_a_tool_says_about_doubts_is_checked(options: dict[str, Any]) -> None:
+def test_the_settings_for_unknown_outcomes_are_checked(options: dict[str, Any]) -> None:
     """A settling time is a number of seconds, `not_done_on` a tuple of exception types, and a read has neither."""
     with pytest.raises(ToolSignatureError, match=r"settles_within|not_done_on"):
         tool(**options)(double)

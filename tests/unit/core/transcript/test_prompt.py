@@ -211,7 +211,7 @@ def test_a_file_cannot_forge_a_heading() -> None:
         ("no JSON", ""),
     ],
 )
-def test_features_are_summarised_by_what_is_open(text: str, status: str) -> None:
+def test_features_are_summarised_by_the_open_ones(text: str, status: str) -> None:
     """The status is empty for a file without features, so that its text is shown instead."""
     assert features_status(text) == status
 

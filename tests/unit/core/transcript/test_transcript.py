@@ -155,7 +155,7 @@ def replied(position: int, text: str) -> LLMReplied:
     )
 
 
-def test_a_transcript_is_rebuilt_where_a_note_waited_longer_than_a_message() -> None:
+def test_a_transcript_is_rebuilt_from_a_note_older_than_the_messages() -> None:
     """A compaction keeps a note that the LLM has not read yet; rebuilding begins there, without the earlier message."""
     effect = PastEffect(number=1, first_run_id="r", tool="pay", call_digest="d", key="k", status="ok")
     log: list[AgentEvent] = [

@@ -43,19 +43,19 @@ IO_LIBRARIES = ("openai", "httpx", "httpx2", "psycopg", "structlog", "typer", "r
 
 def imports(file: Path) -> set[str]:
     """Return the modules that a file names in import statements."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return modules
 
 
 def files(*folders: str) -> list[Path]:
     """Return the Python files below these folders, without those behind links."""
-    found = (file for folder in folders for file in (ROOT / folder).rglob("*.py"))
-    return sorted(file for file in found if file.resolve() == file)
+    paths = (file for folder in folders for file in (ROOT / folder).rglob("*.py"))
+    return sorted(file for file in paths if file.resolve() == file)
 
 
 def within(module: str, packages: tuple[str, ...]) -> bool:
@@ -80,9 +80,11 @@ def test_the_core_imports_no_room_and_no_io() -> None:
     allowed = {"decorator.py": ("docstring_parser",)}  # used when a tool is defined, never by workflows
     folders = [package.replace(".", "/") for package in PURE]
     for file in files(*folders):
-        found = imports(file)
+        imported = imports(file)
         wrong = {
-            module for module in found if within(module, (*impure, *ROOMS, *APPLICATION)) and not within(module, PURE)
+            module
+            for module in imported
+            if within(module, (*impure, *ROOMS, *APPLICATION)) and not within(module, PURE)
         }
         assert not {module for module in wrong if not within(module, allowed.get(file.name, ()))}, file
 

@@ -128,12 +128,12 @@ LADDERS = {
 def modules() -> dict[str, Path]:
     """Return every module of the project by its dotted name."""
     below = [file for folder in ("holdfast", *LINKED) for file in (ROOT / folder).rglob("*.py")]
-    found = {module: ROOT / f"{name}.py" for module, name in PROGRAMS.items()}
+    files = {module: ROOT / f"{name}.py" for module, name in PROGRAMS.items()}
     for file in below:
         if file.resolve() == file and "templates" not in file.parts:  # the files that `holdfast init` copies
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            found[name if name.split(".")[0] == "holdfast" else f"holdfast.{name}"] = file
-    return found
+            files[name if name.split(".")[0] == "holdfast" else f"holdfast.{name}"] = file
+    return files
 
 
 def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
@@ -150,15 +150,15 @@ def arrows(package: str) -> dict[str, set[str]]:
     """Return each member of `package` with its imports; the pure part of a room is a member of its own."""
     known = modules()
     above = {*LINKED, "__main__", "__init__", "starter", "testing"} if package == "holdfast" else set()
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for name, file in known.items():
         if not name.startswith(f"{package}.") or name in PROGRAMS:
             continue
         importer = member(package, name)
         others = {member(package, other) for other in imported(file, known) if other.startswith(f"{package}.")}
         if importer not in above and others - {importer}:
-            found.setdefault(importer, set()).update(others - {importer})
-    return found
+            imports.setdefault(importer, set()).update(others - {importer})
+    return imports
 
 
 def member(package: str, module: str) -> str:

@@ -290,8 +290,8 @@ def test_events_are_condensed(contents: list[str], others: list[bytes]) -> None:
     assert unpack(block) == lines
     assert [event["type"] for event in events_reversed(block)] == ["tool_call_finished"] * len(lines)
     assert block.at == (datetime.fromisoformat(json.loads(lines[-1])["at"]) - blocks.EPOCH) // timedelta(microseconds=1)
-    told = [{"content": each, "number": number, "status": "ok"} for number, each in enumerate(contents)]
-    rest = [canonical(portable({"type": "tool_call_finished", "at": 1_000_000} | each)) for each in told]
+    results = [{"content": each, "number": number, "status": "ok"} for number, each in enumerate(contents)]
+    rest = [canonical(portable({"type": "tool_call_finished", "at": 1_000_000} | each)) for each in results]
     assert len(block.body) <= 1 + 64 + sum(map(len, rest)) + len(rest)
     assert [line for part in pack(7, [*lines, *others, *lines]) for line in unpack(part)] == [*lines, *others, *lines]
 

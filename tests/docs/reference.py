@@ -126,8 +126,8 @@ def _verb(verb: Any, path: tuple[str, ...], parent: Any) -> str:
     context = typer.Context(verb, info_name=path[-1], parent=parent)
     if isinstance(verb, TyperGroup):
         return "\n".join(_verb(each, (*path, name), context) for name, each in verb.commands.items())
-    given = f"{inspect.cleandoc(verb.help or '')}\n\n{inspect.cleandoc(verb.epilog or '')}"
-    text = re.sub(r"python (starter|worker|gateway)\.py", _program, given)
+    description = f"{inspect.cleandoc(verb.help or '')}\n\n{inspect.cleandoc(verb.epilog or '')}"
+    text = re.sub(r"python (starter|worker|gateway)\.py", _program, description)
     says, _, examples = text.replace("\b\n", "").partition("Examples:\n")
     pieces = " ".join(piece for piece in verb.collect_usage_pieces(context))
     lines = [
@@ -141,8 +141,8 @@ def _verb(verb: Any, path: tuple[str, ...], parent: Any) -> str:
         "",
     ]
     rows = [_row(param, context) for param in verb.params]
-    if found := [row for row in rows if row]:
-        lines += ["| argument or option | meaning |", "|---|---|", *found, ""]
+    if actual := [row for row in rows if row]:
+        lines += ["| argument or option | meaning |", "|---|---|", *actual, ""]
     if examples.strip():
         lines += ["```sh", *(line.strip() for line in examples.strip().splitlines()), "```", ""]
     return "\n".join(lines)

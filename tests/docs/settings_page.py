@@ -19,13 +19,13 @@ def descriptions() -> dict[str, str]:
     """Return the text below each field of `Settings`, without the variable that it begins with."""
     tree = ast.parse(inspect.getsource(settings))
     (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
-    found = {}
+    texts = {}
     for declared, text in pairwise(body):
         if isinstance(declared, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             assert isinstance(declared.target, ast.Name)
             words = " ".join(str(text.value.value).split()).partition(": ")[2]
-            found[declared.target.id] = words[0].upper() + words[1:]
-    return found
+            texts[declared.target.id] = words[0].upper() + words[1:]
+    return texts
 
 
 def meaning(field: str) -> str:

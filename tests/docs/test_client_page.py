@@ -42,8 +42,8 @@ def script(conversation: Conversation) -> Reply:
     if conversation.messages[-1]["role"] == "tool":
         return say(str(conversation.messages[-1]["content"]))
     said = conversation.last_user_message.strip()
-    if given := re.match(r"Refund (\d+) cents of order (\d+)", said):
-        return call("refund", order=int(given[2]), cents=int(given[1]))
+    if value := re.match(r"Refund (\d+) cents of order (\d+)", said):
+        return call("refund", order=int(value[2]), cents=int(value[1]))
     return say(f"You said: {said}")
 
 

@@ -18,8 +18,10 @@ TEXTS = [*PAGES, *ROOT.glob("holdfast/cli/templates/**/*.*"), *ROOT.glob("exampl
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "explanation/effects.md"], ids=lambda page: page.name)
 def test_figures_in_prose_are_those_of_the_results(page: Path) -> None:
     """A number of kills, effects, trees or steps in prose is in the measurements, too."""
-    found = {number for match in MEASURED.finditer(page.read_text(encoding="utf-8")) for number in match.groups()[::2]}
-    figures = {number for number in found if number}
+    figures_in_page = {
+        number for match in MEASURED.finditer(page.read_text(encoding="utf-8")) for number in match.groups()[::2]
+    }
+    figures = {number for number in figures_in_page if number}
     assert figures
     assert {number for number in figures if not re.search(rf"(?<![\d,]){number}(?![\d,])", RESULTS)} == set()
 

@@ -65,13 +65,13 @@ def test_every_error_has_an_entry() -> None:
 
 def causes(*files: str, functions: tuple[str, ...]) -> set[str]:
     """Return the short names that these files pass to these functions, as literals."""
-    found = set()
+    names = set()
     for file in files:
         for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
-                given = [*node.args[:1], *(word.value for word in node.keywords if word.arg in ("type", "cause"))]
-                found |= {str(each.value) for each in given if isinstance(each, ast.Constant)}
-    return {each for each in found if TYPE.fullmatch(each)}
+                arguments = [*node.args[:1], *(word.value for word in node.keywords if word.arg in ("type", "cause"))]
+                names |= {str(each.value) for each in arguments if isinstance(each, ast.Constant)}
+    return {each for each in names if TYPE.fullmatch(each)}
 
 
 def test_every_cause_has_an_entry() -> None:

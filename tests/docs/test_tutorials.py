@@ -56,8 +56,8 @@ class Terminals:
             self.kill(signal.SIGKILL)
         elif not line.startswith("pip install"):
             self.printed += self.output(line)
-            if found := re.search(r"\bcd (\w+)$", line):
-                self.folder = self.folder / found[1]
+            if actual := re.search(r"\bcd (\w+)$", line):
+                self.folder = self.folder / actual[1]
 
     def output(self, line: str) -> str:
         """Carry out a command; return its output."""

@@ -101,8 +101,8 @@ def install(wheel: Path, folder: Path, *, beside: Path | None) -> Installation:
     programs = [folder / "bin"]
     if beside:
         say = "import sysconfig; print(sysconfig.get_path('purelib'))"
-        found = subprocess.run([beside, "-c", say], check=True, capture_output=True, text=True).stdout
-        (packages / "beside.pth").write_text(found)
+        output = subprocess.run([beside, "-c", say], check=True, capture_output=True, text=True).stdout
+        (packages / "beside.pth").write_text(output)
         programs.append(beside.parent)
     target = ["--python", str(folder / "bin/python"), "--no-config", "--no-cache", "--offline", "--no-index"]
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", *target, str(wheel)]

@@ -38,8 +38,8 @@ sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 def files_below(folder: Path) -> set[str]:
     """Return the files of a folder and behind its links, without those that running them has made."""
     walked = ((Path(place), name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
-    found = {place / name for place, name in walked if place.name != "__pycache__"}
-    return {str(file.relative_to(folder.parent)) for file in found}
+    files = {place / name for place, name in walked if place.name != "__pycache__"}
+    return {str(file.relative_to(folder.parent)) for file in files}
 
 
 def test_the_wheel_has_all_of_holdfast_and_nothing_else(wheel: Path) -> None:

@@ -19,9 +19,9 @@ FIVE_MINUTES = 300.0
 @pytest.fixture(params=[pytest.param("developed", marks=pytest.mark.slow), "clean"])
 def installation(request: pytest.FixtureRequest) -> Installation:
     """Return the wheel beside the packages of these tests, and beside those of a user."""
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Installation)
-    return found
+    installed = request.getfixturevalue(request.param)
+    assert isinstance(installed, Installation)
+    return installed
 
 
 @dataclass
@@ -116,12 +116,12 @@ def test_completion_is_written_only_when_asked_for(developed: Installation, tmp_
     """`--install-completion` writes into the home folder, `--show-completion` does not, and verbs complete."""
     home = tmp_path / "home"
     home.mkdir()
-    given = {"HOME": str(home), "SHELL": "/bin/bash"}
-    assert "--install-completion" in developed.holdfast("--help", folder=tmp_path, **given).stdout
+    values = {"HOME": str(home), "SHELL": "/bin/bash"}
+    assert "--install-completion" in developed.holdfast("--help", folder=tmp_path, **values).stdout
     completing = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": "holdfast appr", "COMP_CWORD": "1"}
-    assert developed.holdfast(folder=tmp_path, **given, **completing).stdout.split() == ["approve"]
+    assert developed.holdfast(folder=tmp_path, **values, **completing).stdout.split() == ["approve"]
     assert list(home.iterdir()) == []
     shell = ["bash", "--norc", "-c", f"{developed.command} --install-completion; exit $?"]
-    installed = developed.run(*shell, folder=tmp_path, **given)
+    installed = developed.run(*shell, folder=tmp_path, **values)
     assert installed.returncode == 0, installed
     assert (home / ".bash_completions/holdfast.sh").exists()

@@ -85,5 +85,5 @@ def _workflow(kind: type) -> Formats:
     definition = workflow._Definition.must_from_class(kind)
     begin, result = INPUTS[str(definition.name)]
     handlers = {"signal": definition.signals, "update": definition.updates, "query": definition.queries}
-    names = {f"{what} {name or '(any other)'}": "handled" for what, found in handlers.items() for name in found}
+    names = {f"{what} {name or '(any other)'}": "handled" for what, actual in handlers.items() for name in actual}
     return {"name": definition.name, "input": begin.__name__, "result": result.__name__, **names}

@@ -33,12 +33,12 @@ def freeze(release: str = CURRENT) -> str:
     file, now = FROZEN / f"{release}.json", formats()
     before = read(release) if file.exists() else now
     kept = before.pop(WRITTEN, {})
-    found = report(changes(before, now), before=f"{release} as frozen", after="the code at hand")
-    if found and is_released(release):
-        raise SystemExit(f"{found}\n\n{release} is released: raise the version in holdfast/version.py first.")
+    differences = report(changes(before, now), before=f"{release} as frozen", after="the code at hand")
+    if differences and is_released(release):
+        raise SystemExit(f"{differences}\n\n{release} is released: raise the version in holdfast/version.py first.")
     now = {**now, WRITTEN: written(kept)}
     file.write_text(json.dumps(now, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
-    return found
+    return differences
 
 
 if __name__ == "__main__":

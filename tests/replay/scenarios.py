@@ -318,8 +318,8 @@ async def forked_strictly(run: Handle, rig: Rig) -> Handle:
     await eventually(lambda: rig.threads.length(run.id), bool)
     lines = await rig.threads.read(run.id)
     point = ForkPoint(thread=run.id, position=len(lines) - 1, head=json.loads(lines[-1])["digest"])
-    given = {"llm": "other", "policies": (Policy(rules=(deny("pay"), allow())),)}
-    fork = await rig.start("and pay 2", thread="forked_strictly", fork=point, features=FORKS, by="alice", **given)
+    options = {"llm": "other", "policies": (Policy(rules=(deny("pay"), allow())),)}
+    fork = await rig.start("and pay 2", thread="forked_strictly", fork=point, features=FORKS, by="alice", **options)
     await fork.result()
     return fork
 
@@ -606,8 +606,8 @@ async def learnt(run: Handle, rig: Rig) -> None:
 async def not_learnt(run: Handle, rig: Rig) -> None:
     """Be blocked, answer, and have an LLM that cannot be asked for its learnings."""
     await status_of(run, "blocked")
-    noted = ["run_blocked", "tool_call_requested", "verdict_given", "tool_call_started", "tool_call_finished"]
-    await eventually(lambda: events_of(run), lambda events: [event.type for event in events[-5:]] == noted)
+    notes = ["run_blocked", "tool_call_requested", "verdict_given", "tool_call_started", "tool_call_finished"]
+    await eventually(lambda: events_of(run), lambda events: [event.type for event in events[-5:]] == notes)
     rig.llm.script = steps([call("update_progress", status="half", next_action="all"), say("done"), fail(401, "gone")])
     await run.signal("retry", {"by": "carol"})
     await run.result()

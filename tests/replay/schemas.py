@@ -50,13 +50,13 @@ def fields_of(kinds: Iterable[Any]) -> dict[str, Fields]:
 
 def _fields(definition: dict[str, Any]) -> Fields:
     required = definition.get("required", ())
-    found = {}
+    fields = {}
     for name, schema in sorted(definition["properties"].items()):
         text = type_text(schema)
         if name not in required:
             text += f" = {json.dumps(schema['default'], ensure_ascii=False, sort_keys=True)}"
-        found[name] = text
-    return found
+        fields[name] = text
+    return fields
 
 
 def type_text(schema: dict[str, Any]) -> str:

@@ -25,9 +25,9 @@ def frozen(release: str) -> Formats:
 
 def test_this_release_has_frozen_its_formats() -> None:
     """The formats of the current code are those in the file of this version."""
-    assert (found := report(changes(frozen(CURRENT), now()), before=f"{CURRENT} as frozen", after="this code")) == "", (
-        found
-    )
+    assert (
+        actual := report(changes(frozen(CURRENT), now()), before=f"{CURRENT} as frozen", after="this code")
+    ) == "", actual
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -102,18 +102,18 @@ def altered(alter: Alter) -> Formats:
 @pytest.mark.parametrize("alter", BROKEN.values(), ids=BROKEN)
 def test_a_change_that_breaks_older_data_is_found(alter: Alter) -> None:
     """The report names it, and says how to make such a change."""
-    found = changes(altered(alter), now())
-    assert [change for change in found if change.breaking]
-    assert report(found, before="0.1.0", after="this code").endswith(BREAKING)
+    differences = changes(altered(alter), now())
+    assert [change for change in differences if change.breaking]
+    assert report(differences, before="0.1.0", after="this code").endswith(BREAKING)
 
 
 @pytest.mark.parametrize("alter", ADDED.values(), ids=ADDED)
 def test_an_addition_is_found_and_allowed(alter: Alter) -> None:
     """The report names it, and says that it has to be frozen."""
-    found = changes(altered(alter), now())
-    assert found
-    assert not [change for change in found if change.breaking]
-    assert report(found, before="0.1.0", after="this code").endswith(ADDITIVE)
+    differences = changes(altered(alter), now())
+    assert differences
+    assert not [change for change in differences if change.breaking]
+    assert report(differences, before="0.1.0", after="this code").endswith(ADDITIVE)
 
 
 def test_an_event_of_a_new_schema_version_may_have_any_fields() -> None:
@@ -134,9 +134,11 @@ def test_a_report_of_long_values_shows_where_they_differ() -> None:
 
 def test_a_report_shows_both_sides() -> None:
     """A difference has its path, the old value and the new one."""
-    found = changes({"models": {"Limits": {"steps": "integer = 1"}}}, {"models": {"Limits": {"steps": "integer = 2"}}})
+    differences = changes(
+        {"models": {"Limits": {"steps": "integer = 1"}}}, {"models": {"Limits": {"steps": "integer = 2"}}}
+    )
     assert "! models / Limits / steps:\n      was integer = 1\n      is  integer = 2" in report(
-        found, before="a", after="b"
+        differences, before="a", after="b"
     )
 
 

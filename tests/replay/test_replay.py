@@ -99,16 +99,16 @@ def recorded() -> list[WorkflowHistory]:
 def test_every_scenario_of_this_release_is_recorded(recorded: list[WorkflowHistory]) -> None:
     """`make histories` has been run for this version."""
     assert {history.workflow_id for history in recorded} >= {*SCENARIOS, *LOOPS}
-    found = [launched(history.workflow_id) for history in recorded]
-    assert [each[0] for each in found if each] == [*LAUNCHERS]
+    launches = [launched(history.workflow_id) for history in recorded]
+    assert [each[0] for each in launches if each] == [*LAUNCHERS]
 
 
 def test_the_histories_of_this_release_have_every_event_type(recorded: list[WorkflowHistory]) -> None:
     """Each type of event is in some log, so that a later release proves to read and repeat it."""
-    found: set[str] = {event.type for history in recorded if is_run(history) for event in read_events(history.events)}
+    types: set[str] = {event.type for history in recorded if is_run(history) for event in read_events(history.events)}
     loops = [history for history in recorded if not is_run(history)]
-    found |= {json.loads(line)["type"] for history in loops for line in lines_in(history.events).values()}
-    assert set(EVENT_TYPES) - found == set()
+    types |= {json.loads(line)["type"] for history in loops for line in lines_in(history.events).values()}
+    assert set(EVENT_TYPES) - types == set()
 
 
 def test_the_histories_of_this_release_have_a_loop_that_reaches_its_limit_of_tokens(

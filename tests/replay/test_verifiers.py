@@ -113,11 +113,11 @@ def in_node(logs: Sequence[bytes]) -> list[Judgement]:
     """Judge logs with the JavaScript verifier."""
     assert NODE
     script = BATCH % json.dumps((FOLDER / "verify.mjs").as_uri())
-    given = json.dumps([base64.b64encode(log).decode() for log in logs])
+    text = json.dumps([base64.b64encode(log).decode() for log in logs])
     done = subprocess.run(
-        [NODE, "--input-type=module", "--eval", script], input=given, capture_output=True, text=True, check=True
+        [NODE, "--input-type=module", "--eval", script], input=text, capture_output=True, text=True, check=True
     )
-    return [judgement(found) for found in json.loads(done.stdout)]
+    return [judgement(actual) for actual in json.loads(done.stdout)]
 
 
 def redigested(lines: Log, start: int = 0) -> Log:
@@ -264,16 +264,16 @@ def test_recorded_logs_are_sound_in_python() -> None:
     """The Python verifier accepts every recorded log, with the head that we compute."""
     logs = recorded_logs()
     assert all(first_altered(events) is None for events in logs.values())
-    found = in_python([b"\n".join(map(event_line, events)) for events in logs.values()])
-    assert found == [(-1, events[-1].digest) for events in logs.values()]
+    actual = in_python([b"\n".join(map(event_line, events)) for events in logs.values()])
+    assert actual == [(-1, events[-1].digest) for events in logs.values()]
 
 
 @needs_node
 def test_recorded_logs_are_sound_in_node() -> None:
     """The JavaScript verifier accepts every recorded log, with the head that we compute."""
     logs = recorded_logs()
-    found = in_node([b"\n".join(map(event_line, events)) + b"\n" for events in logs.values()])
-    assert found == [(-1, events[-1].digest) for events in logs.values()]
+    actual = in_node([b"\n".join(map(event_line, events)) + b"\n" for events in logs.values()])
+    assert actual == [(-1, events[-1].digest) for events in logs.values()]
 
 
 def test_altered_logs_are_judged_alike_in_python() -> None:

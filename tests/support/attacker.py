@@ -147,10 +147,12 @@ async def forge_local_end(client: Client, task_queue: str, *, activity: str, ord
         identity="somebody",
     )
     task = await client.workflow_service.poll_workflow_task_queue(asked, timeout=timedelta(seconds=30))
-    told = {"seq": 1, "attempt": 1, "activity_id": order, "activity_type": activity}
-    told |= dict.fromkeys(("complete_time", "backoff", "original_schedule_time"))
+    marker_details = {"seq": 1, "attempt": 1, "activity_id": order, "activity_type": activity}
+    marker_details |= dict.fromkeys(("complete_time", "backoff", "original_schedule_time"))
     details = {
-        "data": Payloads(payloads=[Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(told).encode())]),
+        "data": Payloads(
+            payloads=[Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(marker_details).encode())]
+        ),
         "result": Payloads(payloads=[result]),
     }
     upsert = UpsertWorkflowSearchAttributesCommandAttributes(

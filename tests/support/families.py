@@ -108,8 +108,8 @@ def _grow(
             thread.end(hint, Announced())
     tree[path] = thread.log
     tree |= own
-    found = thread.run.end
-    return found.result if found else None
+    ending = thread.run.end
+    return ending.result if ending else None
 
 
 def _read(thread: Thread, number: int, result: RunResult, *, from_record: bool) -> None:

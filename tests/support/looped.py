@@ -93,9 +93,9 @@ async def judge(client: Client, record: ThreadStore, loop: str, workspace: Path,
 
 def _files(workspace: Path, tasks: int) -> list[str]:
     wrong = []
-    found = parse_tasks((workspace / "TASKS.md").read_text())
-    if [(task.title, task.status) for task in found] != [(title, "done") for title in titles(tasks)]:
-        wrong.append(f"TASKS.md says {[(task.title, task.status) for task in found]}")
+    parsed = parse_tasks((workspace / "TASKS.md").read_text())
+    if [(task.title, task.status) for task in parsed] != [(title, "done") for title in titles(tasks)]:
+        wrong.append(f"TASKS.md says {[(task.title, task.status) for task in parsed]}")
     done = [entry.title for entry in reversed(parse_entries((workspace / "progress.txt").read_text()))]
     if done != titles(tasks):
         wrong.append(f"progress.txt says {done}")

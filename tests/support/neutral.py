@@ -99,15 +99,15 @@ MESSAGES = USERS | RESULTS | ASSISTANTS
 
 def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
     """Return examples, the same ones each time."""
-    found: list[Any] = []
+    examples: list[Any] = []
 
     @settings(max_examples=count, database=None)
     @given(strategy)
     def draw(example: Any) -> None:
-        found.append(example)
+        examples.append(example)
 
     draw()
-    return found
+    return examples
 
 
 @cache

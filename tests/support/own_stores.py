@@ -79,13 +79,13 @@ class FileMemories:
         return item
 
     async def recall(self, query: str, scopes: Sequence[str] | None, *, limit: int = 5) -> Recalled:
-        found = [item for item in self._items() if query in item.text and (scopes is None or item.scope in scopes)]
-        return Recalled(items=tuple(found[:limit]))
+        matching = [item for item in self._items() if query in item.text and (scopes is None or item.scope in scopes)]
+        return Recalled(items=tuple(matching[:limit]))
 
     async def history(self, id: str, scopes: Sequence[str] | None) -> list[MemoryItem]:
-        if not (found := [item for item in self._items() if item.id == id]):
+        if not (actual := [item for item in self._items() if item.id == id]):
             raise ItemNotFound(f"no memory has the id {id}")
-        return found
+        return actual
 
     async def forget(self, id: str, scopes: Sequence[str] | None, **_: Any) -> MemoryItem:
         raise NotImplementedError

@@ -73,8 +73,8 @@ class Site:
 
     async def bring(self, path: Path, **options: Any) -> Imported:
         """Import a file that the person trusts."""
-        given = {"signer": SIGNER, "by": "carol", **options}
-        return await import_thread(self.threads, path, self.place, **given)
+        arguments = {"signer": SIGNER, "by": "carol", **options}
+        return await import_thread(self.threads, path, self.place, **arguments)
 
     async def lines(self, thread: str) -> list[bytes]:
         """Return the lines in the permanent record."""

@@ -423,20 +423,20 @@ class Play:
             request = one.id
             if chance.random() < 0.9:
                 decision = chance.choice(one.answers)
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "by": chance.choice(PEOPLE),
             "reason": "because",
             "result": chance.choice([None, "so"]),
         }
         if decision == "approve":
-            given["arguments"] = chance.choice([None, None, {"n": 4, "at": chance.randrange(4)}])
-            given["remember"] = chance.random() < 0.2
+            fields["arguments"] = chance.choice([None, None, {"n": 4, "at": chance.randrange(4)}])
+            fields["remember"] = chance.random() < 0.2
         if chance.random() < 0.5:
-            outcome = thread.decide(request, decision, **given)
+            outcome = thread.decide(request, decision, **fields)
         else:
             name = decision if decision in SIGNALS else "reconcile"
             before = len(thread.log)
-            thread.signal(name, {"request": request, "decision": decision, **given})
+            thread.signal(name, {"request": request, "decision": decision, **fields})
             received = [event for event in thread.log[before:] if isinstance(event, DecisionReceived)]
             outcome = received[-1].outcome if received and received[-1].request == request else ""
         self.accepted += [request] if outcome == "accepted" else []
@@ -473,7 +473,7 @@ class Play:
 
     def _delegates(self, chance: random.Random, step: int) -> tuple[ToolCall, ...]:
         """Return calls that run sub-agents, or that should."""
-        given: list[tuple[str, dict[str, Any]]] = [
+        candidates: list[tuple[str, dict[str, Any]]] = [
             (
                 "run_agent",
                 {"agent": chance.choice(["helper", "helper", "stranger"]), "task": chance.choice(["help", "risky"])},
@@ -481,7 +481,7 @@ class Play:
             ("run_agent", {"agent": "helper", "task": "help", "background": True}),
             ("agent_result", {"thread": f"t.{chance.randrange(1, 1 + self.thread.state.calls.count + 1)}"}),
         ]
-        made = chance.choices(given, k=chance.choice([0, 1, 3]))
+        made = chance.choices(candidates, k=chance.choice([0, 1, 3]))
         return tuple(
             ToolCall(id=f"d{step}.{n}", name=name, arguments=json.dumps(a)) for n, (name, a) in enumerate(made)
         )

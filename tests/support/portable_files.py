@@ -139,8 +139,8 @@ def parts_of(file: bytes) -> Parts:
 def packed(parts: Parts) -> bytes:
     """Assemble members in a layout that is valid for any names."""
     entries = [Entry(name, len(content), zlib.crc32(content)) for name, content in parts]
-    found = [local_header(entry) + content for entry, (_, content) in zip(entries, parts, strict=True)]
-    return b"".join(found) + directory(entries)
+    members = [local_header(entry) + content for entry, (_, content) in zip(entries, parts, strict=True)]
+    return b"".join(members) + directory(entries)
 
 
 def rebuilt(parts: Parts, private: str | None, **changes: Any) -> bytes:

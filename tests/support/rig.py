@@ -62,17 +62,17 @@ class Rig:
     async def start(self, task: Content = "do it", **run: Any) -> WorkflowHandle[Any, Any]:
         """Start a run, with a new thread id unless one is given, and return its handle."""
         thread = run.pop("thread", None) or f"test-{uuid4().hex[:8]}"
-        given = {"workspace": str(self.workspace), **run}
+        arguments = {"workspace": str(self.workspace), **run}
         return await self.client.start_workflow(
-            WORKFLOW, issued(RunInput(task=task, **given)), id=thread, task_queue=self.task_queue
+            WORKFLOW, issued(RunInput(task=task, **arguments)), id=thread, task_queue=self.task_queue
         )
 
     async def start_loop(self, name: str = "", **loop: Any) -> WorkflowHandle[Any, LoopResult]:
         """Start a loop on the rig's workspace, with a new id unless one is given, and return its handle."""
-        given = LoopInput(**{"workspace": str(self.workspace), "by": "dana", **loop})
+        loop_input = LoopInput(**{"workspace": str(self.workspace), "by": "dana", **loop})
         name = name or f"loop-{uuid4().hex[:8]}"
         return await self.client.start_workflow(
-            LOOP_WORKFLOW, issued(given), id=name, task_queue=self.task_queue, result_type=LoopResult
+            LOOP_WORKFLOW, issued(loop_input), id=name, task_queue=self.task_queue, result_type=LoopResult
         )
 
     async def launch(
@@ -155,8 +155,8 @@ async def start_rig(
 
 def approve(workspace: Path) -> None:
     """Approve the instructions in a workspace, as a person does with `starter.py trust`."""
-    found = [each for each, _ in WorkspaceMemory().instructions(workspace)]
-    Approvals().add(found, by="dana", at=datetime.now(UTC))
+    paths = [each for each, _ in WorkspaceMemory().instructions(workspace)]
+    Approvals().add(paths, by="dana", at=datetime.now(UTC))
 
 
 async def die() -> None:
@@ -307,10 +307,10 @@ async def check_thread(client: Client, handle: WorkflowHandle[Any, Any]) -> list
         debug_mode=True,
     )
     for run in await runs_of(client, handle):
-        told, history = await events_and_history(run)
+        recorded, history = await events_and_history(run)
         await replayer.replay_workflow(history)
         own = read_events(history.events)
-        assert own == told
+        assert own == recorded
         first = own[0].position
         assert first <= len(events), "a gap between two runs"
         assert own[: len(events) - first] == events[first:]

@@ -70,13 +70,13 @@ WAITING = ("waiting_approval", "waiting_message", "paused", "dormant", "blocked"
 
 def tool_spec(name: str, effect: Effect = Effect.READ, **more: Any) -> ToolSpec:
     """Return a tool that takes any arguments."""
-    values: dict[str, Any] = {"parameters": {"type": "object"}, "timeout": 5, **more}
-    return ToolSpec(name=name, description=name, effect=effect, **values)
+    fields: dict[str, Any] = {"parameters": {"type": "object"}, "timeout": 5, **more}
+    return ToolSpec(name=name, description=name, effect=effect, **fields)
 
 
 def agent_spec(**changes: Any) -> AgentSpec:
     """Return an agent with a tool for each verdict: `look` runs, `pay` asks, `wipe` is denied."""
-    values: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": "agent",
         "instructions": "Work.",
         "tools": (tool_spec("look"), tool_spec("pay", Effect.UNSAFE), tool_spec("wipe", Effect.UNSAFE)),
@@ -84,7 +84,7 @@ def agent_spec(**changes: Any) -> AgentSpec:
         "llm": "scripted",
         "limits": Limits(max_steps=50, max_rejected_replies=3),
     }
-    return AgentSpec(**(values | changes))
+    return AgentSpec(**(fields | changes))
 
 
 def calls(*names: str, first: int = 0) -> LLMReply:
@@ -185,8 +185,8 @@ class Thread:
 
     def waiting(self, kind: Any = object) -> list[Call | Sleep]:
         """Return the calls in progress whose request is of that kind, oldest first; `Sleep` for sleeps."""
-        found = self.in_progress.values()
-        return [call for call in found if isinstance(call.request if isinstance(call, Call) else call, kind)]
+        open_call = self.in_progress.values()
+        return [call for call in open_call if isinstance(call.request if isinstance(call, Call) else call, kind)]
 
     def calling_llm(self) -> bool:
         """Return whether an LLM call is in progress."""
@@ -383,8 +383,8 @@ class Thread:
         """Return a fork of this thread, with the id `u`, whose events are in the record and whose agent is to load."""
         events = self.log if at is None else self.log[: at + 1]
         point = ForkPoint(thread=self.name, position=len(events) - 1, head=events[-1].digest)
-        given: dict[str, Any] = {"task": "", "fork": point, "features": FORKS}
-        thread = Thread(self.spec, **({"name": "u"} | given | begin))
+        fields: dict[str, Any] = {"task": "", "fork": point, "features": FORKS}
+        thread = Thread(self.spec, **({"name": "u"} | fields | begin))
         (call,) = thread.waiting(ThreadRequest)
         thread.events, thread.record = events, [event_line(event) for event in events]
         thread.end(call, LoadedThread(snapshot=snapshot_of(events)))
@@ -405,8 +405,8 @@ class Thread:
         """Return this thread in another cluster, whose agent is `spec`, after the import of its log."""
         events = self.log
         point = ImportPoint(position=len(events) - 1, head=events[-1].digest, manifest=64 * "0", signer=signer)
-        given: dict[str, Any] = {"task": "", "by": "carol", "resume": True, "imported": point, "features": MOVES}
-        thread = Thread(spec or self.spec, **({"name": self.name} | given | begin))
+        fields: dict[str, Any] = {"task": "", "by": "carol", "resume": True, "imported": point, "features": MOVES}
+        thread = Thread(spec or self.spec, **({"name": self.name} | fields | begin))
         thread.events, thread.record = events, [event_line(event) for event in events]
         (call,) = thread.waiting(ThreadRequest)
         thread.end(call, LoadedThread(snapshot=snapshot_of(events)))

@@ -54,11 +54,11 @@ class _Servers:
         home = self._stack.home
         recorded = read_stack(home)
         assert recorded is not None
-        found = {
+        servers = {
             "temporal": TemporalServer(home, report=print).find(recorded.temporal_pid),
             "postgres": Postgres(home, report=print).find(recorded.postgres_pid),
         }
-        logs = {name: home / "logs" / f"{name}.log" for name, process in found.items() if process is None}
+        logs = {name: home / "logs" / f"{name}.log" for name, process in servers.items() if process is None}
         return [f"{name} has ended. The last lines of {log}:\n{processes.tail(log)}" for name, log in logs.items()]
 
 

@@ -58,7 +58,7 @@ def _member(name: str, chance: random.Random, *, levels: int, room: list[int]) -
         kind = chance.choices(list(kinds), weights=(6, 3, 1))[0]
         kinds[kind].append(_member(f"{name}-{number}", chance, levels=levels - 1, room=room))
     effects = tuple(chance.sample(("charge", "transfer", "ship"), k=chance.randint(1, 2)))
-    return Member(name=name, effects=effects, **{kind: tuple(found) for kind, found in kinds.items()})
+    return Member(name=name, effects=effects, **{kind: tuple(actual) for kind, actual in kinds.items()})
 
 
 def task_of(member: Member) -> str:
@@ -101,8 +101,8 @@ def _reply(conversation: Conversation) -> Reply:
         return together(*effects, *awaited, *behind)
     if conversation.replies == 1:
         first = len(member.effects) + len(member.awaited)
-        found = [_THREAD.search(text) for text in results[first : first + len(member.background)]]
-        if threads := [match.group(1) for match in found if match]:
+        matches = [_THREAD.search(text) for text in results[first : first + len(member.background)]]
+        if threads := [match.group(1) for match in matches if match]:
             return together(*(call("agent_result", thread=thread) for thread in threads), call("ship", order="late"))
     return say(f"{member.name} has done it")
 

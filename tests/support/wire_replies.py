@@ -247,6 +247,6 @@ def anthropic_wants(reply: Wire) -> list[Wire]:
     """Return the message that the API expects back: its blocks, verbatim except for nulls and the blank text that it
     rejects.
     """
-    given = [{name: value for name, value in block.items() if value is not None} for block in reply["content"]]
-    blocks = [block for block in given if block["type"] != "text" or block["text"].strip()]
+    kept = [{name: value for name, value in block.items() if value is not None} for block in reply["content"]]
+    blocks = [block for block in kept if block["type"] != "text" or block["text"].strip()]
     return [{"role": "assistant", "content": blocks}] if blocks else []

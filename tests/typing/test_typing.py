@@ -25,16 +25,16 @@ def check(installation: Installation, folder: Path, *names: str, options: tuple[
 @pytest.mark.slow
 def test_a_users_project_is_checked(developed: Installation, tmp_path: Path) -> None:
     """A catalog with stores and tests passes in strict mode; each mistake gives an error of the expected kind."""
-    found = check(developed, tmp_path, "right_uses.py", "wrong_uses.py")
-    assert found == "Success: no issues found in 2 source files\n"
+    output = check(developed, tmp_path, "right_uses.py", "wrong_uses.py")
+    assert output == "Success: no issues found in 2 source files\n"
 
 
 @pytest.mark.slow
 def test_a_users_project_has_no_any(developed: Installation, tmp_path: Path) -> None:
     """Each expression has a type of its own; but `Tool` alone is any tool, and decorators and providers accept any."""
-    found = check(developed, tmp_path, "right_uses.py", options=("--disallow-any-expr",))
+    output = check(developed, tmp_path, "right_uses.py", options=("--disallow-any-expr",))
     lines = (HERE / "right_uses.py").read_text().splitlines()
-    untyped = {lines[int(line.split(":")[1]) - 1] for line in found.splitlines() if ": error:" in line}
+    untyped = {lines[int(line.split(":")[1]) - 1] for line in output.splitlines() if ": error:" in line}
     generic = ("@tool", "@resource", "    resources=[")
-    assert all(line.startswith(generic) or "workspace_tools()" in line for line in untyped), found
-    assert "error" in found  # the option works
+    assert all(line.startswith(generic) or "workspace_tools()" in line for line in untyped), output
+    assert "error" in output  # the option works

@@ -114,8 +114,8 @@ def test_a_known_vulnerability_of_a_locked_package_is_found(tmp_path: Path, vers
     """The advisory's ranges decide; a package has one name in any spelling."""
     ranges = [{"introduced": "2.0"}, {"fixed": "2.3"}, {"introduced": "3.0"}]
     lock = f"some-package=={version} \\\n    --hash=sha256:0\nother==1.0\n"
-    found, text = audit(tmp_path, lock, ranges=[{"type": "ECOSYSTEM", "events": ranges}])
-    assert (found, said in text) == (code, True), text
+    exit_code, text = audit(tmp_path, lock, ranges=[{"type": "ECOSYSTEM", "events": ranges}])
+    assert (exit_code, said in text) == (code, True), text
 
 
 def test_an_advisory_may_list_versions(tmp_path: Path) -> None:

@@ -205,8 +205,8 @@ async def test_a_token_limit_ends_an_iteration_with_a_partial_result(rig: StartR
         assert (await handle.result()).tasks == 1
         limits = (await handle.query("state"))["budget"]["limits"]
         assert limits[0]["allowed"] == "120000"
-        found = await verify_loop(Threads(client, task_queue=at_work.task_queue, record=at_work.threads), handle.id)
-        assert found.ok, found.reason
+        result = await verify_loop(Threads(client, task_queue=at_work.task_queue, record=at_work.threads), handle.id)
+        assert result.ok, result.reason
         await replays(client, handle)
 
 

@@ -68,8 +68,8 @@ def floods() -> str:
 def catalog(**agent: Any) -> Catalog:
     """Return one agent that may look, must ask to pay, and may not wipe."""
     policy = Policy(rules=(deny("wipe", reason="we keep what we have"), allow("look")))
-    values = {"name": "clerk", "instructions": "Work.", "policy": policy, **agent}
-    return Catalog(agents=[Agent(**values)], tools=[look, pay, wipe, breaks, floods])
+    fields = {"name": "clerk", "instructions": "Work.", "policy": policy, **agent}
+    return Catalog(agents=[Agent(**fields)], tools=[look, pay, wipe, breaks, floods])
 
 
 async def test_a_run_calls_tools_and_returns_the_final_reply(rig: StartRig) -> None:

@@ -44,9 +44,9 @@ def desk_of(policy: Policy) -> Catalog:
 
 def signed(thread: str, request: dict[str, Any], key: str, **said: Any) -> dict[str, Any]:
     """Return a signed decision on a request."""
-    values = {"decision": "approve", "request": request["request"], "by": "alice", "digest": request["digest"], **said}
-    signature = sign(key, Decision.model_validate(values).signed_bytes(thread))
-    return {**values, "signature": signature}
+    payload = {"decision": "approve", "request": request["request"], "by": "alice", "digest": request["digest"], **said}
+    signature = sign(key, Decision.model_validate(payload).signed_bytes(thread))
+    return {**payload, "signature": signature}
 
 
 async def test_only_signed_calls_run(rig: StartRig) -> None:
@@ -94,9 +94,9 @@ def hostile(chance: random.Random) -> Any:
             return {chance.choice(["request", "by", "digest", "arguments", "signature"]): chance.choice(fields)}
         case _:
             signature, digest = chance.choice(["", "x" * 86, 1]), chance.choice(["0" * 64, None, 7])
-            given = {name: chance.choice(fields) for name in ("request", "by", "arguments", "result", "text")}
+            payload = {name: chance.choice(fields) for name in ("request", "by", "arguments", "result", "text")}
             return {
-                **given,
+                **payload,
                 "kind": "narrow",
                 "decision": chance.choice(decisions),
                 "signature": signature,

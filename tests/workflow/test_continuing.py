@@ -51,8 +51,8 @@ def pay(amount: int, context: ToolContext) -> str:
 
 def catalog(**limits: Any) -> Catalog:
     """Return an agent that may look, must ask to pay, and whose runs continue as new often."""
-    given = {"history_events": 60, "max_steps": 1_000, **UNGUARDED, **limits}
-    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=Limits(**given))
+    options = {"history_events": 60, "max_steps": 1_000, **UNGUARDED, **limits}
+    agent = Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow("look"),)), limits=Limits(**options))
     return Catalog(agents=[agent], tools=[look, pay])
 
 
@@ -163,14 +163,16 @@ async def test_no_message_of_a_storm_is_lost_across_temporal_runs(rig: StartRig)
         await run.result()
         events = await check_thread(r.client, run)
         assert count(events, "run_continued") >= 2
-        told = Counter(
+        counts = Counter(
             event.signal if event.type == "signal_rejected" else event.by
             for event in events
             if event.type in ("signal_rejected", "decision_received", "user_message_received")
         )
-        assert {f"s{number}": told[f"s{number}"] for number in range(200)} == {f"s{number}": 1 for number in range(200)}
+        assert {f"s{number}": counts[f"s{number}"] for number in range(200)} == {
+            f"s{number}": 1 for number in range(200)
+        }
         taken = {by: int(outcome in ("accepted", "queued")) for by, outcome in answers.items()}
-        assert {by: told[by] for by in taken} == taken, "what an update is refused for leaves no trace"
+        assert {by: counts[by] for by in taken} == taken, "what an update is refused for leaves no trace"
         accepted = [e for e in events if e.type == "decision_received" and e.outcome == "accepted"]
         assert len({event.request for event in accepted}) == len(accepted) == int(last)
         assert len(paid(r.workspace)) == sum(event.decision == "approve" for event in accepted)
@@ -224,8 +226,8 @@ async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_
         if size > too_long and not folding_now:
             return fail(400, "this model's maximum context length is small", code="context_length_exceeded")
         results = [str(message["content"]) for message in conversation.messages if message["role"] == "tool"]
-        seen = [int(found[1]) for text in [str(conversation.messages[1]["content"]), *results] if (
-            found := re.search(r"(?:looked at|it is) (\d+)", text)
+        seen = [int(actual[1]) for text in [str(conversation.messages[1]["content"]), *results] if (
+            actual := re.search(r"(?:looked at|it is) (\d+)", text)
         )]  # fmt: skip
         looked = max(seen, default=0)
         if folding_now:

@@ -138,8 +138,8 @@ async def test_a_reset_into_a_wait_resumes_it(rig: StartRig, client: Client) -> 
 
 async def listed(client: Client, thread: str) -> list[Any]:
     """Return the visibility data of the thread's open run: agent, status, steps and events."""
-    found = client.list_workflows(f"WorkflowId = '{thread}' AND ExecutionStatus = 'Running'")
-    each = [run.typed_search_attributes async for run in found]
+    listing = client.list_workflows(f"WorkflowId = '{thread}' AND ExecutionStatus = 'Running'")
+    each = [run.typed_search_attributes async for run in listing]
     return [(own.get(AGENT), own.get(STATUS), own.get(STEP), tuple(own.get(WAITS_FOR) or ())) for own in each]
 
 
@@ -227,6 +227,6 @@ async def test_a_worker_adds_the_search_attributes_that_an_older_installation_la
     assert (await known()).keys() == old.keys()
     for _ in range(2):
         await ensure_search_attributes(older)
-        found = await known()
-        assert found.keys() == SEARCH_ATTRIBUTES.keys()
-        assert found["HoldfastWakeAt"] == IndexedValueType.INDEXED_VALUE_TYPE_DATETIME
+        attributes = await known()
+        assert attributes.keys() == SEARCH_ATTRIBUTES.keys()
+        assert attributes["HoldfastWakeAt"] == IndexedValueType.INDEXED_VALUE_TYPE_DATETIME

@@ -66,9 +66,9 @@ async def test_a_run_that_is_blocked_says_so_and_replays(rig: StartRig, client: 
         await eventually(lambda: asyncio.sleep(0, current(r.workspace).last_step), lambda last: last == step)
         await not_learnt(run, r)
         await check_thread(client, run)
-        found = current(r.workspace)
-        assert (found.goal, found.status, found.next_action) == ("do it", "half", "all")
-        assert found.last_step == "2, completed"
+        status = current(r.workspace)
+        assert (status.goal, status.status, status.next_action) == ("do it", "half", "all")
+        assert status.last_step == "2, completed"
 
 
 async def test_a_new_thread_archives_the_progress_and_a_continued_one_resumes_it(rig: StartRig) -> None:
@@ -81,14 +81,14 @@ async def test_a_new_thread_archives_the_progress_and_a_continued_one_resumes_it
         again = await r.start("go on", thread=first.id, resume=True)
         await again.result()
         assert "> - Next Action: the rest" in r.llm.requests[-1].body.decode()
-        found = current(r.workspace)
-        assert (found.thread, found.goal, found.next_action) == (first.id, "move house", "the rest")
+        status = current(r.workspace)
+        assert (status.thread, status.goal, status.next_action) == (first.id, "move house", "the rest")
         other = await r.start("paint the fence")
         await other.result()
         assert "> - Next Action: the rest" in r.llm.requests[-1].body.decode()
         text = (r.workspace / "progress.txt").read_text()
-        found = current(r.workspace)
-        assert (found.thread, found.goal, found.next_action) == (other.id, "paint the fence", "")
+        status = current(r.workspace)
+        assert (status.thread, status.goal, status.next_action) == (other.id, "paint the fence", "")
         (entry,) = parse_entries(text)
         assert (entry.title, entry.what, entry.next) == (f"{first.id}: move house", "half done", "the rest")
 
@@ -141,5 +141,5 @@ async def test_an_ordinary_run_works_through_tasks(rig: StartRig) -> None:
         own = [event.number for event in events if isinstance(event, ToolCallRequested) and event.own]
         ended = {event.number: event.status for event in events if isinstance(event, ToolCallFinished)}
         assert [ended[number] for number in own] == ["ok", "ok"]
-        found = current(r.workspace)
-        assert (found.active, found.last_completed, found.last_step) == ("two", "one", "3, completed")
+        status = current(r.workspace)
+        assert (status.active, status.last_completed, status.last_step) == ("two", "one", "3, completed")

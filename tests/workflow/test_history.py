@@ -50,12 +50,12 @@ async def rebuilt(run: Handle) -> list[AgentEvent]:
 
 async def check(run: Handle) -> list[AgentEvent]:
     """Compare the workflow's answers with its history, and return the events."""
-    told, history = await events_and_history(run)
-    found = read_events(history.events)
-    assert [(event.type, event.at) for event in found] == [(event.type, event.at) for event in told]
-    assert found == told
-    assert first_altered(found) is None
-    return found
+    events, history = await events_and_history(run)
+    events = read_events(history.events)
+    assert [(event.type, event.at) for event in events] == [(event.type, event.at) for event in events]
+    assert events == events
+    assert first_altered(events) is None
+    return events
 
 
 @tool(effect="read")
@@ -508,8 +508,8 @@ async def test_under_a_storm_of_messages_the_history_holds_the_workflows_events(
             await thrown
             await asyncio.gather(*(throw(updates=True) for _ in range(40)))
             state = await run.query("state")
-            told = await events_of(run)
-            assert (await rebuilt(run))[: len(told)] == told  # more events may have followed
+            events = await events_of(run)
+            assert (await rebuilt(run))[: len(events)] == events  # more events may have followed
             while state["status"] not in ("completed", "cancelled"):
                 for request in state["pending"]:
                     decision = "approve" if request["kind"] == "approval" else "happened"

@@ -125,14 +125,14 @@ if os.geteuid():  # permissions do not apply to root
 
 def everything(root: Path) -> dict[str, Any]:
     """Return every file beside and in a workspace except git's own: its kind and its content."""
-    found: dict[str, Any] = {}
+    files: dict[str, Any] = {}
     for path in root.parent.rglob("*"):
         kind = stat.S_IFMT(path.lstat().st_mode)
         if ".git" in path.parts or "workspaces" in path.parts:
             continue
         content = path.readlink() if kind == stat.S_IFLNK else path.read_bytes() if kind == stat.S_IFREG else None
-        found[str(path)] = (kind, content)
-    return found
+        files[str(path)] = (kind, content)
+    return files
 
 
 @pytest.mark.slow
@@ -217,10 +217,10 @@ async def test_a_pause_while_the_files_are_read_starts_no_iteration(
     looking, go_on, survey = threading.Event(), threading.Event(), LoopFiles.survey
 
     def slow(self: LoopFiles, request: SurveyRequest) -> Survey:
-        found = survey(self, request)
+        surveyed = survey(self, request)
         looking.set()
         go_on.wait(30)
-        return found
+        return surveyed
 
     monkeypatch.setattr(LoopFiles, "survey", slow)
     async with rig(catalog(), diligent) as at_work:

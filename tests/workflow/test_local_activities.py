@@ -47,8 +47,8 @@ def scheduled(events: list[HistoryEvent]) -> Counter[str]:
 
 def markers(events: list[HistoryEvent]) -> list[str]:
     """Return the Web UI's text for each local activity."""
-    told = (event for event in events if event.HasField("marker_recorded_event_attributes"))
-    return [event.user_metadata.summary.data.decode() for event in told]
+    marked = (event for event in events if event.HasField("marker_recorded_event_attributes"))
+    return [event.user_metadata.summary.data.decode() for event in marked]
 
 
 async def test_reads_are_local_activities_with_markers(rig: StartRig) -> None:
@@ -165,7 +165,7 @@ async def test_a_forged_marker_is_named(client: Client) -> None:
     async with working(client, desk) as queue, deciding(client, queue, desk):
         run = await begin(client, queue)
         await run.result()
-    for found, forged in ((b'"activity_id":"3.', b'"activity_id":"4.'), (b"call_tool", b"load_agent"), (b"{", b"[")):
+    for actual, forged in ((b'"activity_id":"3.', b'"activity_id":"4.'), (b"call_tool", b"load_agent"), (b"{", b"[")):
         events = await history(run)
         (marker,) = [
             event
@@ -174,8 +174,8 @@ async def test_a_forged_marker_is_named(client: Client) -> None:
             and b"call_tool" in event.marker_recorded_event_attributes.details["data"].payloads[0].data
         ]
         (data,) = marker.marker_recorded_event_attributes.details["data"].payloads
-        assert found in data.data
-        data.data = data.data.replace(found, forged)
+        assert actual in data.data
+        data.data = data.data.replace(actual, forged)
         with pytest.raises(HistoryUnreadable, match=f"event {marker.event_id} "):
             read_events(events)
 

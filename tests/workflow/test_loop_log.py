@@ -84,8 +84,8 @@ async def test_a_loop_records_all_that_it_does(rig: StartRig) -> None:
         for number, event in enumerate(ends):
             run = await recorded(at_work, f"{handle.id}-{number}")
             assert (event.log_events, event.log_head) == (len(run), run[-1].digest)
-        found = await verify_loop(client_of(at_work), handle.id)
-        assert (found.ok, found.sources, found.events) == (True, ("history", "record"), len(events))
+        result = await verify_loop(client_of(at_work), handle.id)
+        assert (result.ok, result.sources, result.events) == (True, ("history", "record"), len(events))
         await replays(at_work.client, handle)
 
 
@@ -177,8 +177,8 @@ async def test_a_log_continues_with_the_loop_as_new(rig: StartRig, monkeypatch: 
         events = await recorded(at_work, handle.id)
         assert kinds(events).count("run_continued") >= 1
         assert kinds(events).count("iteration_ended") == 4
-        found = await verify_loop(client_of(at_work), handle.id)
-        assert (found.ok, found.unchecked) == (True, ())
+        result = await verify_loop(client_of(at_work), handle.id)
+        assert (result.ok, result.unchecked) == (True, ())
 
 
 @pytest.mark.slow
@@ -196,8 +196,8 @@ async def test_a_reset_loop_continues_its_log(rig: StartRig) -> None:
         events = await recorded(at_work, handle.id)
         assert (events[0], events[-1].type) == (abandoned[0], "run_finished")
         assert await recorded(at_work, f"{handle.id}~reset-1") == abandoned
-        found = await verify_loop(client_of(at_work), handle.id)
-        assert (found.ok, found.reason) == (True, "")
+        result = await verify_loop(client_of(at_work), handle.id)
+        assert (result.ok, result.reason) == (True, "")
 
 
 # Attacks.
@@ -285,8 +285,8 @@ async def test_verify_names_the_first_altered_event(
         handle = await at_work.start_loop()
         await handle.result()
         altered = client_of(at_work, Altered(at_work.threads, change, again=again))
-        found = await verify_loop(altered, handle.id)
-        assert (found.ok, found.where, found.position) == (False, "record", position)
+        result = await verify_loop(altered, handle.id)
+        assert (result.ok, result.where, result.position) == (False, "record", position)
 
 
 @pytest.mark.parametrize("lies", [False, True])
@@ -304,8 +304,8 @@ async def test_verify_compares_an_iterations_cost_with_its_own_log(
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
         handle = await at_work.start_loop(limits=LoopLimits(tokens=1_000_000))
         await handle.result()
-        found = await verify_loop(client_of(at_work), handle.id)
-        assert (found.ok, "`spent`" in found.reason, found.position) == (
+        result = await verify_loop(client_of(at_work), handle.id)
+        assert (result.ok, "`spent`" in result.reason, result.position) == (
             (False, True, 3) if lies else (True, False, None)
         )
 

@@ -328,8 +328,8 @@ async def test_an_attempt_at_an_activity_that_is_reset_is_charged(
         _, activity = await losing.sent(run, failures + 1)
 
         async def beats() -> bool:
-            (found,) = (await run.describe()).raw_description.pending_activities
-            return found.last_heartbeat_time.ToNanoseconds() > found.last_started_time.ToNanoseconds()
+            (description,) = (await run.describe()).raw_description.pending_activities
+            return description.last_heartbeat_time.ToNanoseconds() > description.last_started_time.ToNanoseconds()
 
         await eventually(beats, bool)
         reset = ResetActivityRequest(

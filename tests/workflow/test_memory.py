@@ -44,8 +44,8 @@ def skills(folder: Path) -> list[Skill]:
 
 def catalog(folder: Path, **agent: Any) -> Catalog:
     """Return one agent with a memory of every kind."""
-    given = {"name": "clerk", "instructions": "Work.", "memory": ALL, **agent}
-    return Catalog(agents=[Agent(**given)], tools=[look], skills=skills(folder))
+    fields = {"name": "clerk", "instructions": "Work.", "memory": ALL, **agent}
+    return Catalog(agents=[Agent(**fields)], tools=[look], skills=skills(folder))
 
 
 def furnish(workspace: Path) -> None:

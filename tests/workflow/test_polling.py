@@ -38,8 +38,8 @@ def counting(until: int) -> tuple[Any, list[int]]:
 
 def check(**more: Any) -> Any:
     """Return a call that waits for the build."""
-    given = {"tool": "build", "condition": {"equals": {"state": "done"}}, **more}
-    return call("check_back", **given)
+    arguments = {"tool": "build", "condition": {"equals": {"state": "done"}}, **more}
+    return call("check_back", **arguments)
 
 
 async def polls_of(run: Any) -> list[WaitPolled]:

@@ -24,10 +24,14 @@ async def test_a_refined_run_continues_and_replays(rig: StartRig, client: Client
         await refined(run, r)
         events = await check_thread(client, run)
         assert [event.type for event in events] == EXPECTED["refined"].split()
-        found = [event for event in events if isinstance(event, TaskRefined)]
-        assert [(event.refinement, event.kind) for event in found] == [(1, "narrow"), (2, "correct"), (3, "rescope")]
+        refinements = [event for event in events if isinstance(event, TaskRefined)]
+        assert [(event.refinement, event.kind) for event in refinements] == [
+            (1, "narrow"),
+            (2, "correct"),
+            (3, "rescope"),
+        ]
         taken = {event.message for event in events if isinstance(event, MessageTaken)}
-        assert taken == {event.position for event in found}
+        assert taken == {event.position for event in refinements}
         lines = [event_summary(event.model_dump(mode="json")) for event in events]
         assert "refinement 1, narrow, by alice (claimed): only a and b" in lines
 
@@ -75,9 +79,9 @@ async def test_a_list_marks_refined_threads(rig: StartRig, client: Client) -> No
         async def rows() -> list[dict[str, object]]:
             return [row for row in await list_threads(threads) if row["thread"] == run.id]
 
-        found = await eventually(rows, lambda rows: bool(rows and rows[0]["refinements"]))
-        assert found[0]["refinements"] == 1
-        assert "(refined) all of it" in list_screen([{**found[0], "task": "all of it"}]).plain
+        result = await eventually(rows, lambda rows: bool(rows and rows[0]["refinements"]))
+        assert result[0]["refinements"] == 1
+        assert "(refined) all of it" in list_screen([{**result[0], "task": "all of it"}]).plain
 
 
 async def test_an_interrupt_abandons_the_llm_call(rig: StartRig) -> None:

@@ -32,8 +32,8 @@ async def test_a_looping_llm_is_put_to_a_person_and_replays(rig: StartRig, clien
         verdicts = [event for event in events if isinstance(event, VerdictGiven)]
         assert [event.delay for event in verdicts if event.delay] == [2, 2]
         assert [event.verdict for event in verdicts if event.rule == RULE][:3] == ["ask", "ask", "deny"]
-        told = [event for event in events if isinstance(event, ToolCallFinished) and event.repeats]
-        assert told[0].repeats == 3
+        finished = [event for event in events if isinstance(event, ToolCallFinished) and event.repeats]
+        assert finished[0].repeats == 3
         assert "this call has now had the same result 3 times" in str(r.llm.requests[3])
         (blocked,) = (event for event in events if isinstance(event, RunBlocked))
         assert blocked.cause == "RefusedAgain"

@@ -54,8 +54,8 @@ def look(at: str) -> str:
 
 def clerk(**more: Any) -> Agent:
     """Return an agent whose result is a report."""
-    given = {"policy": Policy(rules=(allow("look"), deny("*"))), "limits": Limits(tool_result_chars=400), **more}
-    return Agent(name="clerk", instructions="Work.", result=Report, **given)
+    fields = {"policy": Policy(rules=(allow("look"), deny("*"))), "limits": Limits(tool_result_chars=400), **more}
+    return Agent(name="clerk", instructions="Work.", result=Report, **fields)
 
 
 def gives(**report: Any) -> Reply:
@@ -104,14 +104,14 @@ async def test_a_result_is_given_by_a_call_and_read_with_its_type(rig: StartRig,
     replies = steps([call("look", at="a"), gives(findings=[{"where": "a", "weight": 2}], title="Two")])
     async with rig(Catalog(agents=[clerk()], tools=[look]), replies) as r:
         run = await r.start()
-        given = await run.result()
-        assert given["result"] == '{"findings":[{"weight":2,"where":"a"}],"title":"Two"}'
-        assert given["structured"] is True
-        found = await result_of(r, run.id)
-        assert found.structured
-        assert found.parse(Report) == Report(title="Two", findings=[Finding(where="a", weight=2)])
+        result = await run.result()
+        assert result["result"] == '{"findings":[{"weight":2,"where":"a"}],"title":"Two"}'
+        assert result["structured"] is True
+        result = await result_of(r, run.id)
+        assert result.structured
+        assert result.parse(Report) == Report(title="Two", findings=[Finding(where="a", weight=2)])
         with pytest.raises(ResultNotStructured, match="does not fit"):
-            found.parse(Finding)
+            result.parse(Finding)
         (finished,) = of_kind(await audited(client, run), RunFinished)
         assert finished.structured
 
@@ -278,8 +278,8 @@ async def test_a_sub_agent_in_the_background_and_a_continued_thread_give_results
         again = r.client.get_workflow_handle(run.id)
         assert (await again.result())["result"] == "[2]"
         assert "### Structured result" in current_details(await _state_of(again))
-        found = await result_of(r, run.id)
-        assert (found.structured, found.parse(list[int])) == (True, [2])
+        result = await result_of(r, run.id)
+        assert (result.structured, result.parse(list[int])) == (True, [2])
 
 
 async def _state_of(run: Any) -> RunState:
@@ -297,6 +297,6 @@ async def test_an_agent_of_a_loop_gives_a_result_for_each_task(rig: StartRig, cl
         (r.workspace / "TASKS.md").write_text("- [ ] one\n")
         loop = await r.start_loop()
         assert (await loop.result()).tasks == 1
-        found = await result_of(r, f"{loop.id}-0")
-        assert found.parse(Report) == Report(title="One")
+        result = await result_of(r, f"{loop.id}-0")
+        assert result.parse(Report) == Report(title="One")
         await check_thread(client, r.client.get_workflow_handle(f"{loop.id}-0"))

@@ -40,8 +40,8 @@ async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
         name = named()
         launcher = await worker.launch(name, at=AT)
         assert (await launcher.result()).thread == f"{name}-{AT}"
-        found = await worker.client.get_workflow_handle(f"{name}-{AT}").describe()
-        run = worker.client.get_workflow_handle(found.id, run_id=found.run_id)
+        description = await worker.client.get_workflow_handle(f"{name}-{AT}").describe()
+        run = worker.client.get_workflow_handle(description.id, run_id=description.run_id)
         started, task, *_ = await check_thread(worker.client, run)
         assert started.type == "run_started"
         assert task.type == "user_message_received"

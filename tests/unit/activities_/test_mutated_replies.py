@@ -68,10 +68,10 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 def damaged(rng: random.Random, reply: Wire) -> Wire:
     """Return a reply with some values dropped, altered, duplicated or given another type."""
     for _ in range(rng.randint(1, 3)):
-        found = places(reply)
-        if not found:
+        paths = places(reply)
+        if not paths:
             return reply
-        *path, last = rng.choice(found)
+        *path, last = rng.choice(paths)
         parent: Any = reply
         for key in path:
             parent = parent[key]
@@ -103,22 +103,22 @@ def _set_word(reply: Wire, word: Any) -> None:
         reply["stop_reason"] = word
 
 
-def filled(rng: random.Random, value: Any) -> Any:
+def filled(rng: random.Random, reply: Any) -> Any:
     """Return a reply whose names, arguments and texts affect what a run does."""
-    if isinstance(value, list):
-        return [filled(rng, each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    value = {key: filled(rng, each) for key, each in value.items()}
-    if "name" in value:
-        value["name"] = rng.choice(NAMES)
-    if "arguments" in value:
-        value["arguments"] = json.loads(json.dumps(rng.choice(ARGUMENTS)))
-    if isinstance(value.get("text"), str) and rng.random() < 0.5:
-        value["text"] = rng.choice(TEXTS)
-    if isinstance(value.get("content"), str) and rng.random() < 0.5:
-        value["content"] = rng.choice(TEXTS)
-    return value
+    if isinstance(reply, list):
+        return [filled(rng, each) for each in reply]
+    if not isinstance(reply, dict):
+        return reply
+    reply = {key: filled(rng, each) for key, each in reply.items()}
+    if "name" in reply:
+        reply["name"] = rng.choice(NAMES)
+    if "arguments" in reply:
+        reply["arguments"] = json.loads(json.dumps(rng.choice(ARGUMENTS)))
+    if isinstance(reply.get("text"), str) and rng.random() < 0.5:
+        reply["text"] = rng.choice(TEXTS)
+    if isinstance(reply.get("content"), str) and rng.random() < 0.5:
+        reply["content"] = rng.choice(TEXTS)
+    return reply
 
 
 def word_of(reply: Wire) -> Any:

@@ -78,8 +78,8 @@ async def test_workers_that_append_at_the_same_time_lose_no_line(tmp_path: Path)
     with ThreadPoolExecutor(8) as pool:
         for number in range(1, 101):
             pool.submit(anchors[number % 2]._append, seal_of(number))
-    found = [read_seal(line) for line in lines_in(tmp_path)]
-    assert sorted(seal.events for seal in found if seal and seal.is_signed()) == list(range(1, 101))
+    checkpoints = [read_seal(line) for line in lines_in(tmp_path)]
+    assert sorted(seal.events for seal in checkpoints if seal and seal.is_signed()) == list(range(1, 101))
 
 
 async def test_a_torn_line_damages_no_other(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ async def test_a_torn_line_damages_no_other(tmp_path: Path) -> None:
     with file.open("ab") as opened:
         opened.write(seal_of(2).line()[:40])
     await anchor.put(seal_of(3))
-    found = [read_seal(line) for line in lines_in(tmp_path)]
-    assert [seal.events if seal else None for seal in found] == [1, None, 3]
+    checkpoints = [read_seal(line) for line in lines_in(tmp_path)]
+    assert [seal.events if seal else None for seal in checkpoints] == [1, None, 3]
 
 
 @pytest.mark.parametrize("thread", ["../../etc", "a/b", "x" * 900, "ä \n~reset-1", ".."])
@@ -193,8 +193,8 @@ async def test_without_a_folder_for_the_key_sealing_is_off(tmp_path: Path) -> No
     """The worker reports it and runs; without witnesses it reports nothing and creates no key."""
     said: list[str] = []
     (tmp_path / "file").touch()
-    given = {"HOLDFAST_ANCHORS": str(tmp_path), "HOLDFAST_NODE_KEY": str(tmp_path / "file" / "node.key")}
-    async with open_sealer(settings(tmp_path, **given), namespace="default", say=said.append) as seal:
+    values = {"HOLDFAST_ANCHORS": str(tmp_path), "HOLDFAST_NODE_KEY": str(tmp_path / "file" / "node.key")}
+    async with open_sealer(settings(tmp_path, **values), namespace="default", say=said.append) as seal:
         await seal("rel-1", 3, HEAD)
     assert (len(said), said[0].startswith("Seals      off: "), "HOLDFAST_NODE_KEY" in said[0]) == (1, True, True)
     async with open_sealer(settings(tmp_path), namespace="default", say=said.append) as seal:
@@ -252,9 +252,9 @@ def test_verify_takes_the_trusted_nodes_as_an_option(tmp_path: Path) -> None:
     file = tmp_path / "nodes.txt"
     file.write_text(f"# workers\n{NODE}  # one\n\n{other} two\n")
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},https://seals.example")
-    found = given_anchors(here, (), [str(file)])
-    assert found is not None
-    assert (list(found.places), found.nodes) == ([tmp_path], {NODE: None, other: None})
+    witnesses = given_anchors(here, (), [str(file)])
+    assert witnesses is not None
+    assert (list(witnesses.places), witnesses.nodes) == ([tmp_path], {NODE: None, other: None})
     assert given_anchors(settings(tmp_path), (), ()) is None
     for nodes, words in (
         ([str(tmp_path / "gone")], "neither a public key nor a file"),

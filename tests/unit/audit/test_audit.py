@@ -167,9 +167,9 @@ def test_no_call_starts_without_a_cause(seed: int, data: st.DataObject) -> None:
     if start.undo and "undo" in change:
         change = {"undo": False}
     other = start.model_copy(update=change)
-    found = fault([other if event is start else event for event in events])
-    assert found is not None
-    assert found.position == start.position
+    first_fault = fault([other if event is start else event for event in events])
+    assert first_fault is not None
+    assert first_fault.position == start.position
 
 
 @settings(max_examples=examples(8, 20))
@@ -218,13 +218,13 @@ def test_a_call_needs_its_requests_verdicts_and_decisions(kind: Any) -> None:
 def test_a_call_without_requests_and_decisions_is_a_fault() -> None:
     """If all requests and decisions are removed, nothing permits the call."""
     events = without(signed_off().log, ApprovalRequested, DecisionReceived, RuleRemembered)
-    found = fault(events)
-    assert found is not None
-    assert "approval_requested" in found.reason
+    first_fault = fault(events)
+    assert first_fault is not None
+    assert "approval_requested" in first_fault.reason
     allowed = changed(events, VerdictGiven, lambda event: event.model_copy(update={"verdict": "allow"}))
-    found = fault(allowed)
-    assert found is not None
-    assert "its verdict is allow, and what came before leads to ask" in found.reason
+    first_fault = fault(allowed)
+    assert first_fault is not None
+    assert "its verdict is allow, and what came before leads to ask" in first_fault.reason
 
 
 @pytest.mark.parametrize(
@@ -245,10 +245,10 @@ def test_a_call_without_requests_and_decisions_is_a_fault() -> None:
 def test_a_decision_has_the_outcome_that_the_policy_gives_it(change: dict[str, Any], words: str) -> None:
     """A recorded outcome neither makes a forged key valid nor turns one of two votes into a quorum."""
     events = signed_off().log
-    found = fault(changed(events, DecisionReceived, lambda event: event.model_copy(update=change)))
-    assert found is not None
-    assert found.position == next(event.position for event in events if isinstance(event, DecisionReceived))
-    assert words in found.reason
+    first_fault = fault(changed(events, DecisionReceived, lambda event: event.model_copy(update=change)))
+    assert first_fault is not None
+    assert first_fault.position == next(event.position for event in events if isinstance(event, DecisionReceived))
+    assert words in first_fault.reason
 
 
 @pytest.mark.parametrize("change", [{"quorum": 1}, {"by": ("mallory",)}, {"requester_may_decide": False}])
@@ -261,9 +261,9 @@ def test_a_request_has_the_terms_of_its_rule(change: dict[str, Any]) -> None:
             {**event.model_dump(), "request": event.request.model_copy(update={"terms": terms}).model_dump()}
         )
 
-    found = fault(changed(signed_off().log, ApprovalRequested, relaxed))
-    assert found is not None
-    assert found.reason.startswith("approval_requested: its terms")
+    first_fault = fault(changed(signed_off().log, ApprovalRequested, relaxed))
+    assert first_fault is not None
+    assert first_fault.reason.startswith("approval_requested: its terms")
 
 
 def test_an_agent_is_loaded_once_in_a_run() -> None:
@@ -272,14 +272,14 @@ def test_an_agent_is_loaded_once_in_a_run() -> None:
     place = next(index for index, event in enumerate(events) if isinstance(event, LLMReplied))
     lax = agent_spec(policy=Policy())
     loaded = AgentLoaded(spec=lax, spec_hash=lax.hash, policy_hash=lax.policy.hash, workspace="/w", at=events[place].at)
-    found = fault([*events[:place], loaded, *events[place:]])
-    assert found == Fault(place, "agent_loaded: nothing that came before leads to it")
+    first_fault = fault([*events[:place], loaded, *events[place:]])
+    assert first_fault == Fault(place, "agent_loaded: nothing that came before leads to it")
     lying = changed(events, AgentLoaded, lambda event: event.model_copy(update={"spec": lax}))
     assert "its digests are not those" in str(fault(lying))
     amid = next(index for index, event in enumerate(events) if isinstance(event, ToolCallStarted)) + 1
-    found = fault([*events[:amid], events[0], events[1], *events[amid:]])
-    assert found is not None
-    assert found.position == amid + 2, "open effects are settled only after the agent is loaded again"
+    first_fault = fault([*events[:amid], events[0], events[1], *events[amid:]])
+    assert first_fault is not None
+    assert first_fault.position == amid + 2, "open effects are settled only after the agent is loaded again"
 
 
 def test_a_log_belongs_to_its_thread() -> None:
@@ -301,9 +301,9 @@ def test_events_that_the_fold_rejects_are_faults() -> None:
         RunFinished(outcome="completed", at=at),
         AuthorityDelegated(by="alice", to="bob", until=at + timedelta(hours=1), at=at),
     ):
-        found = fault([*log[:6], odd, *log[6:]])
-        assert found is not None
-        assert found.position == 6
+        first_fault = fault([*log[:6], odd, *log[6:]])
+        assert first_fault is not None
+        assert first_fault.position == 6
     with pytest.raises(RecordUnreadable):
         snapshot_of([log[0], RuleRemembered(rule="1", tool="pay", call_digest="c", by=("alice",))])
     assert "begins with run_started" in str(fault(log[1:]))
@@ -313,9 +313,9 @@ def test_events_that_the_fold_rejects_are_faults() -> None:
 def test_a_run_ends_only_where_the_rules_say(outcome: RunOutcome) -> None:
     """An end inserted during an LLM call, or right after a message, does not follow."""
     thread = loaded_thread()
-    found = fault([*thread.log, RunFinished(outcome=outcome, at=thread.at)])
+    first_fault = fault([*thread.log, RunFinished(outcome=outcome, at=thread.at)])
     cancelled = outcome == "cancelled"  # which can arrive from outside at any time
-    assert found == (None if cancelled else Fault(3, "run_finished: nothing that came before leads to it"))
+    assert first_fault == (None if cancelled else Fault(3, "run_finished: nothing that came before leads to it"))
 
 
 def test_an_answer_that_the_run_rejected_is_ignored() -> None:
@@ -347,9 +347,9 @@ def test_keys_replaced_in_the_log_are_detected_by_trusted_keys() -> None:
         thread.update("decide", signed(payload, Decision, thread="t", private=MALLORY))
     assert thread.running_calls == [1]
     assert fault(thread.log) is None
-    found = fault(thread.log, trusted=Policy(approvers=PEOPLE))
-    assert found is not None
-    assert f"signed with {public_key(MALLORY)}, which is no key of alice" in found.reason
+    first_fault = fault(thread.log, trusted=Policy(approvers=PEOPLE))
+    assert first_fault is not None
+    assert f"signed with {public_key(MALLORY)}, which is no key of alice" in first_fault.reason
 
 
 def test_unsigned_decisions_are_detected_by_a_policy_that_requires_signatures() -> None:
@@ -358,9 +358,9 @@ def test_unsigned_decisions_are_detected_by_a_policy_that_requires_signatures() 
     thread.reply(calls("pay"))
     assert thread.decide("1") == "accepted"
     assert fault(thread.log, trusted=Policy(approvers=PEOPLE)) is None
-    found = fault(thread.log, trusted=Policy(approvers=PEOPLE, signatures="required"))
-    assert found is not None
-    assert "alice did not sign it" in found.reason
+    first_fault = fault(thread.log, trusted=Policy(approvers=PEOPLE, signatures="required"))
+    assert first_fault is not None
+    assert "alice did not sign it" in first_fault.reason
 
 
 def test_gateways_are_trusted_by_their_keys() -> None:

@@ -88,9 +88,9 @@ def test_only_checkpoints_of_the_thread_by_trusted_nodes_are_evidence() -> None:
         seal_of(4, namespace="test").line(),
         seal_of(4, key=OTHER).line(),
     ]
-    found = sort_out(lines, log_of(9), thread="rel-1", namespace="default", nodes={NODE: None})
-    assert (found.covered, found.fitting, found.nodes) == (5, 1, {NODE})
-    assert [why.split(" (")[0] for why in found.refused] == [
+    evidence = sort_out(lines, log_of(9), thread="rel-1", namespace="default", nodes={NODE: None})
+    assert (evidence.covered, evidence.fitting, evidence.nodes) == (5, 1, {NODE})
+    assert [why.split(" (")[0] for why in evidence.refused] == [
         "no evidence: lines that are not seals",
         "no evidence: seals that their node did not sign",
         "no evidence: seals of another thread",
@@ -149,12 +149,12 @@ def test_a_key_that_was_revoked_counts_until_then() -> None:
     until = AT + timedelta(seconds=1)
     early, late = seal_of(2), seal_of(4).model_copy(update={"at": until})
     late = late.model_copy(update={"signature": sign(KEY, late.signed_bytes())})
-    found = sort_out([early.line(), late.line()], log_of(9), thread="rel-1", nodes={NODE: until})
-    assert (found.covered, len(found.refused), "revoked" in found.refused[0]) == (2, 1, True)
+    evidence = sort_out([early.line(), late.line()], log_of(9), thread="rel-1", nodes={NODE: until})
+    assert (evidence.covered, len(evidence.refused), "revoked" in evidence.refused[0]) == (2, 1, True)
 
 
 def test_too_many_checkpoints_hide_no_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading a witness takes bounded memory; a contradicting checkpoint beyond the bound is still reported."""
     monkeypatch.setattr(anchors, "MOST", 3)
-    found = sort_out((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")
-    assert (len(found.misfits), found.beyond) == (3, seal_of(5))
+    evidence = sort_out((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")
+    assert (len(evidence.misfits), evidence.beyond) == (3, seal_of(5))

@@ -58,19 +58,24 @@ def test_proof_needs_a_witness_and_no_relevant_gap(
 def test_a_fault_means_altered_regardless_of_the_checks(missing: tuple[str, ...]) -> None:
     """The first faulty event comes first, and faults in no event come last."""
     faults = [Finding("ledger", "no event starts it"), Finding("record", "later", 7), Finding("history", "first", 3)]
-    found = conclude("t", 9, ("record",), faults, gaps(*missing), made=HISTORY)
-    assert (found.verdict, found.where, found.position, found.reason) == ("altered", "history", 3, "first")
-    assert [fault.position for fault in found.faults] == [3, 7, None]
-    assert found.advice
-    assert required(found, ["anchors"]).verdict == "altered"
+    verification = conclude("t", 9, ("record",), faults, gaps(*missing), made=HISTORY)
+    assert (verification.verdict, verification.where, verification.position, verification.reason) == (
+        "altered",
+        "history",
+        3,
+        "first",
+    )
+    assert [fault.position for fault in verification.faults] == [3, 7, None]
+    assert verification.advice
+    assert required(verification, ["anchors"]).verdict == "altered"
 
 
 def test_a_check_that_is_required_and_was_not_made_is_an_error() -> None:
     """A log proven without an optional check is not proven if that check is required, and the gap is named."""
-    found = conclude("t", 9, ("history", "record"), (), (), made=HISTORY)
-    assert found.verdict == "proven"
-    assert required(found, ["seals", "record", "ledger"]) == found
-    demanded = required(found, ["seals", "anchors"])
+    verification = conclude("t", 9, ("history", "record"), (), (), made=HISTORY)
+    assert verification.verdict == "proven"
+    assert required(verification, ["seals", "record", "ledger"]) == verification
+    demanded = required(verification, ["seals", "anchors"])
     assert (demanded.verdict, [gap.what for gap in demanded.unchecked]) == ("not_proven", ["anchors"])
     known = conclude("t", 9, ("history", "record"), (), gaps("keys"), made=HISTORY)
     assert [gap.what for gap in required(known, ["keys"]).unchecked] == ["keys"]  # named once
@@ -78,8 +83,8 @@ def test_a_check_that_is_required_and_was_not_made_is_an_error() -> None:
 
 def test_the_view_names_checks_gaps_and_faults() -> None:
     """JSON has the verdict, the checks, the gaps and the faults, and never says `ok`."""
-    found = conclude("t", 9, ("record",), [Finding("record", "gone", 4)], gaps("history"), made=RECORD)
-    view = view_of(found)
+    verification = conclude("t", 9, ("record",), [Finding("record", "gone", 4)], gaps("history"), made=RECORD)
+    view = view_of(verification)
     assert (view["verdict"], view["checked"]) == ("altered", ("record", "ledger", "artifacts"))
     assert view["not_checked"] == ({"what": "history", "why": "why"},)
     assert view["faults"] == ({"where": "record", "reason": "gone", "position": 4},)

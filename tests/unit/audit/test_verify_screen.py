@@ -13,8 +13,10 @@ def shown(verified: Verification) -> list[str]:
 def test_a_pass_lists_signatures_and_what_was_not_checked() -> None:
     """One line lists the checks and one line each gap, so that the verdict promises no more than it should."""
     unchecked = (Unchecked("keys", "taken from the log"), Unchecked("end", "no later history"))
-    found = Verification("t", "not_proven", 12, ("record",), checked=("record",), signatures=2, unchecked=unchecked)
-    first, *gaps = shown(found)
+    verification = Verification(
+        "t", "not_proven", 12, ("record",), checked=("record",), signatures=2, unchecked=unchecked
+    )
+    first, *gaps = shown(verification)
     assert first == "not proven  t  12 events in the permanent record, 2 signatures"
     assert [line.strip() for line in gaps] == [
         "checked: record",

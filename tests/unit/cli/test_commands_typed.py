@@ -56,5 +56,5 @@ def test_a_value_may_look_like_an_option() -> None:
         (["--thread", "t", "--", "--json"], "t", "--json"),
         (["--", "--thread"], None, "--thread"),
     ):
-        found = start.make_context("start", words).params
-        assert (found["thread"], found["task"], found["json"]) == (thread, task, False)
+        parsed = start.make_context("start", words).params
+        assert (parsed["thread"], parsed["task"], parsed["json"]) == (thread, task, False)

@@ -142,8 +142,11 @@ async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.Monke
     assert await watch.send(Known({}), "t", answer, by="alice", private=private) == ""
     ((thread, payload),) = sent
     assert thread == "t.3"
-    given = Decision.model_validate(payload)
-    assert [is_signed(public, given.signature, given.signed_bytes(each)) for each in ("t.3", "t")] == [True, False]
+    decision = Decision.model_validate(payload)
+    assert [is_signed(public, decision.signature, decision.signed_bytes(each)) for each in ("t.3", "t")] == [
+        True,
+        False,
+    ]
 
 
 def test_the_signed_content_is_shown_completely() -> None:

@@ -78,9 +78,9 @@ def test_costs_are_summed(by: By, sums: list[tuple[str, int, int, float, int]]) 
         }
 
     rows = [row("t", "a", 25, 10, 0.5), row("t.1", "b", 26, 5, None, "t"), row("u", "a", 26, 20, 0.25)]
-    found = cost_rows(rows, by)
-    assert [(each[by], each["threads"], each["tokens"], each["cost"], each["unknown"]) for each in found] == sums
-    assert [line.split()[0] for line in costs_screen(found, by).plain.splitlines()] == [
+    cost_sums = cost_rows(rows, by)
+    assert [(each[by], each["threads"], each["tokens"], each["cost"], each["unknown"]) for each in cost_sums] == sums
+    assert [line.split()[0] for line in costs_screen(cost_sums, by).plain.splitlines()] == [
         by.upper(),
         *(s[0] for s in sums),
     ]

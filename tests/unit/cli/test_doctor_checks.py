@@ -26,8 +26,8 @@ def project(folder: Path, toml: str | None, **given: str) -> tuple[Settings, Pro
     """Return the project as the CLI reads it from a folder."""
     if toml is not None:
         (folder / TOML).write_text(toml)
-    found = read_project(given, folder=folder, default_root=folder, runs_code=False)
-    return Settings.from_env(found.environ, root=found.root), found
+    loaded = read_project(given, folder=folder, default_root=folder, runs_code=False)
+    return Settings.from_env(loaded.environ, root=loaded.root), loaded
 
 
 def offer(folder: Path, *, catalog: str = "agents:catalog", llm: str = "scripted", digest: str = "") -> Offer:
@@ -55,15 +55,15 @@ def test_only_the_worker_itself_declares_its_offer(tmp_path: Path) -> None:
 def test_the_workers_catalog_is_compared_with_the_folders(tmp_path: Path) -> None:
     """A different catalog, or the same module name in another folder, is a fault that names both."""
     (tmp_path / "agents.py").touch()
-    found = project(tmp_path, 'catalog = "agents:catalog"\n')
-    own = catalog_check(*found, [offer(tmp_path)])
+    loaded = project(tmp_path, 'catalog = "agents:catalog"\n')
+    own = catalog_check(*loaded, [offer(tmp_path)])
     assert (own.status, "the worker offers dunning" in own.detail) == ("ok", True)
     for other in (offer(tmp_path, catalog="other:catalog"), offer(tmp_path / "elsewhere")):
-        check = catalog_check(*found, [other])
+        check = catalog_check(*loaded, [other])
         assert check.status == "missing"
         assert f"offers dunning from {other.catalog}, and was started in {other.folder}" in check.detail
         assert f"in {tmp_path}" in check.fix
-    assert catalog_check(*found, []).status == "open"
+    assert catalog_check(*loaded, []).status == "open"
     assert catalog_check(*project(tmp_path, None, HOLDFAST_CATALOG="nothing:there"), []).status == "missing"
 
 
@@ -118,8 +118,8 @@ def test_a_stack_file_of_others_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / ".holdfast").mkdir()
     (tmp_path / ".holdfast/stack.json").write_text("{}")
     (tmp_path / ".holdfast/stack.json").chmod(0o644)
-    settings, found = project(tmp_path, "")
-    check = home_check(found, settings.home, "localhost:7233", reached=False)
+    settings, loaded = project(tmp_path, "")
+    check = home_check(loaded, settings.home, "localhost:7233", reached=False)
     assert check
     assert (check.status, "can be read by other users" in check.detail) == ("missing", True)
     settings, named = project(tmp_path, "", TEMPORAL_ADDRESS="temporal:7233")

@@ -29,7 +29,7 @@ def test_a_hardened_installation_is_ok(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("os.geteuid", lambda: 1_000)
     tmp_path.chmod(0o700)
     (tmp_path / "policy.yaml").write_text(SIGNED)
-    found = statuses(
+    lines = statuses(
         tmp_path,
         host="temporal.internal:7233",
         tls=True,
@@ -39,21 +39,21 @@ def test_a_hardened_installation_is_ok(tmp_path: Path, monkeypatch: pytest.Monke
         HOLDFAST_POLICY=str(tmp_path / "policy.yaml"),
         DATABASE_URL="postgresql://holdfast:Zk3-x9Qv81@db/holdfast",
     )
-    assert set(found.values()) == {"ok"}, found
+    assert set(lines.values()) == {"ok"}, lines
 
 
 def test_each_weakness_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If nothing is configured and everything is open, every line is weak."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
     tmp_path.chmod(0o755)
-    found = statuses(
+    lines = statuses(
         tmp_path,
         host="temporal.internal:7233",
         HOLDFAST_ENCRYPTION_KEYS=f"{KEY},plain",
         HOLDFAST_GATEWAY_HOST="0.0.0.0",
         DATABASE_URL="postgresql://holdfast:holdfast@db/holdfast",
     )
-    assert set(found.values()) == {"weak"}, found
+    assert set(lines.values()) == {"weak"}, lines
 
 
 def test_only_the_profile_asked_for_fails_on_weaknesses(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def serve() -> Iterator[Serve]:
 
 async def probe(url: str, key: str = KEY) -> Check:
     """Return what `doctor` reports about an endpoint."""
-    given = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
-    return await probe_llm(Settings.from_env(given, root=Path()))
+    environ = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": key}
+    return await probe_llm(Settings.from_env(environ, root=Path()))
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ async def test_a_key_is_asked_with_as_it_can_be_sent(serve: Serve) -> None:
 
 def test_an_unknown_variable_is_named_with_the_nearest_setting() -> None:
     """An unknown variable has no effect, so a misspelled one is a fault; other programs' variables are not named."""
-    given = dict.fromkeys(("HOLDFAST_TASKQUEUE", "HOLDFAST_ZZZ", "HOLDFAST_LLM", "HOLDFAST_EXAMPLE_X", "PATH"), "x")
-    assert unknown_variables(given) == [
+    values = dict.fromkeys(("HOLDFAST_TASKQUEUE", "HOLDFAST_ZZZ", "HOLDFAST_LLM", "HOLDFAST_EXAMPLE_X", "PATH"), "x")
+    assert unknown_variables(values) == [
         "There is no setting HOLDFAST_TASKQUEUE. Did you mean HOLDFAST_TASK_QUEUE?",
         "There is no setting HOLDFAST_ZZZ.",
     ]

@@ -57,8 +57,8 @@ def catalog(**stores: Any) -> Catalog:
 
 def components(tmp_path: Path, cleanup: AsyncExitStack, **environ: str) -> Components:
     """Return the parts of a process with these settings."""
-    given = {"HOLDFAST_HOME": str(tmp_path), "TEMPORAL_ADDRESS": "127.0.0.1:1", **environ}
-    return Components(Settings.from_env(given, root=tmp_path), given, cleanup=cleanup)
+    variables = {"HOLDFAST_HOME": str(tmp_path), "TEMPORAL_ADDRESS": "127.0.0.1:1", **environ}
+    return Components(Settings.from_env(variables, root=tmp_path), variables, cleanup=cleanup)
 
 
 def test_a_catalogs_own_store_wins(tmp_path: Path) -> None:

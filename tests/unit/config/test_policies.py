@@ -157,10 +157,10 @@ def test_a_policy_survives_a_round_trip_through_a_file(policy: Policy) -> None:
 )
 def test_a_problem_is_reported_with_its_location(text: str | bytes, lines: list[str] | None) -> None:
     """The error gives file, line, column, field and remedy; YAML's and pydantic's own messages vary."""
-    found = problems(text)
+    reported = problems(text)
     if lines is not None:
-        assert found == lines
-    assert all(line.startswith("p.yaml") for line in found)
+        assert reported == lines
+    assert all(line.startswith("p.yaml") for line in reported)
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -312,9 +312,9 @@ def test_an_invalid_duration_is_rejected(text: str) -> None:
 )
 def test_a_duration_that_yaml_or_people_misread_is_rejected(written: str, words: str) -> None:
     """Values are never silently misread: YAML 1.1 has numbers in base 60 and 8, and words for true and false."""
-    (found,) = problems(f"terms: {{expires_after: {written}}}")
-    assert found.startswith("p.yaml:1:24: terms.expires_after: ")
-    assert words in found
+    (reported,) = problems(f"terms: {{expires_after: {written}}}")
+    assert reported.startswith("p.yaml:1:24: terms.expires_after: ")
+    assert words in reported
 
 
 @pytest.mark.parametrize("written", ["quorum: yes", "quorum: 02"])
@@ -338,8 +338,8 @@ rules:
 signatures: required
 extensions: {by: [bob]}
 """
-    found = [line.partition(": ")[2] for line in problems(text)]
-    assert [line for line in found if "no such field" not in line and "can match" not in line] == [
+    messages = [line.partition(": ")[2] for line in problems(text)]
+    assert [line for line in messages if "no such field" not in line and "can match" not in line] == [
         "approvers: alice is there twice",
         "approvers: finance is a person and a role",
         "terms.by[0]: there is no approver or role 'finanse'; did you mean finance?",
@@ -347,7 +347,7 @@ extensions: {by: [bob]}
         "signatures: they are required, but no approver has a key",
         "extensions.by[0]: there is no approver or role 'bob'; known are alice, finance",
     ]
-    assert len(found) == 9
+    assert len(messages) == 9
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,13 @@ def project(
 
 def test_flags_and_environment_win_over_env_and_env_over_toml(tmp_path: Path) -> None:
     """The first source with a value wins; blank variables do not count."""
-    found = project(
+    loaded = project(
         tmp_path,
         toml='llm = "toml"\ntask_queue = "toml"\nlog_level = "error"\nlog_format = "json"\n',
         env='HOLDFAST_LLM=env\nexport HOLDFAST_TASK_QUEUE="env"\nOPENAI_API_KEY=sk-1 # comment\n',
         given={"HOLDFAST_LLM": "given", "HOLDFAST_LOG_LEVEL": " "},
     )
-    settings = Settings.from_env(found.environ, root=found.root)
+    settings = Settings.from_env(loaded.environ, root=loaded.root)
     assert (settings.llm, settings.task_queue, settings.log_level, settings.log_format) == (
         *("given", "env", "ERROR"),
         "json",
@@ -39,7 +39,7 @@ def test_flags_and_environment_win_over_env_and_env_over_toml(tmp_path: Path) ->
     assert settings.openai_api_key is not None
     assert settings.openai_api_key.get_secret_value() == "sk-1"
     assert settings.home == tmp_path / ".holdfast"
-    assert found.listing() == [
+    assert loaded.listing() == [
         f"{tmp_path / TOML} (HOLDFAST_LOG_LEVEL, HOLDFAST_LOG_FORMAT)",
         f"{tmp_path / ENV} (HOLDFAST_TASK_QUEUE, OPENAI_API_KEY)",
     ]
@@ -49,8 +49,8 @@ def test_a_folder_without_holdfast_toml_is_no_project(tmp_path: Path) -> None:
     """The `.env` of another program and the `holdfast.toml` of a parent folder are ignored."""
     (tmp_path / "inner").mkdir()
     (tmp_path / TOML).write_text('llm = "parent"\n')
-    found = project(tmp_path / "inner", toml=None, env="DATABASE_URL=postgres://app@db/app\n")
-    assert found == Project({}, ELSEWHERE, {})
+    loaded = project(tmp_path / "inner", toml=None, env="DATABASE_URL=postgres://app@db/app\n")
+    assert loaded == Project({}, ELSEWHERE, {})
 
 
 def test_a_file_that_chooses_servers_is_named(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_a_line_of_env_that_sets_nothing_is_rejected(tmp_path: Path) -> None:
 
 def test_an_invalid_setting_names_its_file(tmp_path: Path) -> None:
     """The author of a file looks for an invalid value there, not in the environment."""
-    found = project(tmp_path, toml='catalog = "agents.catalog"\n', given={"HOLDFAST_LOG_LEVEL": "loud"})
+    loaded = project(tmp_path, toml='catalog = "agents.catalog"\n', given={"HOLDFAST_LOG_LEVEL": "loud"})
     with pytest.raises(SettingsError) as caught:
-        Settings.from_env(found.environ, root=found.root, files=found.files)
+        Settings.from_env(loaded.environ, root=loaded.root, files=loaded.files)
     assert f"HOLDFAST_CATALOG=agents.catalog, set in {tmp_path / TOML}, is not valid" in str(caught.value)
     assert "HOLDFAST_LOG_LEVEL=loud is not valid" in str(caught.value)
     assert "Correct the file or the variable" in str(caught.value)

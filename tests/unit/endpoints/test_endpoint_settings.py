@@ -22,11 +22,13 @@ def settings(**environ: str) -> Settings:
 def test_text_pasted_around_a_key_or_an_address_is_removed(around: str) -> None:
     """Quotes, blanks, line ends and a byte order mark are removed; the key is redacted in the form that is sent."""
     key, url = around.format("sk-abcdefgh12345"), around.format("https://llm.example/v1")
-    given = settings(OPENAI_API_KEY=key, OPENAI_BASE_URL=url)
-    assert given.openai_api_key is not None
-    assert given.openai_api_key.get_secret_value() == "sk-abcdefgh12345"
-    assert given.openai_base_url == "https://llm.example/v1"
-    assert "sk-abcdefgh12345" not in own_secrets(given, {"OPENAI_API_KEY": key}).redact("refused: sk-abcdefgh12345")
+    configured = settings(OPENAI_API_KEY=key, OPENAI_BASE_URL=url)
+    assert configured.openai_api_key is not None
+    assert configured.openai_api_key.get_secret_value() == "sk-abcdefgh12345"
+    assert configured.openai_base_url == "https://llm.example/v1"
+    assert "sk-abcdefgh12345" not in own_secrets(configured, {"OPENAI_API_KEY": key}).redact(
+        "refused: sk-abcdefgh12345"
+    )
 
 
 @pytest.mark.parametrize("blank", ["", " ", '""', "\ufeff", "\xa0", "''"])
@@ -37,9 +39,9 @@ def test_a_blank_value_counts_as_unset(blank: str) -> None:
 
 def test_the_word_bearer_is_removed_from_a_key() -> None:
     """The word is often copied with the key from an example of a header."""
-    given = settings(OPENAI_API_KEY="Bearer sk-abcdefgh12345").openai_api_key
-    assert given is not None
-    assert given.get_secret_value() == "sk-abcdefgh12345"
+    configured = settings(OPENAI_API_KEY="Bearer sk-abcdefgh12345").openai_api_key
+    assert configured is not None
+    assert configured.get_secret_value() == "sk-abcdefgh12345"
 
 
 @pytest.mark.parametrize("key", ["sk-abc def", "sk-abc\ndef", "sk-\u0430bcdef", "sk-abc\x00def", "sk-abc\xa0def"])
@@ -75,11 +77,11 @@ def test_the_clients_own_variables_are_read_here(monkeypatch: pytest.MonkeyPatch
     """A blank address counts as unset, and a header that cannot be sent is named."""
     monkeypatch.setenv("OPENAI_BASE_URL", "")
     monkeypatch.setenv("OPENAI_ORG_ID", " ")
-    given = settings(OPENAI_API_KEY="sk-abcdefgh12345", OPENAI_BASE_URL="")
-    with llm_client(given, dev=False, say=print) as client:
+    configured = settings(OPENAI_API_KEY="sk-abcdefgh12345", OPENAI_BASE_URL="")
+    with llm_client(configured, dev=False, say=print) as client:
         assert f"{client.base_url}" == "https://api.openai.com/v1/"
     monkeypatch.setenv("OPENAI_ORG_ID", "org-\u0430")
-    with pytest.raises(SettingsError, match="OPENAI_ORG_ID"), llm_client(given, dev=False, say=print):
+    with pytest.raises(SettingsError, match="OPENAI_ORG_ID"), llm_client(configured, dev=False, say=print):
         pass
 
 

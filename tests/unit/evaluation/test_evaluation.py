@@ -43,9 +43,14 @@ def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
     """Compared with itself, every run has the same calls, effects and result, and its recording can be read."""
     events = play(seed).thread.log
     course = course_of(events)
-    found = compare("run", course, course)
-    assert (found.diverges_at, found.divergence, found.same_calls, found.same_result) == (None, "", True, True)
-    assert found.same_effects
+    comparison = compare("run", course, course)
+    assert (comparison.diverges_at, comparison.divergence, comparison.same_calls, comparison.same_result) == (
+        None,
+        "",
+        True,
+        True,
+    )
+    assert comparison.same_effects
     requested = [event for event in events if isinstance(event, ToolCallRequested) and not event.own]
     assert [event.call.digest for event in requested] == [call.digest for call in course.calls]
     if recording := recording_of(events):
@@ -78,8 +83,8 @@ def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Course:
         ran = tool if status == "ok" else ""
         return Call(tool=tool, arguments="{}", digest=tool, status=status, effect=effect, ran=ran)
 
-    given = {"ended": "completed", "result": "done", **more}
-    return Course(steps=tuple(tuple(call(*each) for each in step) for step in steps), **given)
+    fields = {"ended": "completed", "result": "done", **more}
+    return Course(steps=tuple(tuple(call(*each) for each in step) for step in steps), **fields)
 
 
 BASE = course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
@@ -100,11 +105,11 @@ BASE = course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
 )
 def test_the_first_divergence(played: Course, at: int | None) -> None:
     """This is the first step whose calls differ, in their order, or in being rejected; prose does not count."""
-    found = compare("run", BASE, played)
-    assert (at, at is None) == (found.diverges_at, found.same_calls)
-    assert bool(found.divergence) is (at is not None)
+    comparison = compare("run", BASE, played)
+    assert (at, at is None) == (comparison.diverges_at, comparison.same_calls)
+    assert bool(comparison.divergence) is (at is not None)
     paid = any(call.tool == "pay" and call.ran for call in played.calls)
-    assert found.same_effects is paid
+    assert comparison.same_effects is paid
 
 
 @pytest.mark.parametrize(
@@ -157,9 +162,13 @@ def test_other_results_are_not_taken_for_the_same(one: str, other: str, same: bo
 def test_an_interrupted_rerun_does_not_pass(ended: Any) -> None:
     """A rerun whose LLM cannot be called makes no different call, and would otherwise pass."""
     greeted = course((), result="Hello.")
-    found = expected(compare("run", greeted, course(ended=ended, result="wrong key")), ["same_calls"])
-    assert (found.same_calls, found.holds, found.failed) == (True, False, (f"it ended {ended}: wrong key",))
-    assert not expected(found, []).holds
+    comparison = expected(compare("run", greeted, course(ended=ended, result="wrong key")), ["same_calls"])
+    assert (comparison.same_calls, comparison.holds, comparison.failed) == (
+        True,
+        False,
+        (f"it ended {ended}: wrong key",),
+    )
+    assert not expected(comparison, []).holds
     same = course((), ended=ended, result="wrong key")
     assert expected(compare("run", same, same), ["same_calls", "same_result"]).holds
 
@@ -168,9 +177,9 @@ def test_a_call_that_people_denied_is_rejected() -> None:
     """A recorded denial answers the question, and the call stays rejected."""
     asked = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
     denied = Course(steps=((asked,),), ended="completed")
-    found = compare("run", denied, denied)
-    assert [(each.answered, each.denied) for each in found.refusals] == [(True, True)]
-    assert expected(found, ["same_calls", "nothing_refused"]).failed == ("nothing_refused: pay (ask pay)",)
+    comparison = compare("run", denied, denied)
+    assert [(each.answered, each.denied) for each in comparison.refusals] == [(True, True)]
+    assert expected(comparison, ["same_calls", "nothing_refused"]).failed == ("nothing_refused: pay (ask pay)",)
     approved = Course(steps=((asked.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
     assert compare("run", approved, approved).nothing_refused
 
@@ -199,8 +208,10 @@ def test_undecided_calls_are_rejected(status: Any, verdict: Any, ran: str, refus
 
 def test_a_failed_expectation_is_named() -> None:
     """Each failed expectation is named, with the reason."""
-    found = compare("run", BASE, course((("a", "denied"),)), missing=["b({})"])
-    judged = expected(found, ["same_calls", "same_effects", "same_result", "nothing_missing"], result_has=["DONE", "x"])
+    comparison = compare("run", BASE, course((("a", "denied"),)), missing=["b({})"])
+    judged = expected(
+        comparison, ["same_calls", "same_effects", "same_result", "nothing_missing"], result_has=["DONE", "x"]
+    )
     assert [why.split(":")[0] for why in judged.failed] == [
         "same_calls",
         "same_effects",
@@ -221,12 +232,12 @@ def test_results_belong_to_the_call_that_ran() -> None:
     thread.finish(2, content="paid")
     thread.reply(says("done"))
     thread.archive()
-    found = read_recording(thread.log)
-    look, pay, wipe = found.course.calls
-    assert [found.results[call.digest][0].content for call in (look, pay)] == ["seen", "paid"]
-    assert (wipe.status, wipe.refused, wipe.digest in found.results) == ("denied", True, False)
-    assert [decision.reason for decision in found.decisions[pay.digest]] == ["because"]
-    assert [reply.message is not None for reply in found.replies] == [True, True]
+    recording = read_recording(thread.log)
+    look, pay, wipe = recording.course.calls
+    assert [recording.results[call.digest][0].content for call in (look, pay)] == ["seen", "paid"]
+    assert (wipe.status, wipe.refused, wipe.digest in recording.results) == ("denied", True, False)
+    assert [decision.reason for decision in recording.decisions[pay.digest]] == ["because"]
+    assert [reply.message is not None for reply in recording.replies] == [True, True]
 
 
 def test_a_stub_fits_calls_with_its_arguments() -> None:
@@ -252,10 +263,10 @@ def test_a_set_is_read(tmp_path: Path) -> None:
         '[[run]]\nfile = "b.holdfast"\nexpect = ["same_effects"]\nresult_has = ["refunded"]\n'
         '[[run.stub]]\ntool = "look"\narguments = { n = 1 }\nresult = "x"\n'
     )
-    folder, found = read_set(tmp_path)
-    assert (tmp_path, ["b.holdfast", "a.holdfast"]) == (folder, [run.file for run in found.run])
-    assert found.run[0].expect == ("same_effects",)
-    assert found.run[0].stub == (Stub(tool="look", arguments={"n": 1}, result="x"),)
+    folder, dataset = read_set(tmp_path)
+    assert (tmp_path, ["b.holdfast", "a.holdfast"]) == (folder, [run.file for run in dataset.run])
+    assert dataset.run[0].expect == ("same_effects",)
+    assert dataset.run[0].stub == (Stub(tool="look", arguments={"n": 1}, result="x"),)
     assert [run.file for run in read_set(tmp_path / "eval.toml")[1].run] == ["b.holdfast"]
     with pytest.raises(FileUnreadable):
         read_set(tmp_path / "none.toml")
@@ -296,12 +307,12 @@ def test_calls_of_one_reply_get_their_own_results_in_any_order() -> None:
     thread.finish(1, content="first")
     thread.reply(says("done"))
     thread.archive()
-    found = read_recording(thread.log)
+    recording = read_recording(thread.log)
     call = ToolCall(id="1", name="look", arguments="{}")
-    assert [each.content for each in found.results[call.digest]] == ["first", "second"]
-    played = Play("t", found, Path("/none"))
+    assert [each.content for each in recording.results[call.digest]] == ["first", "second"]
+    played = Play("t", recording, Path("/none"))
     assert [played.answer(request(number, call)).content for number in (2, 1, 2)] == ["second", "first", "second"]
-    other = Play("t", found, Path("/none"))
+    other = Play("t", recording, Path("/none"))
     assert [other.answer(request(number, call)).content for number in (7, 8)] == ["first", "second"]
     assert (played.missing, other.missing) == ([], [])
 
@@ -330,7 +341,7 @@ def test_media_at_addresses_are_left_out() -> None:
     """Inline images stay; one given by address, or by an id at the provider, becomes a line of text."""
     kept, gone = ImageBlock(data="AAAA", media_type="image/png"), ImageBlock(url="http://169.254.169.254/secrets")
     part = ProviderPart(issuer="openai", data={"type": "file", "file": {"file_id": "file-169.254"}})
-    found = without_addresses((kept, gone, TextBlock(text="x", provider=part), FileBlock(provider=part)))
-    assert found[0] == kept
-    assert "169.254" not in repr(found)
+    blocks = without_addresses((kept, gone, TextBlock(text="x", provider=part), FileBlock(provider=part)))
+    assert blocks[0] == kept
+    assert "169.254" not in repr(blocks)
     assert without_addresses("text") == "text"

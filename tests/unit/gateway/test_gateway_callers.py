@@ -28,9 +28,9 @@ def test_tokens_are_found_by_their_digest() -> None:
     """The file has digests; an unlisted token is rejected, and so is a digest used as a token."""
     known = Callers(CallersFile(tokens=(Token(name="alice", sha256=sha256("secret"), scopes=("decide",)),)))
 
-    found = known.with_token("secret")
-    assert found is not None
-    assert (found.name, found.scopes) == ("alice", ("decide",))
+    caller = known.with_token("secret")
+    assert caller is not None
+    assert (caller.name, caller.scopes) == ("alice", ("decide",))
     assert known.with_token(sha256("secret")) is None
     assert known.with_token("") is None
 
@@ -55,9 +55,9 @@ def test_the_policys_approvers_may_call_with_their_keys() -> None:
     """An approver needs no entry in the file and may do everything except read encrypted values."""
     policy = Policy(approvers=(Approver(name="alice", keys=(public_key(KEY),)),))
 
-    found = Callers(CallersFile(), policy).with_key(public_key(KEY))
-    assert found is not None
-    assert (found.name, found.scopes) == ("alice", ("decide", "say", "read"))
+    caller = Callers(CallersFile(), policy).with_key(public_key(KEY))
+    assert caller is not None
+    assert (caller.name, caller.scopes) == ("alice", ("decide", "say", "read"))
 
 
 def test_one_key_has_one_name() -> None:

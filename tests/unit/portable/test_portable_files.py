@@ -149,9 +149,9 @@ def theirs(path: Path) -> Judgement | None:
         said = str(error)
     if not said:
         return None
-    found = re.match(r"([\w./]+)(?:: event (\d+))?: ", said)
-    assert found, said
-    return found[1], int(found[2]) if found[2] else None
+    match = re.match(r"([\w./]+)(?:: event (\d+))?: ", said)
+    assert match, said
+    return match[1], int(match[2]) if match[2] else None
 
 
 # The content of a file.
@@ -172,8 +172,8 @@ def test_a_file_holds_the_log_byte_for_byte_and_its_derived_members(tmp_path: Pa
     assert [json.loads(line)["hash"] for line in parts[AGENTS].splitlines()] == context["agents"]
     assert keys == {"approvers": [], "gateways": []}
     assert b"ed25519:YWFh" not in file, "the private key is not in it"
-    found = ours(written(tmp_path, file))
-    assert (found.ok, found.events, found.head, found.signers) == (True, len(events), events[-1].digest, (SIGNER,))
+    result = ours(written(tmp_path, file))
+    assert (result.ok, result.events, result.head, result.signers) == (True, len(events), events[-1].digest, (SIGNER,))
 
 
 def test_a_file_names_where_its_thread_was_imported() -> None:
@@ -197,17 +197,17 @@ def test_a_file_gives_each_events_trace_and_first_signing_node(tmp_path: Path) -
     trace = hashlib.sha256(json.dumps(["trace/1", started.first_run_id], separators=(",", ":")).encode()).hexdigest()
     for redact in (False, True):
         file = written(tmp_path, export(events, thread="t", rows=rows_of(events), seals=seals, redact=redact))
-        found = ours(file)
-        assert found.ok
-        assert [(each.position, each.trace_id) for each in found.segments] == ([] if redact else [(0, trace[:32])])
+        result = ours(file)
+        assert result.ok
+        assert [(each.position, each.trace_id) for each in result.segments] == ([] if redact else [(0, trace[:32])])
         last = min((seal.line(), seal.node) for seal in seals if seal.events == 9)[1]
-        stretches = [(each.first, each.last, each.node) for each in found.stretches]
+        stretches = [(each.first, each.last, each.node) for each in result.stretches]
         assert stretches == (
             [(0, 2, one), (3, 8, other)] if last == other else [(0, 2, one), (3, 4, other), (5, 8, one)]
         )
         mine = asyncio.run(verify_file(file, anchors=Anchors((), {one: None})))
         assert [(each.first, each.last) for each in mine.stretches] == [(0, 8)]
-        assert {each.claimed for each in found.stretches} == {True}
+        assert {each.claimed for each in result.stretches} == {True}
         assert {each.claimed for each in mine.stretches} == {False}
 
 
@@ -250,9 +250,9 @@ def test_unchecked_parts_are_named(tmp_path: Path) -> None:
     rows = rows_of(events)
 
     def open_questions(file: bytes, **options: str) -> set[str]:
-        found = ours(written(tmp_path, file), **{"signer": None, **options})
-        assert found.ok, found.reason
-        return {each.what for each in found.unchecked} - {"anchors"}  # no trusted keys are given
+        result = ours(written(tmp_path, file), **{"signer": None, **options})
+        assert result.ok, result.reason
+        return {each.what for each in result.unchecked} - {"anchors"}  # no trusted keys are given
 
     signed = export(events, thread="t", rows=rows)
     assert open_questions(signed, signer=SIGNER) == {"history", "keys"}
@@ -280,9 +280,9 @@ def test_a_file_has_the_matching_checkpoints_of_its_thread(tmp_path: Path) -> No
 
     def said(content: bytes, *nodes: str) -> tuple[int, str]:
         anchors = Anchors((), dict.fromkeys(nodes)) if nodes else None
-        found = ours(written(tmp_path, content), anchors=anchors)
-        assert found.ok, found
-        return found.seals, " | ".join(each.why for each in found.unchecked if each.what in ("anchors", "nodes"))
+        result = ours(written(tmp_path, content), anchors=anchors)
+        assert result.ok, result
+        return result.seals, " | ".join(each.why for each in result.unchecked if each.what in ("anchors", "nodes"))
 
     assert said(plain, node) == (0, NONE_GIVEN.why)
     assert said(file, node, other) == (3, OWN_SEALS.why)
@@ -316,8 +316,8 @@ def test_any_run_is_exported_and_verified(tmp_path: Path, seed: int) -> None:
     """Random runs with compactions, resets, approvals and new Temporal runs pass, and so do their redacted files."""
     events = play(seed).thread.log
     for redact in (False, True):
-        found = ours(written(tmp_path, export(events, thread="t", redact=redact)))
-        assert found.ok, found
+        result = ours(written(tmp_path, export(events, thread="t", redact=redact)))
+        assert result.ok, result
 
 
 IDS = {
@@ -371,9 +371,9 @@ def test_no_text_of_any_event_is_in_a_redacted_file() -> None:
     parts += [content for _, content in derived.members(redacted=True)]
     row = {"key": "k", "epoch": 0, "tool": "pay", "outcome": "marker-of-the-outcome"}
     parts.append(canonical(redacted_row(row)))
-    found = b"\n".join(parts)
-    assert b"marker-of-the-outcome" not in found
-    left = {path for marker, path in marked.items() if marker in found}
+    members = b"\n".join(parts)
+    assert b"marker-of-the-outcome" not in members
+    left = {path for marker, path in marked.items() if marker in members}
     assert {path for path in left if path.split(".")[-1] not in ("by", "digest") or path.count(".") > 1} <= IDS
     assert {"tool_call_finished.content", "run_started.policies.rules.reason", "run_started.constraints.reason"} <= set(
         marked.values()
@@ -393,9 +393,9 @@ def test_a_file_holds_the_logs_of_sub_agents(tmp_path: Path, levels: int) -> Non
         kind = "redacted.jsonl" if redact else "log.jsonl"
         assert names == [f"memory/{f'children/{path}/' if path else ''}{kind}" for path in tree]
         path = written(tmp_path, file)
-        found = ours(path)
-        assert (found.ok, found.subagents, theirs(path)) == (True, levels, None), found
-        assert "subagents" not in {each.what for each in found.unchecked}
+        result = ours(path)
+        assert (result.ok, result.subagents, theirs(path)) == (True, levels, None), result
+        assert "subagents" not in {each.what for each in result.unchecked}
 
 
 def test_a_file_without_sub_agents_says_so(tmp_path: Path) -> None:
@@ -571,11 +571,11 @@ def check_mutants(folder: Path, count: int) -> None:
         mutant = MUTATE[number % len(MUTATE)](parts, files, chance)
         assert mutant != packed(parts), number
         path = written(folder, mutant)
-        found = ours(path)
-        assert not found.ok, (number, MUTATE[number % len(MUTATE)])
-        assert found.reason
-        assert theirs(path) == (found.where, found.position), (number, MUTATE[number % len(MUTATE)], found)
-        places.add((found.where, found.position))
+        result = ours(path)
+        assert not result.ok, (number, MUTATE[number % len(MUTATE)])
+        assert result.reason
+        assert theirs(path) == (result.where, result.position), (number, MUTATE[number % len(MUTATE)], result)
+        places.add((result.where, result.position))
     assert len(places) > 8, "they are altered in many places"
 
 
@@ -584,8 +584,8 @@ def test_sound_files_pass_both_verifiers(tmp_path: Path) -> None:
     for file in good():
         path = written(tmp_path, file)
         assert theirs(path) is None
-        found = ours(path)
-        assert found.ok or (found.where.startswith(ARTIFACTS) and found.reason == "no event refers to it")
+        result = ours(path)
+        assert result.ok or (result.where.startswith(ARTIFACTS) and result.reason == "no event refers to it")
 
 
 def test_an_altered_file_is_named_by_both_verifiers(tmp_path: Path) -> None:
@@ -634,13 +634,13 @@ def test_hostile_json_is_named_and_not_shown(tmp_path: Path, name: str) -> None:
     for content in HOSTILE:
         changed = [(each, content + b"\n" if each == name else data) for each, data in parts]
         file = packed(changed) if name in (MANIFEST, STATEMENT) else rebuilt(changed, ALICE)
-        found = ours(path := written(tmp_path, file))
-        assert (found.ok, found.where) == (False, name), content[:20]
-        shown = file_screen(found).plain
+        result = ours(path := written(tmp_path, file))
+        assert (result.ok, result.where) == (False, name), content[:20]
+        shown = file_screen(result).plain
         assert "\x1b" not in shown
         assert len(shown) < 2_000
         if name not in (LEDGER, INTENT):  # the other verifier does not check their meaning
-            assert theirs(path) == (found.where, found.position), content[:20]
+            assert theirs(path) == (result.where, result.position), content[:20]
 
 
 def test_sizes_beyond_any_file_are_named_by_both_verifiers(tmp_path: Path) -> None:
@@ -676,9 +676,9 @@ def test_a_ledger_that_disagrees_is_named(tmp_path: Path) -> None:
         ([EffectRow(row.key, 0, "pay", None)], "it has not finished"),
         ([row, row], "out of order"),
     ):
-        found = ours(written(tmp_path, export(events, thread="t", rows=rows)))
-        assert (found.ok, found.where) == (False, LEDGER), words
-        assert words in found.reason
+        result = ours(written(tmp_path, export(events, thread="t", rows=rows)))
+        assert (result.ok, result.where) == (False, LEDGER), words
+        assert words in result.reason
     assert ours(written(tmp_path, export(events, thread="t", rows=[row]))).ok
     assert row_line(row) in export(events, thread="t", rows=[row])
 
@@ -689,8 +689,8 @@ def test_a_log_is_judged_alike_in_parts(tmp_path: Path, monkeypatch: pytest.Monk
         path = written(tmp_path, export(log, thread="t"))
         for size in (1, 2, 3, 7):
             monkeypatch.setattr(judging, "BATCH", size)
-            found = ours(path)
-            assert found.ok, (size, found.reason)
+            result = ours(path)
+            assert result.ok, (size, result.reason)
 
 
 def test_a_killed_export_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path: Path) -> None:
@@ -724,8 +724,8 @@ def test_a_branch_archived_by_a_reset_is_verified(tmp_path: Path) -> None:
     events = finished()
     later = EffectRow("f" * 40, 0, "pay", None)
     rows = sorted([*rows_of(events), later], key=lambda row: row.key)
-    found = ours(written(tmp_path, export(events, thread=aside_id("t", 1), rows=rows)))
-    assert (found.ok, found.thread) == (True, "t~reset-1"), found.reason
+    result = ours(written(tmp_path, export(events, thread=aside_id("t", 1), rows=rows)))
+    assert (result.ok, result.thread) == (True, "t~reset-1"), result.reason
     assert not ours(written(tmp_path, export(events, thread=aside_id("u", 1), rows=rows))).ok
 
 
@@ -738,8 +738,8 @@ def test_a_large_ledger_is_read_line_by_line(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(writer, "MAX_SMALL_BYTES", largest)
     (row,) = rows_of(events)
     large = EffectRow(row.key, 0, "pay", json.dumps({"status": "ok", "content": "paid"}) + " " * largest)
-    found = ours(written(tmp_path, export(events, thread="t", rows=[large])))
-    assert (found.ok, found.where) == (True, "")
+    result = ours(written(tmp_path, export(events, thread="t", rows=[large])))
+    assert (result.ok, result.where) == (True, "")
     monkeypatch.setattr(writer, "MAX_SMALL_BYTES", largest // 2)
     with pytest.raises(ExportFailed, match="too large"):
         export(events, thread="t", rows=[row])

@@ -78,9 +78,9 @@ def vectors(folder: Path) -> dict[str, Any]:
     for what, content in files().items():
         path = folder / "vector.holdfast"
         path.write_bytes(content)
-        found = ours(path)
-        verdict = {"head": found.head} if found.ok else {"where": found.where, "event": found.position}
-        made.append({"what": what, "ok": found.ok, **verdict, "file": base64.b64encode(content).decode()})
+        result = ours(path)
+        verdict = {"head": result.head} if result.ok else {"where": result.where, "event": result.position}
+        made.append({"what": what, "ok": result.ok, **verdict, "file": base64.b64encode(content).decode()})
     return {"signer": SIGNER, "files": made}
 
 

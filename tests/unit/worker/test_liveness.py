@@ -24,9 +24,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are p
 @pytest.fixture
 def me() -> WorkerIdentity:
     """Return the identity of this process."""
-    found = this_process()
-    assert found is not None
-    return found
+    identity = this_process()
+    assert identity is not None
+    return identity
 
 
 @pytest.fixture
@@ -116,6 +116,6 @@ def test_a_forked_process_is_another_one(me: WorkerIdentity) -> None:
         "child and os.waitpid(child, 0); print(this_process(), flush=True)"
     )
     lines = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    found = [parse_identity(line) for line in lines]
-    assert len({me, *found}) == 3
-    assert {each.place for each in found if each} == {me.place}
+    identities = [parse_identity(line) for line in lines]
+    assert len({me, *identities}) == 3
+    assert {each.place for each in identities if each} == {me.place}

@@ -181,9 +181,9 @@ def test_a_container_and_its_host_do_not_judge_each_other(processes: Processes) 
         "me = this_process(); print(me, [is_gone(parse_identity(each), seen_from=me) for each in sys.argv[1:]])"
     )
     asked = [*map(str, processes.living), *map(str, processes.dead)]
-    told, _, found = in_namespaces(program, *asked).stdout.strip().partition(" ")
-    assert found == str([False] * len(asked))
-    inside = parse_identity(told)
+    identity, _, verdicts = in_namespaces(program, *asked).stdout.strip().partition(" ")
+    assert verdicts == str([False] * len(asked))
+    inside = parse_identity(identity)
     assert inside is not None
     assert inside.place != processes.me.place
     assert not is_gone(inside, seen_from=processes.me)  # although it has ended

@@ -55,10 +55,10 @@ def timed_out() -> HistoryEvent:
 
 def last_task(*events: HistoryEvent) -> LastTask:
     """Return the last task of a history in order, and check that reading it page by page gives the same."""
-    found, final = read_last_task(reversed(events))
+    task, final = read_last_task(reversed(events))
     if final:
-        assert read_last_task([*reversed(events), scheduled(f"{OTHER}-{'1' * 32}"), completed(OTHER)])[0] == found
-    return found
+        assert read_last_task([*reversed(events), scheduled(f"{OTHER}-{'1' * 32}"), completed(OTHER)])[0] == task
+    return task
 
 
 def test_a_sticky_queue_names_its_worker() -> None:

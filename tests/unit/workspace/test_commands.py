@@ -128,14 +128,14 @@ async def test_the_time_limit_kills_everything(context: ToolContext, tmp_path: P
 
 def _in(folder: Path) -> list[psutil.Process]:
     """Return the living processes whose working directory is that folder."""
-    found = []
+    pids = []
     for process in psutil.process_iter():
         try:
             if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                pids.append(process)
         except psutil.Error:
             continue
-    return found
+    return pids
 
 
 @pytest.mark.parametrize("start", ["sh -c 'echo $$ > pid; sleep 300; true'", "setsid sh -c 'echo $$ > pid; sleep 300'"])

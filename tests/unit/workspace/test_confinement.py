@@ -233,14 +233,14 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def living_processes(mark: str) -> list[psutil.Process]:
     """Return the living processes with that word on their command line."""
-    found = []
+    pids = []
     for process in psutil.process_iter():
         try:
             if mark in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                pids.append(process)
         except psutil.Error:
             continue
-    return found
+    return pids
 
 
 # Without bwrap.
@@ -443,8 +443,8 @@ def test_kernel_settings_are_not_writable(place: Place) -> None:
         r"while read -r f; do (exec 3>>$f) 2>/dev/null && echo $f; done < /tmp/all | grep -v /proc/pressure/"
     )
 
-    found, *writable = ran.output.split()
-    assert int(found) > 100
+    count, *writable = ran.output.split()
+    assert int(count) > 100
     assert writable == []
 
 

@@ -45,8 +45,8 @@ def catalog(*rules: Rule) -> Catalog:
 )
 def test_a_rule_that_matches_nothing_is_named(rule: Rule, words: str) -> None:
     """The advice has the rule's source location and label, and suggests the closest name."""
-    (found,) = rule_advice(catalog(rule))
-    assert words in found
+    (advice,) = rule_advice(catalog(rule))
+    assert words in advice
 
 
 @pytest.mark.parametrize("rule", [deny("pay"), ask("p*"), allow(), deny("remember_always"), allow(effect=Effect.READ)])
@@ -83,8 +83,8 @@ def test_a_tool_without_descriptions_is_named() -> None:
 
     half.__doc__ = "Half of it.\n\nArgs:\n    a: The first one."
 
-    found = advice_on(Catalog(agents=[Agent(name="a", instructions="")], tools=[bare, tool(effect="read")(half), pay]))
-    assert [each.partition(";")[0] for each in found] == [
+    advice = advice_on(Catalog(agents=[Agent(name="a", instructions="")], tools=[bare, tool(effect="read")(half), pay]))
+    assert [each.partition(";")[0] for each in advice] == [
         "tool 'bare' has no description, nor have its parameters a, b",
         "tool 'half' has no description of its parameter b",
     ]
@@ -107,5 +107,5 @@ async def test_policy_check_compares_with_a_catalog(tmp_path: Path, capsys: pyte
     (file := tmp_path / "p.yaml").write_text("rules: [{deny: pya}, {ask: pay}]")
     session = Session({}, workflows=list, as_json=True, debug=False)
     assert await check(session, file, f"{__name__}:doubtful") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["warnings"] == ["rules[0] (deny pya) matches no tool of the catalog; did you mean 'pay'?"]
+    actual = json.loads(capsys.readouterr().out)
+    assert actual["warnings"] == ["rules[0] (deny pya) matches no tool of the catalog; did you mean 'pay'?"]

@@ -92,8 +92,10 @@ def test_decoding_ignores_unknown_fields(
 
 def test_a_recorded_policy_decodes_with_any_patterns() -> None:
     """A policy that an earlier release recorded keeps its verdicts and its hash."""
-    given = {"rules": [{"verdict": "deny", "tool": "pay ", "agent": "", "of_a_newer_release": 1}, {"verdict": "allow"}]}
-    spec = {"name": "a", "instructions": "", "tools": [], "policy": given, "llm": "x", "limits": {}}
+    values = {
+        "rules": [{"verdict": "deny", "tool": "pay ", "agent": "", "of_a_newer_release": 1}, {"verdict": "allow"}]
+    }
+    spec = {"name": "a", "instructions": "", "tools": [], "policy": values, "llm": "x", "limits": {}}
     policy = AgentSpec.model_validate(spec).policy
     assert policy.rules[0].tool == "pay "
     assert policy.hash == Policy.model_validate_json(policy.model_dump_json()).hash

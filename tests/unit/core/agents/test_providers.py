@@ -159,8 +159,8 @@ def test_a_resource_is_never_read_from_arguments() -> None:
     with pytest.raises(ArgumentsInvalid, match="settings"):
         act.read('{"order": 1, "settings": {"admin": true}}')
     forged = {"order": 1, "settings": Settings(admin=True)}
-    given = bind(act.function, forged, CONTEXT, {Settings: Settings()})
-    assert act(**given) is False
+    arguments = bind(act.function, forged, CONTEXT, {Settings: Settings()})
+    assert act(**arguments) is False
 
     def optional(settings: Resource[Settings] | None = None) -> None:
         """Ask for a resource in a union."""
@@ -193,8 +193,8 @@ async def test_methods_are_tools() -> None:
     assert greet("you", loud=True) == "Hello you!"
     wave = tool(effect="verifiable", check=Service("x").wave)(service.wave)
     assert wave.spec.parameters["properties"] == {}
-    given = bind(wave.function, {}, CONTEXT, {Settings: Settings(True)})
-    assert await wave(**given) == "Hello k True"
+    arguments = bind(wave.function, {}, CONTEXT, {Settings: Settings(True)})
+    assert await wave(**arguments) == "Hello k True"
     assert Catalog(agents=[AGENT], tools=[greet, wave], resources=[settings]).tools.keys() == {"greet", "wave"}
 
 

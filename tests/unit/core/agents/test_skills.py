@@ -107,8 +107,8 @@ def test_the_folder_of_one_skill_gives_that_skill(tmp_path: Path) -> None:
     put(tmp_path)
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "run.sh").touch()
-    (found,) = load_skills(tmp_path)
-    assert (found.name, set(found.files)) == ("release-notes", {"SKILL.md", "scripts/run.sh"})
+    (skills,) = load_skills(tmp_path)
+    assert (skills.name, set(skills.files)) == ("release-notes", {"SKILL.md", "scripts/run.sh"})
     put(tmp_path / "other")
     with pytest.raises(SkillInvalid, match=r"is a skill itself and has others in it \(other\)"):
         load_skills(tmp_path)
@@ -242,8 +242,8 @@ def test_a_workspace_without_skills_has_none(there: str, tmp_path: Path) -> None
             (tmp_path / ".agents").symlink_to("/etc")
         case "a loop":
             (tmp_path / ".agents").symlink_to(".agents")
-    found = list(workspace_skills(tmp_path))
-    assert [each.name for each in found] == ([".agents/skills"] if "link" in there or "loop" in there else [])
+    skills = list(workspace_skills(tmp_path))
+    assert [each.name for each in skills] == ([".agents/skills"] if "link" in there or "loop" in there else [])
 
 
 def test_a_catalogs_skill_replaces_a_workspaces() -> None:

@@ -184,8 +184,8 @@ def test_delegated_authority_counts_for_the_policy_that_names_both() -> None:
     """An approver of the policy above delegates to another approver; a revocation ends that."""
     thread = child(LAX, FINANCE)
     assert thread.update("delegate_authority", {"by": "bob", "to": "carol", "seconds": 60})["outcome"] == "unsigned"
-    given = _delegation(thread, "bob", "carol")
-    assert thread.update("delegate_authority", given)["outcome"] == "accepted"
+    delegation = _delegation(thread, "bob", "carol")
+    assert thread.update("delegate_authority", delegation)["outcome"] == "accepted"
     assert votes(thread, "carol") == ["waiting_for_quorum"]
     assert thread.update("revoke", {"by": "bob", "delegated_to": "carol"})["outcome"] == "unsigned"
     assert thread.update("revoke", revocation("t", "bob", delegated_to="carol"))["outcome"] == "accepted"

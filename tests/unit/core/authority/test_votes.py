@@ -83,7 +83,7 @@ def test_a_decision_needs_the_quorum(quorum: int, others_only: bool, actions: li
             assert right in ("ann", "ben", "cid", "dot")
             assert not others_only or not {by, right} & requesters
             seen[by] = decision.get("decision", "approve"), right
-            alike = [who for who, (given, _) in seen.items() if given == seen[by][0]]
+            alike = [who for who, (value, _) in seen.items() if value == seen[by][0]]
             assert (outcome == "accepted") == (len(alike) >= quorum)
             assert len({right for _, right in seen.values()}) == len(seen)
             if outcome == "accepted":

@@ -36,12 +36,12 @@ def test_normalising_agrees_with_the_operating_system(path: str) -> None:
 @given(PATHS, st.sampled_from(["/w/docs", "/w", "/", "/w/docs/"]))
 def test_a_path_in_the_workspace_is_relative_to_it(path: str, workspace: str) -> None:
     """The result names the same path; outside the workspace it is absolute or begins with `..`."""
-    found = in_workspace(path, workspace)
+    relative = in_workspace(path, workspace)
     place = Path("/" + os.path.normpath(os.path.join(workspace, path)).lstrip("/"))  # noqa: PTH118  # without links
     inside = place.is_relative_to(os.path.normpath(workspace))
-    assert is_outside(found) == (not inside)
-    assert os.path.normpath(os.path.join(workspace, found)).lstrip("/") == str(place).lstrip("/")  # noqa: PTH118
-    assert in_workspace(found, workspace) == found
+    assert is_outside(relative) == (not inside)
+    assert os.path.normpath(os.path.join(workspace, relative)).lstrip("/") == str(place).lstrip("/")  # noqa: PTH118
+    assert in_workspace(relative, workspace) == relative
 
 
 def test_arguments_that_could_be_paths() -> None:

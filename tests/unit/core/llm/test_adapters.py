@@ -322,11 +322,11 @@ def test_usage_counts_all_of_the_prompt() -> None:
     chat, responses, anthropic = ADAPTERS
     details = {"cached_tokens": 4}
     counts = {"input_tokens": 1, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 5, "output_tokens": 2}
-    given = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": details}
+    values = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": details}
     usage = Usage(prompt_tokens=10, cached_tokens=4, completion_tokens=2)
-    assert usage == chat.decode({"usage": given}, ids="").usage
-    given = {"input_tokens": 10, "output_tokens": 2, "input_tokens_details": details}
-    assert usage == responses.decode({"usage": given}, ids="").usage
+    assert usage == chat.decode({"usage": values}, ids="").usage
+    values = {"input_tokens": 10, "output_tokens": 2, "input_tokens_details": details}
+    assert usage == responses.decode({"usage": values}, ids="").usage
     written = usage.model_copy(update={"cache_write_tokens": 5})
     assert written == anthropic.decode({"usage": counts}, ids="").usage
 

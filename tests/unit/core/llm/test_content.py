@@ -91,12 +91,12 @@ def test_a_block_of_a_persons_message_reaches_the_llm_unchanged(name: str) -> No
     """A block stays the same in a task and in a follow-up, in the run, in the next Temporal run, and rebuilt from the
     record.
     """
-    given = [BLOCKS["text"], BLOCKS[name]]
-    content = read_content(given)
-    assert content_json(content) == given
+    values = [BLOCKS["text"], BLOCKS[name]]
+    content = read_content(values)
+    assert content_json(content) == values
     thread = loaded_thread(task=content)
-    assert thread.messages()[0] == {"role": "user", "content": given}
-    assert thread.say(given, when_busy="interrupt") == "interrupting"
+    assert thread.messages()[0] == {"role": "user", "content": values}
+    assert thread.say(values, when_busy="interrupt") == "interrupting"
     wire = json.loads(ADAPTER.encode(UserMessage(content=content)))
     assert json.loads(thread.sent[-1].body)["messages"][1:] == 2 * [wire]
     sent = thread.transcript_lines()
@@ -139,9 +139,9 @@ def test_a_block_without_a_form_is_rejected_with_its_location(block: dict[str, A
     thread = loaded_thread()
     content = [{"type": "text", "text": "look"}, block]
     assert thread.say(content) == "malformed"
-    given = read_message({"message": content})
-    assert isinstance(given, tuple)
-    assert words in given[1].replace(".1.", ".0.").replace("1:", "0:")
+    message = read_message({"message": content})
+    assert isinstance(message, tuple)
+    assert words in message[1].replace(".1.", ".0.").replace("1:", "0:")
     with pytest.raises(TaskInvalid):
         check_task(content)
 
@@ -151,12 +151,12 @@ def test_unknown_fields_of_a_reply_survive_the_record(text: str, extra: dict[str
     """Unknown fields of the message and of its calls go back unchanged, and so do the verbatim arguments."""
     extra = {f"x{name}": value for name, value in extra.items() if value not in (None, [], {}, "")}
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": json.dumps(arguments)}, **extra}
-    given = {"role": "assistant", "content": text or None, "tool_calls": [call], **EXTRAS, **extra}
-    body = json.dumps({"choices": [{"message": given}]}).encode()
+    values = {"role": "assistant", "content": text or None, "tool_calls": [call], **EXTRAS, **extra}
+    body = json.dumps({"choices": [{"message": values}]}).encode()
     message = read_reply(body, adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="s").message
     assert message is not None
     (line,) = replied(message)
-    assert json.loads(ADAPTER.encode(decode(line))) == given
+    assert json.loads(ADAPTER.encode(decode(line))) == values
 
 
 def test_a_lone_surrogate_becomes_a_question_mark_on_entry() -> None:

@@ -55,10 +55,10 @@ def test_lines_lead_to_the_digest_of_the_last_one_and_altered_lines_do_not(
     changed[place % len(changed)] ^= data.draw(st.integers(1, 255))
     for others in ([*lines[:line], bytes(changed), *lines[line + 1 :]], [*lines[:line], *lines[line + 1 :]]):
         try:
-            found = end_of_chain("t", 0, others, head=GENESIS)
+            actual = end_of_chain("t", 0, others, head=GENESIS)
         except RecordUnreadable:
             continue
-        assert found != events[-1].digest
+        assert actual != events[-1].digest
 
 
 @pytest.mark.parametrize("spelled", ["digest first", "digest last", "a space before the digest"])

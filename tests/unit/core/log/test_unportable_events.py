@@ -16,14 +16,14 @@ from tests.support.runs import NOW, through_json
 
 def reply(**fields: Any) -> LLMReplied:
     """Return a reply as a provider may send it."""
-    given: dict[str, Any] = {"message": None, "transcript_length": 0, "usage": Usage(), "finish_reason": "stop"}
-    return LLMReplied(**{**given, "llm": "m", **fields})
+    event_fields: dict[str, Any] = {"message": None, "transcript_length": 0, "usage": Usage(), "finish_reason": "stop"}
+    return LLMReplied(**{**event_fields, "llm": "m", **fields})
 
 
 def decision(**arguments: Any) -> DecisionReceived:
     """Return a decision with edited arguments."""
-    given: dict[str, Any] = {"request": "1", "decision": "approve", "by": "alice", "reason": "", "outcome": "accepted"}
-    return DecisionReceived(**given, arguments=arguments)
+    fields: dict[str, Any] = {"request": "1", "decision": "approve", "by": "alice", "reason": "", "outcome": "accepted"}
+    return DecisionReceived(**fields, arguments=arguments)
 
 
 EVENTS = [

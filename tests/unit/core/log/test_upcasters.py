@@ -22,17 +22,17 @@ KNOWN = {**CURRENT, "run_unblocked": 3}
 
 def stored(**fields: Any) -> str:
     """Return a line of a record."""
-    values = {"type": "run_unblocked", "schema_version": 1, "position": 7, "who": " bob "}
-    return json.dumps({name: value for name, value in (values | fields).items() if value is not None})
+    line = {"type": "run_unblocked", "schema_version": 1, "position": 7, "who": " bob "}
+    return json.dumps({name: value for name, value in (line | fields).items() if value is not None})
 
 
 def faults(upcasters: Sequence[Upcaster], current: Mapping[str, int]) -> list[str]:
     """Return the faults of a table: missing, duplicate, unsummarised and superfluous upcasters."""
     steps = [(upcaster.type, upcaster.version) for upcaster in upcasters]
     wanted = {(kind, version) for kind, latest in current.items() for version in range(1, latest)}
-    found = [f"{step}: {steps.count(step)} upcasters" for step in sorted(wanted) if steps.count(step) != 1]
-    found += [f"{step}: leads nowhere" for step in steps if step not in wanted]
-    return found + [f"{each.type} {each.version}: no summary" for each in upcasters if not each.summary.strip()]
+    messages = [f"{step}: {steps.count(step)} upcasters" for step in sorted(wanted) if steps.count(step) != 1]
+    messages += [f"{step}: leads nowhere" for step in steps if step not in wanted]
+    return messages + [f"{each.type} {each.version}: no summary" for each in upcasters if not each.summary.strip()]
 
 
 @given(SEEDS)

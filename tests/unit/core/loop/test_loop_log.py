@@ -74,8 +74,8 @@ class Play:
             case "write":
                 self.write()
             case "continue":
-                given = recorder.next_input(LOOP, first_run_id="r", at=self.at)
-                carried = LoopInput.model_validate_json(given.model_dump_json(exclude_defaults=True))
+                next_input = recorder.next_input(LOOP, first_run_id="r", at=self.at)
+                carried = LoopInput.model_validate_json(next_input.model_dump_json(exclude_defaults=True))
                 self.recorder = LoopRecorder(carried, thread="l", run_id="r2", first_run_id="r", at=self.at)
 
     def steer(self, what: Any, payload: Any) -> None:

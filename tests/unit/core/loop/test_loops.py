@@ -93,8 +93,8 @@ def test_a_plan_is_written_once() -> None:
 def test_a_loop_needs_a_source_for_its_plan() -> None:
     """A loop without a task of its own is blocked if its workspace has no tasks and no features; features suffice."""
     bare = LoopInput(workspace="/w")
-    found = step(bare, state_after(bare), Survey())
-    assert isinstance(found, Block)
+    block = step(bare, state_after(bare), Survey())
+    assert isinstance(block, Block)
     assert Initialize() == step(bare, state_after(bare), Survey(plannable=True))
 
 
@@ -114,9 +114,9 @@ def test_a_loop_ends_when_everything_is_done() -> None:
 )
 def test_problems_that_only_people_can_fix_block_the_loop(survey: Survey, cause: str, words: str) -> None:
     """The block names its cause and describes the problem."""
-    found = step(loop(), state_after(loop()), survey)
-    assert isinstance(found, Block)
-    assert (found.cause, words in found.message) == (cause, True)
+    block = step(loop(), state_after(loop()), survey)
+    assert isinstance(block, Block)
+    assert (block.cause, words in block.message) == (cause, True)
 
 
 def test_limits_block_and_retry_extends_them() -> None:
@@ -128,10 +128,10 @@ def test_limits_block_and_retry_extends_them() -> None:
     ):
         begun = loop(**limits)
         state, late = state_after(begun, "completed", "completed"), NOW + timedelta(seconds=60)
-        found = step(begun, state, open_tasks(), late)
-        assert isinstance(found, Block)
-        assert found.cause == cause
-        state, outcome, _ = steered(blocked(state, found, late), "retry", at=late)
+        block = step(begun, state, open_tasks(), late)
+        assert isinstance(block, Block)
+        assert block.cause == cause
+        state, outcome, _ = steered(blocked(state, block, late), "retry", at=late)
         assert outcome == "accepted"
         assert Work("one") == step(begun, state, open_tasks(), late)
 
@@ -139,21 +139,21 @@ def test_limits_block_and_retry_extends_them() -> None:
 def test_an_unknown_price_blocks_a_loop_with_a_cost_limit() -> None:
     """If the cost of an iteration is unknown, a limit in dollars blocks."""
     begun = loop(cost=1.0)
-    found = step(begun, state_after(begun, "completed", cost=None), open_tasks())
-    assert isinstance(found, Block)
-    assert found.cause == "CostLimit"
+    block = step(begun, state_after(begun, "completed", cost=None), open_tasks())
+    assert isinstance(block, Block)
+    assert block.cause == "CostLimit"
 
 
 def test_consecutive_failures_of_a_task_block() -> None:
     """Too many failures in a row at one task block the loop; another outcome or `retry` resets the count."""
     begun = loop(attempts=2)
     assert Work("one") == step(begun, state_after(begun, "failed"), open_tasks())
-    found = step(begun, state_after(begun, "failed", "failed"), open_tasks())
-    assert isinstance(found, Block)
-    assert "why 1" in found.message
+    block = step(begun, state_after(begun, "failed", "failed"), open_tasks())
+    assert isinstance(block, Block)
+    assert "why 1" in block.message
     assert Work("one") == step(begun, state_after(begun, "failed", "changed", "failed"), open_tasks())
     assert Work("two") == step(begun, state_after(begun, "failed", "failed"), open_tasks("two"))
-    state, _, _ = steered(blocked(state_after(begun, "failed", "failed"), found), "retry")
+    state, _, _ = steered(blocked(state_after(begun, "failed", "failed"), block), "retry")
     assert Work("one") == step(begun, state, open_tasks())
 
 
@@ -235,9 +235,12 @@ def test_an_iteration_reserves_the_remainder_and_settles_its_cost() -> None:
     state = after(state, IterationStarted(number=1, thread="l-1", task="one"))
     assert allowance_of(state.account, 1) == Budget(tokens=700, usd="1.5")
     state = after(state, on_settled(1, Settled(outcome="failed")))
-    found = step(begun, state, open_tasks())
-    assert isinstance(found, Block)
-    assert (found.cause, found.message) == ("TokenLimit", "the loop has spent 1,000 tokens; `retry` allows 1,000 more")
+    block = step(begun, state, open_tasks())
+    assert isinstance(block, Block)
+    assert (block.cause, block.message) == (
+        "TokenLimit",
+        "the loop has spent 1,000 tokens; `retry` allows 1,000 more",
+    )
 
 
 def test_a_limit_that_ends_an_iteration_is_reached() -> None:
@@ -245,10 +248,10 @@ def test_a_limit_that_ends_an_iteration_is_reached() -> None:
     begun = loop(tokens=1_000)
     state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
     state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=900, short="tokens"))))
-    found = step(begun, state, open_tasks())
-    assert isinstance(found, Block)
-    assert found.cause == "TokenLimit"
-    state, _, _ = steered(blocked(state, found), "retry")
+    block = step(begun, state, open_tasks())
+    assert isinstance(block, Block)
+    assert block.cause == "TokenLimit"
+    state, _, _ = steered(blocked(state, block), "retry")
     assert (state.account.left("tokens"), state.account.limits["tokens"]) == (1_100, 2_000)
     assert Work("one") == step(begun, state, open_tasks())
 
@@ -261,11 +264,11 @@ def test_a_limit_too_small_for_a_call_grows_with_each_retry() -> None:
         state = after(state, IterationStarted(number=number, thread=f"l-{number}", task="one"))
         assert allowance_of(state.account, number) == Budget(tokens=1_000, usd=f"{0.02 * (number + 1):.2f}")
         state = after(state, on_settled(number, Settled(outcome="failed", spent=TreeCost(short="usd"))))
-        found = step(begun, state, open_tasks())
-        assert isinstance(found, Block)
+        block = step(begun, state, open_tasks())
+        assert isinstance(block, Block)
         words = "the loop has spent $0.00, and what is left is too little for another call; `retry` allows $0.02 more"
-        assert (found.cause, found.message) == ("CostLimit", words)
-        state, _, _ = steered(blocked(state, found), "retry")
+        assert (block.cause, block.message) == ("CostLimit", words)
+        state, _, _ = steered(blocked(state, block), "retry")
 
 
 def test_an_overspent_limit_is_granted_in_full() -> None:
@@ -273,10 +276,10 @@ def test_an_overspent_limit_is_granted_in_full() -> None:
     begun = loop(tokens=1_000)
     state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
     state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=3_500, short="tokens"))))
-    found = step(begun, state, open_tasks())
-    assert isinstance(found, Block)
-    assert found.message == "the loop has spent 3,500 tokens; `retry` allows 1,000 more"
-    state, _, _ = steered(blocked(state, found), "retry")
+    block = step(begun, state, open_tasks())
+    assert isinstance(block, Block)
+    assert block.message == "the loop has spent 3,500 tokens; `retry` allows 1,000 more"
+    state, _, _ = steered(blocked(state, block), "retry")
     assert state.account.left("tokens") == 1_000
 
 

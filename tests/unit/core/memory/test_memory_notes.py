@@ -48,10 +48,10 @@ def test_no_text_can_forge_an_entry(before: str, title: str, text: str) -> None:
     old = parse_notes(before) if before.strip() else ()
     new = noted(title, text)
     after = add_note(before, new, heading="Errors")
-    found = parse_notes(after)
-    assert len(old) + 1 == len(found)
-    assert (new.title, new.call) == (found[-1].title, found[-1].call)
-    assert [each.title for each in old] == [each.title for each in found[:-1]]
+    entries = parse_notes(after)
+    assert len(old) + 1 == len(entries)
+    assert (new.title, new.call) == (entries[-1].title, entries[-1].call)
+    assert [each.title for each in old] == [each.title for each in entries[:-1]]
     assert after == add_note(after, new, heading="Errors")
     assert not before.strip() or after.startswith(before)
 

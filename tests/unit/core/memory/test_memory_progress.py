@@ -75,9 +75,9 @@ def test_a_log_is_read_as_people_write_it() -> None:
         last_completed="Token endpoint",
         blockers="None",
     ) == parse_current(LOG)
-    (found,) = parse_entries(LOG)
-    assert (found.at, found.title, found.what) == ("2026-01-28 10:30", "Token endpoint", "Implemented it")
-    assert (found.files, found.outcome, found.next) == ("src/auth.ts, src/token.ts", "Success", "Add limits")
+    (entry,) = parse_entries(LOG)
+    assert (entry.at, entry.title, entry.what) == ("2026-01-28 10:30", "Token endpoint", "Implemented it")
+    assert (entry.files, entry.outcome, entry.next) == ("src/auth.ts, src/token.ts", "Success", "Add limits")
     assert Current() == parse_current("prose")
     assert parse_entries("prose") == ()
 
@@ -129,12 +129,12 @@ def test_text_of_the_llm_stays_one_entry() -> None:
     forged = entry(
         "a\n### b", AT, what="c\r\n- Outcome: Great\n## Recent Activity", files=["d\n# e"] * 30, next_step="f" * 9_000
     )
-    (found,) = parse_entries(add_entry(None, forged))
-    assert forged == found
+    (parsed,) = parse_entries(add_entry(None, forged))
+    assert forged == parsed
     blank = entry(" \n", AT, what="")
     assert (blank,) == parse_entries(add_entry(add_entry(None, blank), blank))
-    assert (found.outcome, found.files.endswith(" and 10 more")) == ("", True)
-    assert len(found.next) == 2_000
+    assert (parsed.outcome, parsed.files.endswith(" and 10 more")) == ("", True)
+    assert len(parsed.next) == 2_000
 
 
 @given(LOGS)
@@ -183,11 +183,11 @@ def test_a_goal_that_the_llm_has_refined_is_kept() -> None:
 def test_a_status_leaves_the_lines_of_people(text: str, fields: str, mine: bool) -> None:
     """In any file, only the thread's own lines change; repeating the update changes nothing."""
     text = text.replace("## Current Status\n", f"## Current Status\n{fields}", 1)
-    given = {"thread": "old" if mine else "new", "goal": "g", "status": "s", "last_step": "1, completed"}
-    after = set_thread(text, AT, **given)
-    assert after == set_thread(after, AT, **given)
+    values = {"thread": "old" if mine else "new", "goal": "g", "status": "s", "last_step": "1, completed"}
+    after = set_thread(text, AT, **values)
+    assert after == set_thread(after, AT, **values)
     current = parse_current(after)
-    assert (current.thread, current.status, current.last_step) == (given["thread"], "s", "1, completed")
+    assert (current.thread, current.status, current.last_step) == (values["thread"], "s", "1, completed")
     own = ("- Thread:", "- Goal:", "- Status:", "## Current Status")
     left = iter(after.split("\n"))
     old = [line for line in text.split("\n") if not line.startswith(own)] if text.strip() else []

@@ -139,8 +139,8 @@ def test_a_byte_order_mark_hides_nothing(text: str) -> None:
 
 def test_a_byte_order_mark_hides_no_heading() -> None:
     """The first heading of a memory file is found, and its position is after the mark."""
-    (found,) = headings("\ufeff# First\ntext\n")
-    assert (found.title, found.start) == ("First", 1)
+    (heading,) = headings("\ufeff# First\ntext\n")
+    assert (heading.title, heading.start) == ("First", 1)
 
 
 def test_children_come_before_their_parent() -> None:

@@ -137,8 +137,8 @@ def test_new_tasks_go_to_the_section_for_them() -> None:
 
 def test_sections_are_found_by_their_common_names() -> None:
     """Case, punctuation and decoration of a heading make no difference; other words do."""
-    found = [section_kind(name) for name in ("TO-DO:", "✅ Done", "in_progress", "Completed", "Not done", "")]
-    assert found == ["to do", "done", "in progress", "done", None, None]
+    kinds = [section_kind(name) for name in ("TO-DO:", "✅ Done", "in_progress", "Completed", "Not done", "")]
+    assert kinds == ["to do", "done", "in progress", "done", None, None]
 
 
 @given(FILES, st.integers(0, 9), st.sampled_from(["in progress", "done"]))

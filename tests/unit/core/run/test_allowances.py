@@ -71,8 +71,8 @@ def delegate(thread: Thread, *background: bool) -> None:
 
 def order(thread: Thread, kind: Any) -> Any:
     """Return the open activity request of that kind."""
-    (found,) = [call for call in thread.in_progress.values() if isinstance(getattr(call, "request", None), kind)]
-    return found
+    (request,) = [call for call in thread.in_progress.values() if isinstance(getattr(call, "request", None), kind)]
+    return request
 
 
 def begin(thread: Thread, *, taken: tuple[int, ...] = ()) -> list[Budget | None]:
@@ -92,11 +92,11 @@ def begin(thread: Thread, *, taken: tuple[int, ...] = ()) -> list[Budget | None]
 def find_again(thread: Thread, *given: Budget | None) -> None:
     """Answer the start request: each sub-agent exists, and was started with this allowance."""
     call = order(thread, StartChildren)
-    found = [
+    existing = [
         StartedChild(number=each.number, run_id=f"c{each.number}", existing=True, budget=budget)
         for each, budget in zip(call.request.children, given, strict=True)
     ]
-    thread.end(call, StartedChildren(children=tuple(found)))
+    thread.end(call, StartedChildren(children=tuple(existing)))
 
 
 def test_the_current_reservation_covers_a_sub_agent_from_before_a_reset() -> None:
@@ -326,14 +326,14 @@ def test_without_a_budget_nothing_changes() -> None:
 def child(allowance: Budget, *, above: Policy | None = None, **spec: Any) -> Thread:
     """Return a sub-agent with this allowance."""
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3, allowance=allowance)
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "budget": allowance,
         "lineage": lineage,
         "features": 1,
         "depth": 1,
         "policies": (above,) if above else (),
     }
-    thread = Thread(agent_spec(**{**SMALL, **spec}), **given)
+    thread = Thread(agent_spec(**{**SMALL, **spec}), **fields)
     thread.load(1)
     return thread
 
@@ -409,10 +409,10 @@ class Tree:
         cost = Cost(tokens=min(account.left("tokens"), self.chance.randint(1, 4_000)))
         if not cost.tokens:
             return account
-        actual = self.chance.randint(0, cost.tokens if self.exact else 2 * cost.tokens)
-        self.counted += actual
-        self.overshoot += max(0, actual - cost.tokens)
-        return account.reserve(LLM_CALL, cost).settle(LLM_CALL, Cost(tokens=actual))
+        spent = self.chance.randint(0, cost.tokens if self.exact else 2 * cost.tokens)
+        self.counted += spent
+        self.overshoot += max(0, spent - cost.tokens)
+        return account.reserve(LLM_CALL, cost).settle(LLM_CALL, Cost(tokens=spent))
 
     def fan_out(self, account: Account, depth: int) -> Account:
         """Start sub-agents in parallel, and settle their reports; one is lost now and then."""

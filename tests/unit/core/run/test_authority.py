@@ -78,9 +78,9 @@ def last_decision(thread: Thread) -> DecisionReceived:
 def signed_decision(thread: Thread, key: str, **fields: Any) -> dict[str, Any]:
     """Return a signed decision on request 1."""
     (request,) = thread.state.authority.requests
-    values = {"decision": "approve", "request": "1", "by": "alice", "digest": request.digest, **fields}
-    decision = Decision.model_validate(values)
-    return {**values, "signature": sign(key, decision.signed_bytes("t"))}
+    payload = {"decision": "approve", "request": "1", "by": "alice", "digest": request.digest, **fields}
+    decision = Decision.model_validate(payload)
+    return {**payload, "signature": sign(key, decision.signed_bytes("t"))}
 
 
 PEOPLE = (

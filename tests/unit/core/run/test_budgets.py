@@ -132,8 +132,8 @@ def test_amounts_are_read_as_people_write_them() -> None:
 
 def test_a_budget_is_only_ever_narrowed() -> None:
     """The smaller of two limits counts, and a limit that only one of them has stays."""
-    own, given = Budget(steps=5, usd="1"), Budget(steps=9, tokens=10, usd="0.50")
-    assert own.narrowed(given) == given.narrowed(own) == Budget(steps=5, tokens=10, usd="0.5")
+    own, other = Budget(steps=5, usd="1"), Budget(steps=9, tokens=10, usd="0.50")
+    assert own.narrowed(other) == other.narrowed(own) == Budget(steps=5, tokens=10, usd="0.5")
     assert own.narrowed(None) == own
 
 
@@ -641,8 +641,8 @@ def test_receivers_get_notices_of_the_budget() -> None:
     thread.load(1)
     for _ in range(4):
         step(thread)
-    found = [call.request.occasion for call in thread.waiting(Notice)]  # type: ignore[union-attr]
-    assert found == ["budget_low", "budget_spent"]
+    occasions = [call.request.occasion for call in thread.waiting(Notice)]  # type: ignore[union-attr]
+    assert occasions == ["budget_low", "budget_spent"]
 
 
 def test_replies_have_no_cost_if_money_is_not_limited() -> None:

@@ -61,8 +61,8 @@ def reply(*made: tuple[str, str], tokens: int = 10) -> LLMReply:
 def cannot(thread: Thread, number: int, scope: str = "here", until: datetime | None = None, why: str = WHY) -> None:
     """End a call as a tool that returns `Cannot` does."""
     call = next(call for call in thread.waiting(ToolRequest) if getattr(call, "number", 0) == number)
-    given = {"status": "cannot", "content": why, "scope": scope, "until": until}
-    thread.end(call, ToolOutcome.model_validate(given))
+    fields = {"status": "cannot", "content": why, "scope": scope, "until": until}
+    thread.end(call, ToolOutcome.model_validate(fields))
 
 
 def ends(thread: Thread) -> dict[int, str]:
@@ -307,8 +307,8 @@ def test_no_call_starts_that_a_constraint_rejects(seed: int) -> None:
         before, state = state, evolve(state, event)
         made = isinstance(event, ToolCallFinished) and event.status == "cannot" and event.scope
         ended = isinstance(event, ConstraintLifted | LLMReplied)
-        handed = isinstance(event, SubagentEnded)
-        assert made or ended or handed or state.constraints == before.constraints
+        from_subagent = isinstance(event, SubagentEnded)
+        assert made or ended or from_subagent or state.constraints == before.constraints
     assert thread.state.features or not any(status == "cannot" for status in ends(thread).values())
 
 

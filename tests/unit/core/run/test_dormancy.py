@@ -42,7 +42,7 @@ def sleeper(*tools: Any, **changes: Any) -> AgentSpec:
 
 def calling(**made: Any) -> LLMReply:
     """Return a reply that calls tools: name → arguments, or a list of them."""
-    each = [(name, one) for name, given in made.items() for one in (given if isinstance(given, list) else [given])]
+    each = [(name, one) for name, value in made.items() for one in (value if isinstance(value, list) else [value])]
     calls = tuple(ToolCall(id=f"c{at}", name=name, arguments=json.dumps(one)) for at, (name, one) in enumerate(each))
     return LLMReply(message=AssistantMessage(content=calls), usage=Usage(prompt_tokens=10, completion_tokens=1))
 
@@ -61,8 +61,8 @@ def wake(thread: Thread, **payload: Any) -> str:
 
 def result(thread: Thread, number: int = 1) -> ToolCallFinished:
     """Return the result of a call."""
-    (found,) = [event for event in thread.log if isinstance(event, ToolCallFinished) and event.number == number]
-    return found
+    (finished,) = [event for event in thread.log if isinstance(event, ToolCallFinished) and event.number == number]
+    return finished
 
 
 def continue_as_new(thread: Thread) -> None:

@@ -43,8 +43,8 @@ def keeper(*rules: Any, **changes: Any) -> AgentSpec:
         tool_spec("note_learning", Effect.IDEMPOTENT, trust="agent", wants_origin=True),
     )
     free = (allow("look"), allow("web"), allow("update_progress"), allow("remember"), allow("note_learning"))
-    values: dict[str, Any] = {"tools": tools, "policy": Policy(rules=(*rules, *free, ask("pay")))}
-    return agent_spec(**{"memory": Memory(progress=True, learn=True), **values, **changes})
+    fields: dict[str, Any] = {"tools": tools, "policy": Policy(rules=(*rules, *free, ask("pay")))}
+    return agent_spec(**{"memory": Memory(progress=True, learn=True), **fields, **changes})
 
 
 def begun(spec: AgentSpec | None = None, **begin: Any) -> Thread:

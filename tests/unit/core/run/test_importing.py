@@ -126,8 +126,8 @@ def test_only_votes_signed_with_a_key_of_this_cluster_count() -> None:
     two = Policy(rules=(ask("pay", terms=Terms(quorum=2)), allow()), approvers=people)
     for vote, counts in (({"decision": "approve", "request": "1", "by": "dana"}, False), (None, True)):
         thread = paying(two)
-        given = vote or signed(thread, DANA, "dana")
-        assert thread.update("decide", given)["outcome"] == "waiting_for_quorum"
+        decision = vote or signed(thread, DANA, "dana")
+        assert thread.update("decide", decision)["outcome"] == "waiting_for_quorum"
         there = audited(thread.moved().imported())
         (request,) = there.state.authority.requests
         assert [each.by for each in request.votes] == (["dana"] if counts else [])
@@ -213,24 +213,24 @@ def test_web_trust_survives_a_file(way: str, signer: str, tracked: bool) -> None
     thread.finish(1)
     here = agent_spec(policy=asks, tools=tools)
     if way == "moved":
-        found = thread.moved().imported(here, signer=signer)
+        imported_thread = thread.moved().imported(here, signer=signer)
     elif way == "closed":
         thread.reply(says("done"))
         thread.archive()
-        found = thread.imported(signer=signer)
-        found.archive()
-        found.reopen("and on", features=LEVEL)
-        found.load_thread()
-        found.spec = here
-        found.load(LEVEL)
+        imported_thread = thread.imported(signer=signer)
+        imported_thread.archive()
+        imported_thread.reopen("and on", features=LEVEL)
+        imported_thread.load_thread()
+        imported_thread.spec = here
+        imported_thread.load(LEVEL)
     else:
         point = _point(thread.moved())
-        found = thread.fork(imported=point.model_copy(update={"signer": signer}), task="and on")
-        found.spec = here
-        found.load(LEVEL)
-    assert found.state.context.trust == "web"
-    found.reply(calls("pay", first=7))
-    assert [request.call().name for request in found.state.authority.requests] == ["pay"]
+        imported_thread = thread.fork(imported=point.model_copy(update={"signer": signer}), task="and on")
+        imported_thread.spec = here
+        imported_thread.load(LEVEL)
+    assert imported_thread.state.context.trust == "web"
+    imported_thread.reply(calls("pay", first=7))
+    assert [request.call().name for request in imported_thread.state.authority.requests] == ["pay"]
 
 
 def test_the_tighter_budget_counts_and_spending_is_kept() -> None:
@@ -248,9 +248,11 @@ def test_the_tighter_budget_counts_and_spending_is_kept() -> None:
 def extended(policy: Policy | None = None, **said: Any) -> Thread:
     """Return a thread with a budget of three steps, which a person has extended by 40."""
     thread = loaded_thread(agent_spec(budget=Budget(steps=3), policy=policy or Policy()), features=LEVEL)
-    given = Extension(**{"steps": 40, "by": "dana", "id": "once", **said})
-    signature = sign(DANA, given.signed_bytes(thread.name)) if given.until else ""
-    assert thread.update("extend", {**given.model_dump(mode="json"), "signature": signature})["outcome"] == "accepted"
+    extension = Extension(**{"steps": 40, "by": "dana", "id": "once", **said})
+    signature = sign(DANA, extension.signed_bytes(thread.name)) if extension.until else ""
+    assert (
+        thread.update("extend", {**extension.model_dump(mode="json"), "signature": signature})["outcome"] == "accepted"
+    )
     assert thread.state.account.limits == {"steps": 43}
     return thread
 

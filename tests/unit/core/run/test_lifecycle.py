@@ -246,10 +246,10 @@ def test_time_alone_changes_no_phase() -> None:
 def test_the_phases_of_a_run_from_its_start_to_its_end() -> None:
     """A task, a call that asks, a message and an answer each show the expected phase."""
     thread = Thread(features=0, idle_limit=60)
-    found = [phase_of(thread.state)]
+    phases = [phase_of(thread.state)]
 
     def note() -> None:
-        found.append(phase_of(thread.state))
+        phases.append(phase_of(thread.state))
 
     thread.load()
     note()
@@ -269,7 +269,7 @@ def test_the_phases_of_a_run_from_its_start_to_its_end() -> None:
     note()
     thread.wake()
     note()
-    assert found == [
+    assert phases == [
         "instantiated",
         "evaluating",
         "executing",

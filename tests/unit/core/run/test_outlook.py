@@ -122,9 +122,9 @@ def test_threads_recorded_by_the_first_release_have_a_text(name: str) -> None:
     for event in events:
         state = evolve(state, event)
         assert run_view(state)["now"]
-    found = last_event(as_json(events))
-    assert found
-    assert (found["position"], found["type"]) == (events[-1].position, events[-1].type)
+    last = last_event(as_json(events))
+    assert last
+    assert (last["position"], last["type"]) == (events[-1].position, events[-1].type)
     assert show_screen({**run_view(state), "errors": errors_in(as_json(events))}, retrying=[], ui=None).plain
 
 
@@ -141,16 +141,16 @@ def test_errors_are_named_with_their_positions() -> None:
     thread.decide("2", "abandon")
     thread.reply(LLMReply(rejected="it is empty."))
     thread.refuse(LLM_REJECTED)
-    found = errors_in(as_json(thread.log))
-    assert [(each["type"], each["what"]) for each in found] == [
+    errors = errors_in(as_json(thread.log))
+    assert [(each["type"], each["what"]) for each in errors] == [
         ("reconcile_requested", "call 2 of pay: its outcome is unknown: timed out"),
         ("decision_received", "approve on request 9 by eve did not count: no request 9; open: 2"),
         ("tool_call_finished", "call 2 of pay: unknown: The outcome is unknown; alice gave up finding out"),
         ("reply_rejected", "a reply could not be used: it is empty."),
         ("run_blocked", f"blocked by {LLM_REJECTED}: no"),
     ]
-    assert all(thread.log[each["position"]].type == each["type"] for each in found)
-    earlier = errors_in(as_json(thread.log[: found[0]["position"]]))
+    assert all(thread.log[each["position"]].type == each["type"] for each in errors)
+    earlier = errors_in(as_json(thread.log[: errors[0]["position"]]))
     assert [each["what"] for each in earlier] == [
         "call 1 of look: failed: no such file",
         "nonsense by eve was refused: no such signal",
@@ -162,18 +162,18 @@ def test_an_outage_is_an_error_though_the_llm_has_answered() -> None:
     thread = loaded_thread()
     failure = LLMFailure(at=NOW, seconds=1, cause="InternalServerError", message="503: overloaded")
     thread.reply(says("done").model_copy(update={"outage": Outage.of(None, failure), "attempt": 2}))
-    (found,) = errors_in(as_json(thread.log))
-    assert found["what"].startswith("the LLM answered after 1 failed attempt")
-    assert "503: overloaded" in found["what"]
+    (errors,) = errors_in(as_json(thread.log))
+    assert errors["what"].startswith("the LLM answered after 1 failed attempt")
+    assert "503: overloaded" in errors["what"]
 
 
 def test_errors_are_few_short_and_read_from_any_release() -> None:
     """The list is bounded for any number and length; an event unknown to this release is no error."""
     failed = {"type": "tool_call_finished", "number": 1, "status": "failed", "content": "x\n" * 10_000}
     many = [{"position": at, "at": NOW.isoformat(), **failed} for at in range(50)]
-    found = errors_in([*many, {"type": "run_blocked"}, {"type": "of_a_later_release", "position": 51}])
-    assert [each["position"] for each in found] == [45, 46, 47, 48, 49]
-    assert max(len(each["what"]) for each in found) <= ERROR_CHARS
+    errors = errors_in([*many, {"type": "run_blocked"}, {"type": "of_a_later_release", "position": 51}])
+    assert [each["position"] for each in errors] == [45, 46, 47, 48, 49]
+    assert max(len(each["what"]) for each in errors) <= ERROR_CHARS
 
 
 @given(
@@ -217,9 +217,9 @@ def test_calls_in_progress_have_a_start_and_no_end() -> None:
 )
 def test_a_thread_says_by_which_command_it_continues(status: str, silent: bool, command: str | None) -> None:
     """An open thread needs no command, or the verb that ends its wait; a closed one needs a further run."""
-    found = continuation({"thread": "t", "status": status}, silent=silent, sealed=True)
-    assert found["why"]
-    assert found["command"] == command if command is None else command in found["command"]
+    advice = continuation({"thread": "t", "status": status}, silent=silent, sealed=True)
+    assert advice["why"]
+    assert advice["command"] == command if command is None else command in advice["command"]
 
 
 def test_a_thread_that_cannot_be_continued_gives_the_reason() -> None:

@@ -299,8 +299,8 @@ def test_edited_arguments_fit_the_polled_tool() -> None:
     spec = sleeper(tool_spec("strict", parameters=parameters), policy=Policy(rules=(ask("strict"), allow())))
     thread = polling(spec, name="strict")
     for arguments in ({"at": 5, "n": 1}, {"at": "x"}, {"n": 1}):
-        given = {**check("strict"), "arguments": arguments, "until": None}
-        assert thread.decide("1", arguments=given) == "malformed", arguments
+        values = {**check("strict"), "arguments": arguments, "until": None}
+        assert thread.decide("1", arguments=values) == "malformed", arguments
     assert (
         thread.decide("1", arguments={**check("strict"), "arguments": {"at": "y", "n": 1}, "until": None}) == "accepted"
     )
@@ -418,10 +418,10 @@ def test_the_worker_reads_the_polled_arguments_as_the_polled_tool_does() -> None
         tools = {"look": look, "check_back": check_back}
         return read_reply(json.dumps(body).encode(), adapter=ADAPTER, spec=spec, tools=tools, step_id="s")
 
-    given = {"tool": "look", "arguments": {"at": "x", "n": "5"}, "condition": DONE}
-    assert json.loads(read(given).arguments["c"])["arguments"] == {"at": "x", "n": 5}
-    assert json.loads(read({**given, "arguments": {"at": "x"}}).arguments["c"])["arguments"] == {"at": "x", "n": 3}
-    assert "those of look: at: " in read({**given, "arguments": {}}).problems["c"]
+    values = {"tool": "look", "arguments": {"at": "x", "n": "5"}, "condition": DONE}
+    assert json.loads(read(values).arguments["c"])["arguments"] == {"at": "x", "n": 5}
+    assert json.loads(read({**values, "arguments": {"at": "x"}}).arguments["c"])["arguments"] == {"at": "x", "n": 3}
+    assert "those of look: at: " in read({**values, "arguments": {}}).problems["c"]
 
 
 # What ends or holds a wait.

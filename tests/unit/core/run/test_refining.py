@@ -387,6 +387,6 @@ def test_the_audit_finds_forged_refinements() -> None:
         {"kind": "rescope"},
         {"until": NOW},
     ):
-        found = fault(altered(thread, **changes))
-        assert found is not None
-        assert "task_refined" in found.reason
+        first_fault = fault(altered(thread, **changes))
+        assert first_fault is not None
+        assert "task_refined" in first_fault.reason

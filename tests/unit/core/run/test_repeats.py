@@ -82,9 +82,9 @@ def test_a_repeated_call_is_delayed_then_noted_to_the_llm_then_put_to_people() -
     thread = guarded()
     assert [step(thread) for _ in range(10)] == [0, 0, 0, 2, 4, 8, 16, 32, 64, 128]
     assert repeats(thread) == [0, 0, 0, 0, 5, 6, 7, 8, 9, 10]
-    told = thread.messages()[-1]["content"]
-    assert told.startswith("[Note: this call has now had the same result 10 times, and nothing new came in between.")
-    assert told.endswith("]\ndone")
+    text = thread.messages()[-1]["content"]
+    assert text.startswith("[Note: this call has now had the same result 10 times, and nothing new came in between.")
+    assert text.endswith("]\ndone")
     assert last(thread, ToolCallFinished).content == "done"
     step(thread)
     assert thread.state.status == "waiting_approval"
@@ -211,8 +211,8 @@ def test_each_measure_can_be_turned_off(limit: str, off: str) -> None:
     thread = guarded(**limits)
     delays = [step(thread) for _ in range(10)]
     thread.reply(asks_for(("look", "{}"), step=99))
-    found = {"delay": any(delays), "note": any(repeats(thread)), "ask": thread.state.status == "waiting_approval"}
-    assert found == {name: name != off for name in found}
+    measures = {"delay": any(delays), "note": any(repeats(thread)), "ask": thread.state.status == "waiting_approval"}
+    assert measures == {name: name != off for name in measures}
 
 
 def test_a_run_of_the_first_level_counts_nothing() -> None:
@@ -468,9 +468,9 @@ def test_a_forged_count_is_found() -> None:
     index = max(n for n, event in enumerate(events) if isinstance(event, ToolCallFinished))
     for count in (0, 4, 6):
         forged = [*events[:index], events[index].model_copy(update={"repeats": count}), *events[index + 1 :]]
-        found = fault(forged)
-        assert found is not None
-        assert "times" in found.reason
+        first_fault = fault(forged)
+        assert first_fault is not None
+        assert "times" in first_fault.reason
     assert fault(events) is None
 
 
@@ -481,9 +481,9 @@ def test_a_call_that_starts_before_its_time_is_found() -> None:
     events = list(thread.log)
     assert isinstance(events[-1], ToolCallStarted)
     early = events[-1].model_copy(update={"at": events[-2].at})
-    found = fault([*events[:-1], early])
-    assert found is not None
-    assert "was not allowed to run" in found.reason
+    first_fault = fault([*events[:-1], early])
+    assert first_fault is not None
+    assert "was not allowed to run" in first_fault.reason
 
 
 @given(SEEDS)

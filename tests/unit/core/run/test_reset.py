@@ -56,8 +56,8 @@ def test_a_repeated_call_keeps_its_key_after_a_reset() -> None:
     thread.reply(calls("look", "pay", "pay", "pay"))
     keys = [request.effect_key for request in thread.state.authority.requests]
     assert keys == [past(2).key, past(3).key, past(4).key]
-    whys = [request.why for request in thread.state.authority.requests]
-    assert ["it ran before, as call" in why for why in whys] == [True, True, False]
+    reasons = [request.why for request in thread.state.authority.requests]
+    assert ["it ran before, as call" in why for why in reasons] == [True, True, False]
     thread.decide("1")
     started = events_of(thread.log, ToolCallStarted)
     assert (started[-1].number, started[-1].key) == (2, past(2).key)

@@ -267,9 +267,9 @@ def read_later(thread: Thread, first: ChildReport, later: ChildReport) -> ToolCa
     thread.finish(number + 1)
     thread.reply(asks(("agent_result", {"thread": f"{thread.state.thread}.{number}"})))
     thread.end(order(thread, LookAtChildren), ChildReports(reports=(later,)))
-    found: ToolCallFinished = of(thread, ToolCallFinished)[-1]
-    assert found.number == number + 2
-    return found
+    finished_call: ToolCallFinished = of(thread, ToolCallFinished)[-1]
+    assert finished_call.number == number + 2
+    return finished_call
 
 
 @pytest.mark.parametrize("later", [completed(1, steps=2, cost=TreeCost(short="tokens")), completed(1, trust="web")])
@@ -353,10 +353,10 @@ def test_a_forged_answer_is_a_fault_of_the_log_that_names_the_difference(
     place = thread.log.index(read)
     for field, forged in {"content": change(read.text), "trust": "person", "status": "failed"}.items():
         event = read.model_copy(update={field: forged})
-        found = fault([*thread.log[:place], event, *thread.log[place + 1 :]])
-        assert found, field
-        assert found.position == read.position
-        assert (named if field == "content" else f"its {field} is {forged}") in found.reason
+        first_fault = fault([*thread.log[:place], event, *thread.log[place + 1 :]])
+        assert first_fault, field
+        assert first_fault.position == read.position
+        assert (named if field == "content" else f"its {field} is {forged}") in first_fault.reason
 
 
 def test_a_constraint_from_the_parent_is_not_returned_to_it() -> None:

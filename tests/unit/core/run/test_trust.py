@@ -30,8 +30,8 @@ def running_request(thread: Thread) -> ToolRequest:
     """Return the request of the tool call in progress."""
     (call,) = thread.waiting(ToolRequest)
     request: Any = call
-    found: ToolRequest = request.request
-    return found
+    tool_request: ToolRequest = request.request
+    return tool_request
 
 
 @pytest.mark.parametrize(

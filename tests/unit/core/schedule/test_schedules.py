@@ -143,10 +143,15 @@ def test_an_input_is_valid_for_each_launcher_of_its_schedule_and_for_no_other() 
 def test_a_launch_is_the_input_that_the_maker_sealed() -> None:
     """The run has the maker as its user, the schedule's name, and a seal of its own, however old the input's is."""
     begin = ScheduledInput(task="Sort", by="alice", agent="clerk", workspace="/w", sealed=True)
-    found = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
-    assert isinstance(found, Launch)
-    run = found.run
-    assert (found.thread, run.start, run.schedule, run.issued_at) == (f"nightly-{AT}", f"nightly-{AT}", "nightly", NOW)
+    launched = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
+    assert isinstance(launched, Launch)
+    run = launched.run
+    assert (launched.thread, run.start, run.schedule, run.issued_at) == (
+        f"nightly-{AT}",
+        f"nightly-{AT}",
+        "nightly",
+        NOW,
+    )
     assert (run.task, run.by, run.agent, run.workspace) == ("Sort", "alice", "clerk", "/w")
 
 
@@ -154,5 +159,5 @@ def test_a_launch_is_the_input_that_the_maker_sealed() -> None:
 def test_the_last_run_before_the_end_may_start_a_little_late(late: timedelta) -> None:
     """`until` allows for the delay between the time a run is due and its start."""
     begin = ScheduledInput(task="Sort", sealed=True, until=NOW - late)
-    found = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
-    assert isinstance(found, Launch) is (late < timedelta(minutes=10))
+    launched = launch(begin, workflow_id=f"{launcher_prefix('nightly')}-{AT}", started_at=NOW, at=NOW)
+    assert isinstance(launched, Launch) is (late < timedelta(minutes=10))

@@ -290,8 +290,8 @@ def test_a_gap_in_a_history_is_rejected_with_its_position(draw: st.DataObject) -
 def test_altered_payloads_never_break_the_reader(draw: st.DataObject) -> None:
     """A history with a payload removed, truncated, replaced or swapped is rejected or read in its altered form."""
     events = copy_of(recorded(draw.draw(st.sampled_from(RECORDED))))
-    found = [payload for event in events for payload in payloads(event)]
-    payload = draw.draw(st.sampled_from(found))
+    all_payloads = [payload for event in events for payload in payloads(event)]
+    payload = draw.draw(st.sampled_from(all_payloads))
     match draw.draw(st.integers(0, 4)):
         case 0:
             payload.Clear()
@@ -304,7 +304,7 @@ def test_altered_payloads_never_break_the_reader(draw: st.DataObject) -> None:
                 st.sampled_from([b"binary/null", b"binary/plain", b"json/protobuf", b"binary/encrypted", b""])
             )
         case _:
-            payload.CopyFrom(draw.draw(st.sampled_from(found)))
+            payload.CopyFrom(draw.draw(st.sampled_from(all_payloads)))
     _read_or_refuse(events)
 
 

@@ -69,9 +69,9 @@ def row() -> sqlite3.Row:
     """A row of a real database."""
     connection = sqlite3.connect(":memory:")
     connection.row_factory = sqlite3.Row
-    found = connection.execute("SELECT 1 AS a, 'x' AS b").fetchone()
-    assert isinstance(found, sqlite3.Row)
-    return found
+    fetched = connection.execute("SELECT 1 AS a, 'x' AS b").fetchone()
+    assert isinstance(fetched, sqlite3.Row)
+    return fetched
 
 
 @pytest.mark.parametrize(

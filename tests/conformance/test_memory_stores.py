@@ -62,17 +62,17 @@ async def test_vectors_follow_when_pgvector_is_installed(
     database_url: str, bare_url: str, embeddings: Embeddings
 ) -> None:
     """Without pgvector, words are searched; a worker that starts after its installation adds the vectors."""
-    scope, words = a_scope(), "termostat calibraton"
+    scope, query = a_scope(), "termostat calibraton"
     async with open_pool(bare_url, size=2) as pool:
         item = await keep(PostgresMemories(pool, embeddings), "Thermostat calibration is due.", scope)
-        assert await recalled(PostgresMemories(pool, embeddings), words, scope) == []
+        assert await recalled(PostgresMemories(pool, embeddings), query, scope) == []
         name = psycopg.conninfo.conninfo_to_dict(bare_url)["dbname"]
         admin = psycopg.conninfo.make_conninfo(database_url, dbname=name)
         async with await psycopg.AsyncConnection.connect(admin) as connection:
             await connection.execute("CREATE EXTENSION vector")
         store = PostgresMemories(pool, embeddings)
-        await store.recall(words, [scope])  # which adds the missing ones
-        assert await recalled(store, words, scope) == [item]
+        await store.recall(query, [scope])  # which adds the missing ones
+        assert await recalled(store, query, scope) == [item]
 
 
 async def test_without_a_database_memory_waits() -> None:

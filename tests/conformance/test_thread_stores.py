@@ -136,7 +136,7 @@ class TestPostgresThreads(ThreadStoreConformance):
         """
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
         origin, forks = f"origin-{uuid4().hex}", [f"fork-{uuid4().hex}" for _ in range(2)]
-        lines = chained([f"{number}" * 100 for number in range(20)], position=0)
+        lines = chained_lines([f"{number}" * 100 for number in range(20)], position=0)
         await store.append(origin, 0, lines)
         point = {"thread": origin, "position": 16, "head": json.loads(lines[16])["digest"]}
         forked = [*lines[:17], canonical({"type": "run_forked", "position": 17, "point": point})]
@@ -145,7 +145,7 @@ class TestPostgresThreads(ThreadStoreConformance):
         own, shared = await self._bodies(pool, forks[0]), await self._bodies(pool, origin)
         assert own[:3] == shared[:3]
         assert own[-1] not in shared
-        (other,) = pack(0, chained(["other", "events"], position=0))
+        (other,) = pack(0, chained_lines(["other", "events"], position=0))
         async with pool.connection() as connection:
             await connection.execute("UPDATE holdfast.events SET body = %s WHERE body = %s", [other.body, shared[1]])
         await store.append(forks[1], 0, forked)
@@ -264,7 +264,7 @@ def at_second(number: int) -> datetime:
     return datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=number)
 
 
-def chained(contents: Sequence[str], *, position: int = 7) -> list[bytes]:
+def chained_lines(contents: Sequence[str], *, position: int = 7) -> list[bytes]:
     """Return lines of events as a run writes them."""
     log = EventLog(position=position)
     for number, content in enumerate(contents):
@@ -284,7 +284,7 @@ def test_any_lines_fit_blocks(lines: list[bytes], position: int) -> None:
 @given(st.lists(st.text(st.characters(codec=None)), min_size=1, max_size=6), st.lists(LINES, max_size=2))
 def test_events_are_condensed(contents: list[str], others: list[bytes]) -> None:
     """Fields that follow from the event before are not stored; lines that are not events are unaffected."""
-    lines = chained(contents)
+    lines = chained_lines(contents)
     (block,) = pack(7, lines)
     assert (block.position, block.stop, block.size) == (7, 7 + len(lines), sum(map(len, lines)))
     assert unpack(block) == lines
@@ -312,7 +312,10 @@ def test_blocks_are_shared_only_where_they_hold_the_same_lines(monkeypatch: pyte
     than their last line is not shared.
     """
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
-    lines = [*chained([f"{number}" * 100 for number in range(12)], position=0), *(b"%d" % n * 400 for n in range(4))]
+    lines = [
+        *chained_lines([f"{number}" * 100 for number in range(12)], position=0),
+        *(b"%d" % n * 400 for n in range(4)),
+    ]
     stored = pack(0, lines)
     assert pack_like(stored, lines) == stored
     altered = [*lines[:5], b"another", *lines[6:], b"more"]
@@ -333,7 +336,7 @@ def test_blocks_are_shared_only_where_they_hold_the_same_lines(monkeypatch: pyte
 @given(st.integers(0, 3), st.data())
 def test_an_event_altered_within_a_block_is_detected(place: int, data: st.DataObject) -> None:
     """A reader of the block detects changed content, order, time or position."""
-    lines = chained(["one", "two", "three", "four"])
+    lines = chained_lines(["one", "two", "three", "four"])
     (block,) = pack(7, lines)
     content = blocks._content(block)[1]
     digests, parts = content[:64], content[64:].split(b"\n")

@@ -23,12 +23,12 @@ def descriptions() -> dict[str, str]:
     for declared, text in pairwise(body):
         if isinstance(declared, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             assert isinstance(declared.target, ast.Name)
-            words = " ".join(str(text.value.value).split()).partition(": ")[2]
-            texts[declared.target.id] = words[0].upper() + words[1:]
+            description = " ".join(str(text.value.value).split()).partition(": ")[2]
+            texts[declared.target.id] = description[0].upper() + description[1:]
     return texts
 
 
-def meaning(field: str) -> str:
+def description_of(field: str) -> str:
     """Return a field's description, with its default and its name in `holdfast.toml`, if it has them."""
     value = Settings.model_fields[field].default
     shown = str(value).lower() if isinstance(value, bool) else value
@@ -38,7 +38,7 @@ def meaning(field: str) -> str:
 
 def tables() -> dict[str, list[str]]:
     """Return each table of the page, by its marker."""
-    rows = [f"| `{variable}` | {meaning(field)} |" for field, variable in variables().items()]
+    rows = [f"| `{variable}` | {description_of(field)} |" for field, variable in variables().items()]
     ports = Ports()
     used = {
         ports.grpc: "Temporal, of `worker --dev`",

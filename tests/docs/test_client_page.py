@@ -41,10 +41,10 @@ def script(conversation: Conversation) -> Reply:
     """Refund if asked to; otherwise repeat the message."""
     if conversation.messages[-1]["role"] == "tool":
         return say(str(conversation.messages[-1]["content"]))
-    said = conversation.last_user_message.strip()
-    if value := re.match(r"Refund (\d+) cents of order (\d+)", said):
+    message = conversation.last_user_message.strip()
+    if value := re.match(r"Refund (\d+) cents of order (\d+)", message):
         return call("refund", order=int(value[2]), cents=int(value[1]))
-    return say(f"You said: {said}")
+    return say(f"You said: {message}")
 
 
 @asynccontextmanager
@@ -72,9 +72,9 @@ async def program(name: str, *command: str, rig: Rig, stack: Stack, folder: Path
 def request(url: str, body: Any = None) -> tuple[int, Any]:
     """Send a request; return status and JSON."""
     data = None if body is None else json.dumps(body).encode()
-    asked = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"})
+    request = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:  # our own server
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # our own server
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
@@ -129,8 +129,8 @@ async def test_the_chat_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> Non
         rig(CATALOG, script) as worker,
         program("chat.py", "chat.py", rig=worker, stack=stack, folder=tmp_path) as chat,
     ):
-        said = b"hello\nRefund 5 cents of order 1.\ny\nbye\n"
-        output, _ = await chat.communicate(said)
+        message = b"hello\nRefund 5 cents of order 1.\ny\nbye\n"
+        output, _ = await chat.communicate(message)
         assert output.decode().splitlines() == [
             "You said: hello",
             "May it call refund with {'cents': 5, 'order': 1}? (y/n)",

@@ -42,7 +42,7 @@ def test_every_setting_is_described() -> None:
     assert descriptions().keys() == Settings.model_fields.keys()
 
 
-def words(page: Path) -> set[str]:
+def code_spans(page: Path) -> set[str]:
     """Return the code spans of a page."""
     return set(re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")))
 
@@ -106,7 +106,7 @@ def test_every_problem_of_the_gateway_is_explained() -> None:
 def test_every_field_of_a_policy_is_described() -> None:
     """The page about policy files has each field and each variable of a condition."""
     fields = {name for model in (Policy, Rule, Terms, Approver, Gateway) for name in model.model_fields}
-    shown = {word for each in words(DOCS / "reference/policy-file.md") for word in re.findall(r"\w+", each)}
+    shown = {word for each in code_spans(DOCS / "reference/policy-file.md") for word in re.findall(r"\w+", each)}
     assert not (fields | set(VARIABLES)) - shown
 
 

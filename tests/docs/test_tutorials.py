@@ -69,10 +69,10 @@ class Terminals:
 
     def _start(self, line: str) -> None:
         log = self._path / "worker.log"
-        words = shlex.split(line.removesuffix("&"))
+        arguments = shlex.split(line.removesuffix("&"))
         with log.open("wb") as output:
             self._worker = subprocess.Popen(
-                ["env", *words],
+                ["env", *arguments],
                 cwd=self.folder,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
@@ -167,9 +167,9 @@ def test_approvals_and_recovery(terminals: Terminals) -> None:
 def test_a_loop(terminals: Terminals) -> None:
     """Each task is done once, and the reader's addition is a commit of its own."""
     carry_out(terminals, "tutorial/loop.md", {})
-    words = terminals.folder / "words"
-    assert {path.stem for path in words.glob("*.md")} == {"TASKS", "ledger", "quorum", "takeover"}
-    assert (words / "TASKS.md").read_text().count("- [x]") == 3
+    arguments = terminals.folder / "words"
+    assert {path.stem for path in arguments.glob("*.md")} == {"TASKS", "ledger", "quorum", "takeover"}
+    assert (arguments / "TASKS.md").read_text().count("- [x]") == 3
     authors = [line.partition(": ")[0] for line in terminals.output("git -C words log --format='%an: %s'").splitlines()]
     assert authors[0] == "writer (Holdfast)"
     assert authors[1] != authors[0]

@@ -31,10 +31,10 @@ def test_help_and_version_load_nothing_heavy(developed: Installation, tmp_path: 
     """They are as quick as those of `starter.py`; the help lists `worker` and `gateway` without loading them."""
     modules = {"temporalio", "psycopg", "openai", "rich", "pydantic", "asyncio"}
     modules |= {f"holdfast.{name}" for name in ("activities", "gateway", "log.events", "worker", "workflows")}
-    for option, said in (("--help", "  gateway  "), ("--version", f"{holdfast.__version__}\n")):
+    for option, message in (("--help", "  gateway  "), ("--version", f"{holdfast.__version__}\n")):
         ran = developed.run(developed.python, "-c", AT_EXIT.format(modules=modules), option, folder=tmp_path)
         assert (ran.returncode, ran.stderr.split()) == (0, [])
-        assert said in ran.stdout
+        assert message in ran.stdout
 
 
 def test_every_verb_is_there_and_names_the_command(developed: Installation, tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_errors_name_the_command(developed: Installation, tmp_path: Path, nowher
         ("gateway",): (2, "holdfast gateway: no caller could use the gateway", "HOLDFAST_GATEWAY_TOKENS"),
         ("worker", "--catalog", "nothing:there"): (2, "holdfast worker: 'nothing:there': there is no module", ""),
     }
-    for words, (code, beginning, hint) in expected.items():
-        ran = developed.holdfast(*words, folder=tmp_path, **nowhere)
+    for arguments, (code, beginning, hint) in expected.items():
+        ran = developed.holdfast(*arguments, folder=tmp_path, **nowhere)
         assert (ran.returncode, ran.stdout) == (code, ""), ran
         assert ran.stderr.startswith(beginning)
         assert hint in ran.stderr
@@ -72,5 +72,5 @@ def test_errors_name_the_command(developed: Installation, tmp_path: Path, nowher
 def test_a_missing_extra_is_named(bare: Installation, tmp_path: Path, verb: str, extra: str) -> None:
     """Without the packages that it needs, a command names the missing extra in one line, and ends with 2."""
     ran = bare.holdfast(verb, folder=tmp_path)
-    said = f"holdfast: packages that this command needs are missing: pip install 'holdfast-agents[{extra}]'\n"
-    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", said)
+    message = f"holdfast: packages that this command needs are missing: pip install 'holdfast-agents[{extra}]'\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", message)

@@ -88,7 +88,7 @@ def test_public_names_are_the_same_for_programs_and_type_checkers() -> None:
         assert getattr(holdfast, name or "") is getattr(import_module(module), name or "")
 
 
-def without(*blocked: str, code: str) -> list[str]:
+def run_without(*blocked: str, code: str) -> list[str]:
     """Run code in a process that cannot import these modules; return its output."""
     program = BLOCKED.format(blocked=set(blocked)) + code
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -112,7 +112,7 @@ try:
 except holdfast.ServerUnreachable:
     print("unreachable")
 """
-    assert without(*EVERY, code=code) == ["a", "unreachable"]
+    assert run_without(*EVERY, code=code) == ["a", "unreachable"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ for name in {modules}:
         importlib.import_module(found.name)
 """
     blocked = EVERY - {*EXTRAS[extra], "rich"}  # typer brings rich along
-    assert without(*blocked, code=code) == []
+    assert run_without(*blocked, code=code) == []
 
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS))

@@ -37,20 +37,20 @@ class Newcomer:
 
     def type(self, line: str) -> None:
         """Carry out a line of the page."""
-        words = shlex.split(line, comments=True)
+        arguments = shlex.split(line, comments=True)
         self.typed.append(line)
-        match words:
+        match arguments:
             case ["pip", "install", _]:
                 return  # the fixture has done it
             case ["cd", folder]:
                 self.folder /= folder
             case ["holdfast", "worker", "--dev"]:
                 self.workers.close()
-                self.workers.enter_context(self.installation.worker(*words[2:], folder=self.folder))
+                self.workers.enter_context(self.installation.worker(*arguments[2:], folder=self.folder))
             case ["holdfast", verb, thread, *_] if verb in ("approve", "show"):
                 state = "waiting_approval" if verb == "approve" else "completed"
                 self.wait(lambda: f'"status": "{state}"' in self.run("show", thread, "--json"))
-                self.said[line] = self.run(*words[1:])
+                self.said[line] = self.run(*arguments[1:])
             case ["holdfast", *rest]:
                 self.said[line] = self.run(*rest)
             case _:

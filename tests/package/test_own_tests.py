@@ -21,8 +21,8 @@ def test_a_users_agent_is_tested(developed: Installation, tmp_path: Path) -> Non
     write(tmp_path)
     ran = developed.run(developed.python, "-m", "pytest", "-q", "-W", "error", "test_support.py", folder=tmp_path)
     assert (ran.returncode, "4 passed" in ran.stdout) == (0, True), ran.stdout
-    made = {path.name for path in tmp_path.iterdir()}
-    assert made == {*FILES, "__pycache__", ".pytest_cache"}
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {*FILES, "__pycache__", ".pytest_cache"}
 
 
 @pytest.mark.slow

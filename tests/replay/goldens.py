@@ -116,14 +116,14 @@ def _played() -> AgentRun:
     people = (Approver(name="alice", keys=(public_key(KEY),)), Approver(name="bob"))
     policy = Policy(rules=(allow("look"), ask("pay"), ask("wipe")), approvers=people)
     spec = AgentSpec(name="clerk", instructions="Work.", tools=tools, policy=policy, llm="scripted", limits=Limits())
-    made = tuple(ToolCall(id=f"c-{tool.name}", name=tool.name, arguments="{}") for tool in tools)
+    tool_calls = tuple(ToolCall(id=f"c-{tool.name}", name=tool.name, arguments="{}") for tool in tools)
 
     thought = ReasoningBlock(text="hm", provider=ProviderPart(issuer="responses", data={"id": "rs_1", "score": 600.0}))
     picture = ImageBlock(data="AAAA", media_type="image/png")
 
     play = _Run(RunInput(task=(TextBlock(text="pay"), ImageBlock(url="https://example.com/a.png")), by="carol"))
     play.end(AgentRequest, LoadedAgent(spec=spec, workspace="/w"))
-    play.end(LLMRequest, LLMReply(message=AssistantMessage(content=(thought, *made))))
+    play.end(LLMRequest, LLMReply(message=AssistantMessage(content=(thought, *tool_calls))))
     play.end(ToolRequest, ToolOutcome(status="ok", content=(TextBlock(text="looked"), picture)))
     play.observed().signal("nonsense", {"by": "eve"})
     play.observed().signal("deny", {"request": "2", "by": "bob", "reason": "never"})

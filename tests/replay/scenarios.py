@@ -374,9 +374,9 @@ async def authorised(run: Handle, rig: Rig) -> None:
     changed = {"decision": "approve", "request": "1", "by": "bob", "arguments": {"amount": 7}, "remember": True}
     await answer_of(run.execute_update("decide", changed))
     request = await eventually(pending, lambda request: request["request"] == "2")
-    said = Decision(decision="approve", request="2", by="alice", digest=request["digest"], remember=True)
-    signature = sign(ALICE, said.signed_bytes(run.id))
-    await answer_of(run.execute_update("decide", {**said.model_dump(exclude_none=True), "signature": signature}))
+    decision = Decision(decision="approve", request="2", by="alice", digest=request["digest"], remember=True)
+    signature = sign(ALICE, decision.signed_bytes(run.id))
+    await answer_of(run.execute_update("decide", {**decision.model_dump(exclude_none=True), "signature": signature}))
     await eventually(pending, lambda request: request["request"] == "3")
     await run.signal("revoke", {"by": "alice", "remembered": "1"})
     await run.signal("revoke", {"by": "bob", "delegated_to": "alice"})
@@ -725,11 +725,11 @@ def delegates(conversation: Conversation) -> Reply:
 
 async def delegated(run: Handle, rig: Rig) -> None:
     """Send a false hint of a sub-agent's end, decide its request, and let the run cancel the other one."""
-    child = rig.client.get_workflow_handle(f"{run.id}.1")
+    subagent = rig.client.get_workflow_handle(f"{run.id}.1")
     await eventually(lambda: run.query("state"), lambda state: state["subagents"])
-    await status_of(child, "waiting_approval")
+    await status_of(subagent, "waiting_approval")
     await run.signal("subagent_ended", {"thread": "somebody-else"})
-    await child.signal("approve", {"request": "1", "by": "alice"})
+    await subagent.signal("approve", {"request": "1", "by": "alice"})
     await run.result()
 
 

@@ -92,7 +92,7 @@ ADDED: dict[str, Alter] = {
 }
 
 
-def altered(alter: Alter) -> Formats:
+def alter_frozen(alter: Alter) -> Formats:
     """Return formats that an older release may have had."""
     old = copy.deepcopy(now())
     alter(old)
@@ -102,7 +102,7 @@ def altered(alter: Alter) -> Formats:
 @pytest.mark.parametrize("alter", BROKEN.values(), ids=BROKEN)
 def test_a_change_that_breaks_older_data_is_found(alter: Alter) -> None:
     """The report names it, and says how to make such a change."""
-    differences = changes(altered(alter), now())
+    differences = changes(alter_frozen(alter), now())
     assert [change for change in differences if change.breaking]
     assert report(differences, before="0.1.0", after="this code").endswith(BREAKING)
 
@@ -110,7 +110,7 @@ def test_a_change_that_breaks_older_data_is_found(alter: Alter) -> None:
 @pytest.mark.parametrize("alter", ADDED.values(), ids=ADDED)
 def test_an_addition_is_found_and_allowed(alter: Alter) -> None:
     """The report names it, and says that it has to be frozen."""
-    differences = changes(altered(alter), now())
+    differences = changes(alter_frozen(alter), now())
     assert differences
     assert not [change for change in differences if change.breaking]
     assert report(differences, before="0.1.0", after="this code").endswith(ADDITIVE)

@@ -84,7 +84,7 @@ def ours(log: bytes) -> Judgement:
     return -1, head
 
 
-def judgement(found: str) -> Judgement:
+def parse_judgement(found: str) -> Judgement:
     """Parse a verifier's output."""
     if fault := re.match(r"event (\d+): ", found):
         return int(fault[1]), ""
@@ -93,7 +93,7 @@ def judgement(found: str) -> Judgement:
     return -1, sound[1]
 
 
-def theirs() -> ModuleType:
+def import_verifier() -> ModuleType:
     """Import the Python verifier, which nothing else imports."""
     spec = importlib.util.spec_from_file_location("verify", FOLDER / "verify.py")
     assert spec
@@ -105,8 +105,8 @@ def theirs() -> ModuleType:
 
 def in_python(logs: Sequence[bytes]) -> list[Judgement]:
     """Judge logs with the Python verifier."""
-    module = theirs()
-    return [judgement(module.verify(log, "")) for log in logs]
+    module = import_verifier()
+    return [parse_judgement(module.verify(log, "")) for log in logs]
 
 
 def in_node(logs: Sequence[bytes]) -> list[Judgement]:
@@ -117,7 +117,7 @@ def in_node(logs: Sequence[bytes]) -> list[Judgement]:
     done = subprocess.run(
         [NODE, "--input-type=module", "--eval", script], input=text, capture_output=True, text=True, check=True
     )
-    return [judgement(actual) for actual in json.loads(done.stdout)]
+    return [parse_judgement(actual) for actual in json.loads(done.stdout)]
 
 
 def redigested(lines: Log, start: int = 0) -> Log:
@@ -230,14 +230,14 @@ def mutants() -> list[bytes]:
     """Return mutated logs, the same on every run."""
     logs = [[event_line(event) for event in events] for events in recorded_logs().values()]
     chance = random.Random(8785)
-    made = []
+    mutated = []
     for number in range(MUTATIONS):
         log = chance.choice(logs)
         for _ in range(chance.choice([1, 1, 1, 2])):
             with suppress(ValueError, TypeError, KeyError, AttributeError):  # the first mutation left no JSON to mutate
                 log = MUTATE[number % len(MUTATE)](log, logs, chance)
-        made.append(b"\n".join(log) + b"\n" * chance.randrange(3 if number % 7 == 0 else 2))
-    return made
+        mutated.append(b"\n".join(log) + b"\n" * chance.randrange(3 if number % 7 == 0 else 2))
+    return mutated
 
 
 def garbage() -> list[bytes]:
@@ -295,7 +295,7 @@ def test_altered_logs_are_judged_alike_in_node() -> None:
 
 def test_the_python_verifier_writes_numbers_as_ecmascript_does() -> None:
     """Its own RFC 8785 agrees with the library's for floats of every size."""
-    module, chance = theirs(), random.Random(2)
+    module, chance = import_verifier(), random.Random(2)
     numbers = [sign * chance.random() * 10 ** chance.randrange(-330, 309) for sign in (1, -1) for _ in range(20_000)]
     numbers += [float(chance.randrange(10 ** chance.randrange(1, 26))) for _ in range(20_000)]
     for number in [*numbers, 600.0, 1e-05, 1e-06, 1e-07, 1e16, 5e-324, -0.0, 1e20, 1e21, 1.7976931348623157e308]:

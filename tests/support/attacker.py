@@ -119,12 +119,12 @@ async def payloads_of(run: WorkflowHandle[Any, Any], activity: str) -> list[Payl
 
 async def snatch(client: Client, task_queue: str) -> PollActivityTaskQueueResponse:
     """Poll the next activity task of a queue, as a worker would."""
-    asked = PollActivityTaskQueueRequest(
+    poll = PollActivityTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
         identity="somebody",
     )
-    return await client.workflow_service.poll_activity_task_queue(asked, timeout=timedelta(seconds=30))
+    return await client.workflow_service.poll_activity_task_queue(poll, timeout=timedelta(seconds=30))
 
 
 async def answer(client: Client, task: PollActivityTaskQueueResponse, payload: Payload) -> None:
@@ -141,12 +141,12 @@ async def answer(client: Client, task: PollActivityTaskQueueResponse, payload: P
 
 async def forge_local_end(client: Client, task_queue: str, *, activity: str, order: str, result: Payload) -> None:
     """Poll the first workflow task of a run, as a worker would, and report that a local activity has ended."""
-    asked = PollWorkflowTaskQueueRequest(
+    poll = PollWorkflowTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
         identity="somebody",
     )
-    task = await client.workflow_service.poll_workflow_task_queue(asked, timeout=timedelta(seconds=30))
+    task = await client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=30))
     marker_details = {"seq": 1, "attempt": 1, "activity_id": order, "activity_type": activity}
     marker_details |= dict.fromkeys(("complete_time", "backoff", "original_schedule_time"))
     details = {

@@ -94,11 +94,11 @@ def _grow(
         assert isinstance(order, Call)
         assert isinstance(order.request, StartChildren)
         (start,) = order.request.children
-        child = Thread(_spec(), name=f"{thread.name}.{start.number}", **dict(child_input(order.request, start)))
+        subagent = Thread(_spec(), name=f"{thread.name}.{start.number}", **dict(child_input(order.request, start)))
         below = f"{path}.{start.number}".lstrip(".")
         thread.end(order, StartedChildren(children=(StartedChild(number=start.number, run_id="r1"),)))
         more = {"end": end, "from_record": from_record}
-        result = _grow(own, child, below, task=task, levels=levels - 1, answer=answer, **more)
+        result = _grow(own, subagent, below, task=task, levels=levels - 1, answer=answer, **more)
         if result:
             _read(thread, start.number, result, from_record=from_record)
     if end:

@@ -81,7 +81,7 @@ def look(context: ToolContext) -> str:
     return str(len(_lines(context)))
 
 
-def _held(builtin: Tool) -> Tool:
+def _holding(builtin: Tool) -> Tool:
     """Run the tool; after its effect, wait while the file `hold` has its name."""
 
     @wraps(builtin.function)
@@ -113,5 +113,5 @@ catalog = Catalog(
             policy=Policy(rules=(allow(),)),
         ),
     ],
-    tools=[ship, mail, look, stare, parse, render, *map(_held, (complete_task, note_learning, update_progress))],
+    tools=[ship, mail, look, stare, parse, render, *map(_holding, (complete_task, note_learning, update_progress))],
 )

@@ -89,8 +89,8 @@ def agent_spec(**changes: Any) -> AgentSpec:
 
 def calls(*names: str, first: int = 0) -> LLMReply:
     """Return a reply that calls tools, each without arguments."""
-    made = tuple(ToolCall(id=f"c{first + index}", name=name, arguments="{}") for index, name in enumerate(names))
-    return LLMReply(message=AssistantMessage(content=made), usage=Usage(prompt_tokens=10, completion_tokens=1))
+    tool_calls = tuple(ToolCall(id=f"c{first + index}", name=name, arguments="{}") for index, name in enumerate(names))
+    return LLMReply(message=AssistantMessage(content=tool_calls), usage=Usage(prompt_tokens=10, completion_tokens=1))
 
 
 def says(text: str) -> LLMReply:
@@ -272,10 +272,10 @@ class Thread:
         (call,) = self.waiting(LLMRequest)
         assert isinstance(call, Call)
         assert isinstance(call.request, LLMRequest)
-        refused = None
+        failure = None
         if call.request.budgeted:
-            refused = LLMFailed(answers=call.request.order, cause=cause, outage=Outage.from_details(details))
-        self.fail(call, cause, "no", *details, proof=refused)
+            failure = LLMFailed(answers=call.request.order, cause=cause, outage=Outage.from_details(details))
+        self.fail(call, cause, "no", *details, proof=failure)
 
     def lose(
         self, cause: str = LLM_LOST, *, attempts: int = 1, request_tokens: int = 100, usage: Usage | None = None
@@ -528,11 +528,11 @@ class Thread:
                 if isinstance(command.request, LLMRequest):
                     self._send(command.request)
                 elif (
-                    isinstance(made := command.request, ToolRequest)
+                    isinstance(tool_calls := command.request, ToolRequest)
                     and command.number
-                    and not (made.settle or made.poll)
+                    and not (tool_calls.settle or tool_calls.poll)
                 ):
-                    self.attempts[made.key, made.epoch] += 1
+                    self.attempts[tool_calls.key, tool_calls.epoch] += 1
         assert len(self.waiting(AgentRequest | LLMRequest | ThreadRequest)) <= 1, (
             "more than one of these calls is in progress"
         )

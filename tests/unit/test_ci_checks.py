@@ -49,8 +49,8 @@ def checkout(folder: Path, text: str, name: str = "settings.txt") -> Path:
     """Make a checkout with one tracked file."""
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(text)
-    for words in (["init", "-q"], ["add", name]):
-        subprocess.run(["git", *words], cwd=folder, check=True)
+    for arguments in (["init", "-q"], ["add", name]):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
     return folder
 
 

@@ -260,8 +260,8 @@ async def test_a_cancelled_loop_stops_its_iteration_and_leaves_a_clean_tree(rig:
         state = await handle.query("state")
         assert (state["status"], state["iterations"][0]["outcome"]) == ("cancelled", "failed")
         assert git(at_work.workspace, "status", "--porcelain") == []
-        child = at_work.client.get_workflow_handle(f"{handle.id}-0")
-        assert (await child.query("state"))["status"] == "cancelled"
+        iteration_run = at_work.client.get_workflow_handle(f"{handle.id}-0")
+        assert (await iteration_run.query("state"))["status"] == "cancelled"
 
 
 async def test_an_agent_without_the_tools_cannot_work_in_a_loop(rig: StartRig) -> None:

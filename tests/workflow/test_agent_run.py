@@ -188,12 +188,12 @@ async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
         run = await r.start()
         await status_of(run, "waiting_approval")
         # A task of one kind is running when a message of the other kind arrives.
-        refused: list[Any] = []
+        rejected: list[Any] = []
         for _ in range(12):
             update = asyncio.create_task(run.execute_update("no_such_update"))
             await asyncio.gather(*(run.signal("approve", {"request": "9"}) for _ in range(3)))
-            refused += await asyncio.gather(update, return_exceptions=True)
-        assert all(isinstance(each, WorkflowUpdateFailedError) for each in refused)
+            rejected += await asyncio.gather(update, return_exceptions=True)
+        assert all(isinstance(each, WorkflowUpdateFailedError) for each in rejected)
         await answer_of(run.execute_update("decide", {"decision": "deny", "request": "2", "by": "alice"}))
         before = await run.query("log", 0, result_type=bytes)
     async with rig(catalog(), script, task_queue=r.task_queue) as r:

@@ -145,9 +145,9 @@ async def test_a_cancelled_or_terminated_sub_agent_costs_what_its_log_says(rig: 
         run = await r.start("all")
         await eventually(lambda: run.query("state"), lambda state: len(state["subagents"]) == 2)
         for number in (1, 2):
-            child = r.client.get_workflow_handle(f"{run.id}.{number}")
-            await eventually(lambda c=child: c.query("state"), lambda state: state["pending"])  # type: ignore[misc]
-            await (child.cancel() if number == 1 else child.terminate())
+            subagent = r.client.get_workflow_handle(f"{run.id}.{number}")
+            await eventually(lambda c=subagent: c.query("state"), lambda state: state["pending"])  # type: ignore[misc]
+            await (subagent.cancel() if number == 1 else subagent.terminate())
         with suppress(RPCError):  # on a slow machine, the run has found both ends by itself
             await run.signal("subagent_ended", {"thread": f"{run.id}.2"})
         await run.result()
@@ -158,7 +158,7 @@ async def test_a_cancelled_or_terminated_sub_agent_costs_what_its_log_says(rig: 
         assert (account.spent.steps, account.reserved) == (4, {})
 
 
-def asking() -> Catalog:
+def asking_family() -> Catalog:
     """Return a boss with a budget, whose workers ask before they do anything."""
     boss = Agent(name="boss", instructions="Rule.", tools=(), subagents=("worker",), budget=Budget(steps=40))
     policy = Policy(rules=(ask("look"), allow()))
@@ -171,12 +171,12 @@ async def approve_child(r: Rig, run: WorkflowHandle[Any, Any], number: int) -> N
     """Wait until the run's sub-agent asks for an approval, and approve that."""
 
     def is_there(state: dict[str, Any]) -> bool:
-        return any(child["call"] == number for child in state["subagents"])
+        return any(subagent["call"] == number for subagent in state["subagents"])
 
-    child = r.client.get_workflow_handle(f"{run.id}.{number}")
+    subagent = r.client.get_workflow_handle(f"{run.id}.{number}")
     await eventually(lambda: run.query("state"), is_there)
-    await eventually(lambda: child.query("state"), lambda state: state["pending"])
-    await child.signal("approve", {"request": "1", "by": "dana"})
+    await eventually(lambda: subagent.query("state"), lambda state: state["pending"])
+    await subagent.signal("approve", {"request": "1", "by": "dana"})
 
 
 @pytest.mark.parametrize("tasks", ["a", "abc"])
@@ -194,7 +194,7 @@ async def test_a_reset_never_lets_a_tree_spend_more_than_its_budget(rig: StartRi
     def run_agent(task: str) -> Reply:
         return call("run_agent", agent="worker", task=task)
 
-    async with rig(asking(), shares) as r:
+    async with rig(asking_family(), shares) as r:
         run = await r.start("all")
         first = r.client.get_workflow_handle(f"{run.id}.1")
         await eventually(lambda: run.query("state"), lambda state: state["subagents"])

@@ -105,7 +105,7 @@ def hostile(chance: random.Random) -> Any:
 
 
 @contextmanager
-def moving() -> Iterator[None]:
+def tolerate_continue_as_new() -> Iterator[None]:
     """Ignore that the server rejects an update while the run continues as new: it can be sent again."""
     try:
         yield
@@ -137,7 +137,7 @@ async def test_no_hostile_input_harms_a_run(rig: StartRig, count: int) -> None:
 
         async def send() -> None:
             payload = hostile(chance)
-            with suppress(WorkflowUpdateFailedError, UnicodeEncodeError, ValueError), moving():
+            with suppress(WorkflowUpdateFailedError, UnicodeEncodeError, ValueError), tolerate_continue_as_new():
                 if chance.random() < 0.5:
                     await run.signal(chance.choice(names), payload)
                 else:

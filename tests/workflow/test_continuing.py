@@ -56,7 +56,7 @@ def catalog(**limits: Any) -> Catalog:
     return Catalog(agents=[agent], tools=[look, pay])
 
 
-def paid(workspace: Path) -> list[int]:
+def amounts_paid(workspace: Path) -> list[int]:
     """Return the amounts that were paid, each effect once."""
     lines = (workspace / "paid").read_text().splitlines()
     keys = Counter(line.split()[0] for line in lines)
@@ -69,7 +69,7 @@ def count(events: list[AgentEvent], kind: str) -> int:
     return sum(event.type == kind for event in events)
 
 
-async def in_record(rig: Rig, thread: str) -> int:
+async def recorded_count(rig: Rig, thread: str) -> int:
     """Return the number of events in the permanent record."""
     return await rig.threads.length(thread)
 
@@ -87,13 +87,13 @@ async def test_a_run_continues_as_new_with_one_log(rig: StartRig) -> None:
         events = await check_thread(r.client, run)
         assert events[-1].type == "run_finished"
         assert count(events, "run_continued") >= 2
-        assert await in_record(r, run.id) == len(events)
+        assert await recorded_count(r, run.id) == len(events)
 
 
 async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: StartRig) -> None:
     """Sixty-four parallel calls, sixteen of which ask, are decided in any order over Temporal runs; each runs once."""
-    made = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(64)]
-    async with rig(catalog(history_events=60), steps([together(*made), say("done")])) as r:
+    tool_calls = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(64)]
+    async with rig(catalog(history_events=60), steps([together(*tool_calls), say("done")])) as r:
         run = await r.start()
         await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 16)
         numbers = [str(number) for number in range(1, 17)]
@@ -102,7 +102,7 @@ async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: Sta
             await run.signal("deny" if number == "7" else "approve", {"request": number, "by": "alice"})
             await asyncio.sleep(0.05)
         await run.result()
-        assert paid(r.workspace) == [n for n in range(16) if n != 6]
+        assert amounts_paid(r.workspace) == [n for n in range(16) if n != 6]
         results = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "tool"]
         wanted = [f"paid {n // 4}" if n % 4 == 0 else f"it is {n}" for n in range(64)]
         wanted[24] = "Denied by alice"
@@ -175,10 +175,10 @@ async def test_no_message_of_a_storm_is_lost_across_temporal_runs(rig: StartRig)
         assert {by: counts[by] for by in taken} == taken, "what an update is refused for leaves no trace"
         accepted = [e for e in events if e.type == "decision_received" and e.outcome == "accepted"]
         assert len({event.request for event in accepted}) == len(accepted) == int(last)
-        assert len(paid(r.workspace)) == sum(event.decision == "approve" for event in accepted)
+        assert len(amounts_paid(r.workspace)) == sum(event.decision == "approve" for event in accepted)
         spoken = r.llm.requests[-1].body
         assert all(f"<s{number}>".encode() in spoken for number in range(0, 200, 4))
-        assert await in_record(r, run.id) == len(events)
+        assert await recorded_count(r, run.id) == len(events)
 
 
 def summing_up(conversation: Conversation, until: int) -> Reply:
@@ -242,8 +242,8 @@ async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_
         assert count(events, "run_continued") >= 1
         folds = [event for event in events if event.type == "context_compacted"]
         assert [event.kept for event in folds] == [2] * len(folds), "the reply and its result"
-        asked = [json.loads(event.call.arguments) for event in events if event.type == "tool_call_requested"]
-        assert [each["at"].split()[0] for each in asked] == [f"{n}" for n in range(1, 10)], (
+        arguments = [json.loads(event.call.arguments) for event in events if event.type == "tool_call_requested"]
+        assert [each["at"].split()[0] for each in arguments] == [f"{n}" for n in range(1, 10)], (
             "nothing was looked at twice"
         )
 
@@ -266,7 +266,7 @@ async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: St
     async with rig(catalog(compaction_tokens=10, history_events=20), script) as r:
         run = await r.start(task)
         await eventually(lambda: run.query("pending_approvals"), bool)
-        await eventually(lambda: in_record(r, run.id), bool)
+        await eventually(lambda: recorded_count(r, run.id), bool)
         await run.signal("approve", {"request": "1", "by": "alice"})
         assert (await run.result())["result"] == "done"
         events = await check_thread(r.client, run)
@@ -296,8 +296,8 @@ async def test_an_interrupt_abandons_the_llm_call_in_flight(rig: StartRig) -> No
         ]
         assert outcomes == ["queued", "busy", "interrupting"]
         assert (await run.result())["result"] == "stopped"
-        said = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "user"]
-        assert said == ["do it", "wait", "stop"]
+        messages = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "user"]
+        assert messages == ["do it", "wait", "stop"]
         await check_thread(r.client, run)
 
 
@@ -414,4 +414,4 @@ async def test_a_run_that_waits_for_weeks_continues_as_new_too(rig: StartRig) ->
         await run.result()
         events = await check_thread(r.client, run)
         assert count(events, "signal_rejected") == 12
-        assert paid(r.workspace) == [1]
+        assert amounts_paid(r.workspace) == [1]

@@ -136,7 +136,7 @@ async def test_a_reset_into_a_wait_resumes_it(rig: StartRig, client: Client) -> 
         assert len([event for event in events if isinstance(event, ToolCallStarted)]) == 1
 
 
-async def listed(client: Client, thread: str) -> list[Any]:
+async def visibility_of(client: Client, thread: str) -> list[Any]:
     """Return the visibility data of the thread's open run: agent, status, steps and events."""
     listing = client.list_workflows(f"WorkflowId = '{thread}' AND ExecutionStatus = 'Running'")
     each = [run.typed_search_attributes async for run in listing]
@@ -153,7 +153,7 @@ async def test_a_run_that_continues_as_new_is_found_by_its_attributes(rig: Start
         again = client.get_workflow_handle(run.id)
         for step, name in enumerate(names, 1):
             now = [("a", "dormant", step, (name,))]
-            await eventually(partial(listed, client, run.id), partial(eq, now))
+            await eventually(partial(visibility_of, client, run.id), partial(eq, now))
             await again.signal("wake", {"event": name})
         await again.result()
         last = await again.describe()
@@ -171,7 +171,7 @@ async def test_a_run_that_is_reset_is_found_by_its_attributes(rig: StartRig, cli
         await run.signal("wake", {"event": "built"})
         await run.result()
         again = await reset(r, run, to=asleep, again=False)
-        await eventually(partial(listed, client, run.id), partial(eq, [("a", "dormant", 1, ("built",))]))
+        await eventually(partial(visibility_of, client, run.id), partial(eq, [("a", "dormant", 1, ("built",))]))
         await again.signal("wake", {"event": "built"})
         await again.result()
         assert not (await again.describe()).typed_search_attributes.get(WAITS_FOR)

@@ -29,7 +29,7 @@ def insistent(conversation: Conversation) -> Reply:
 async def test_a_wait_for_a_late_request_is_shown() -> None:
     """The run gives the end and the reason of the wait; an effect that arrives meanwhile is found."""
     arrived: list[str] = []
-    refused = asyncio.Event()
+    connection_failed = asyncio.Event()
 
     def find(context: ToolContext) -> Found | Absent:
         return Found("receipt 1") if arrived else Absent()
@@ -37,12 +37,12 @@ async def test_a_wait_for_a_late_request_is_shown() -> None:
     @tool(effect="verifiable", check=find, settles_within=3_600)
     def pay(to: str) -> str:
         """Pay."""
-        refused.set()
+        connection_failed.set()
         raise TimeoutError("no answer")
 
     async with agent(catalog_of(pay), insistent) as run:
         paying = asyncio.create_task(run.task("Pay bob."))
-        await refused.wait()
+        await connection_failed.wait()
         found = await eventually(lambda: run._threads.runs.describe(run.thread.id), lambda found: bool(retrying(found)))
         assert "because a request of a lost attempt of pay may still arrive" in retrying(found)[0].reason
         arrived.append("late")

@@ -31,7 +31,7 @@ def catalog(*tools: Any, **memory: Any) -> Catalog:
     return Catalog(agents=[agent], tools=[glance, *tools])
 
 
-def current(workspace: Path) -> Current:
+def progress_status(workspace: Path) -> Current:
     """Return the status in progress.txt; an empty one without such a file."""
     file = workspace / "progress.txt"
     return parse_current(file.read_text() if file.exists() else "")
@@ -54,7 +54,7 @@ async def test_a_run_learns_and_replays(rig: StartRig, client: Client, pool: Asy
         assert item.position in started
         assert (item.trust, item.by) == ("person", "archivist")
         assert not (r.workspace / "LEARNINGS.md").exists()
-        assert (current(r.workspace).thread, current(r.workspace).last_step) == (run.id, "3, completed")
+        assert (progress_status(r.workspace).thread, progress_status(r.workspace).last_step) == (run.id, "3, completed")
 
 
 async def test_a_run_that_is_blocked_says_so_and_replays(rig: StartRig, client: Client) -> None:
@@ -63,10 +63,10 @@ async def test_a_run_that_is_blocked_says_so_and_replays(rig: StartRig, client: 
     async with rig(CATALOG, script) as r:
         run = await r.start(**begin)
         step = "0, blocked (LLMRejected)"
-        await eventually(lambda: asyncio.sleep(0, current(r.workspace).last_step), lambda last: last == step)
+        await eventually(lambda: asyncio.sleep(0, progress_status(r.workspace).last_step), lambda last: last == step)
         await not_learnt(run, r)
         await check_thread(client, run)
-        status = current(r.workspace)
+        status = progress_status(r.workspace)
         assert (status.goal, status.status, status.next_action) == ("do it", "half", "all")
         assert status.last_step == "2, completed"
 
@@ -81,13 +81,13 @@ async def test_a_new_thread_archives_the_progress_and_a_continued_one_resumes_it
         again = await r.start("go on", thread=first.id, resume=True)
         await again.result()
         assert "> - Next Action: the rest" in r.llm.requests[-1].body.decode()
-        status = current(r.workspace)
+        status = progress_status(r.workspace)
         assert (status.thread, status.goal, status.next_action) == (first.id, "move house", "the rest")
         other = await r.start("paint the fence")
         await other.result()
         assert "> - Next Action: the rest" in r.llm.requests[-1].body.decode()
         text = (r.workspace / "progress.txt").read_text()
-        status = current(r.workspace)
+        status = progress_status(r.workspace)
         assert (status.thread, status.goal, status.next_action) == (other.id, "paint the fence", "")
         (entry,) = parse_entries(text)
         assert (entry.title, entry.what, entry.next) == (f"{first.id}: move house", "half done", "the rest")
@@ -100,7 +100,7 @@ async def test_two_runs_in_one_workspace_lose_nothing(rig: StartRig) -> None:
         for run in runs:
             await run.result()
         text = (r.workspace / "progress.txt").read_text()
-        named = {current(r.workspace).thread, *(entry.title.split(":")[0] for entry in parse_entries(text))}
+        named = {progress_status(r.workspace).thread, *(entry.title.split(":")[0] for entry in parse_entries(text))}
         assert named == {run.id for run in runs}
         assert text.count("## Current Status") == text.count("- Goal:") == 1
 
@@ -128,8 +128,8 @@ async def test_an_ordinary_run_works_through_tasks(rig: StartRig) -> None:
     """The task tools of loops work in any run: a task starts, is completed, and has its dates."""
 
     def script(conversation: Conversation) -> Reply:
-        made = [call("start_task", title="one"), call("complete_task", title="one", what="did it"), say("done")]
-        return made[conversation.replies]
+        replies = [call("start_task", title="one"), call("complete_task", title="one", what="did it"), say("done")]
+        return replies[conversation.replies]
 
     async with rig(catalog(*memory_tools(), progress=True), script) as r:
         (r.workspace / "TASKS.md").write_text("## To do\n- [ ] one\n- [ ] two\n## In progress\n## Done\n")
@@ -141,5 +141,5 @@ async def test_an_ordinary_run_works_through_tasks(rig: StartRig) -> None:
         own = [event.number for event in events if isinstance(event, ToolCallRequested) and event.own]
         ended = {event.number: event.status for event in events if isinstance(event, ToolCallFinished)}
         assert [ended[number] for number in own] == ["ok", "ok"]
-        status = current(r.workspace)
+        status = progress_status(r.workspace)
         assert (status.active, status.last_completed, status.last_step) == ("two", "one", "3, completed")

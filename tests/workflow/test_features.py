@@ -77,7 +77,7 @@ async def halt(run: Handle) -> None:
     await run.signal("halt", {"by": "alice"})
 
 
-async def begun(run: Handle) -> AgentEvent:
+async def wait_for_request(run: Handle) -> AgentEvent:
     """Wait until the run asks whether to pay, and return the last event."""
     await status_of(run, "waiting_approval")
     return (await events_of(run))[-1]
@@ -92,7 +92,7 @@ async def test_a_signal_of_a_later_release_changes_no_recorded_run(rig: StartRig
     """A release with the signal `halt` replays a history in which an older one recorded it as unknown."""
     async with rig(CATALOG, steps([call("pay", amount=1), call("pay", amount=2)])) as r:
         run = await r.start()
-        await begun(run)
+        await wait_for_request(run)
         await halt(run)
         await run.signal("halt")  # no payload
         await run.signal("approve", {"request": "1"})
@@ -109,7 +109,7 @@ async def test_only_continuing_as_new_raises_the_level_of_an_open_run(rig: Start
     """A worker of a later release continues a run at its level; the next Temporal run has the release's additions."""
     async with rig(CATALOG, SCRIPT, task_queue="raised") as r:
         run = await r.start()
-        await begun(run)
+        await wait_for_request(run)
         await halt(run)
     with later_release():
         async with rig(CATALOG, SCRIPT, task_queue="raised"):
@@ -137,14 +137,14 @@ async def test_a_new_run_has_the_level_of_the_worker_that_loads_its_agent(rig: S
     with later_release():
         async with rig(CATALOG, SCRIPT) as r:
             run = await r.start()
-            await begun(run)
+            await wait_for_request(run)
             await halt(run)
             await status_of(run, "blocked")
             assert [e.features for e in await check_thread(client, run) if isinstance(e, AgentLoaded)] == [LATER]
             assert (await answer_of(run.execute_update("decide", {"decision": "approve", "request": "1"})))["outcome"]
 
 
-async def refusal_in(run: Handle) -> str:
+async def task_failure_of(run: Handle) -> str:
     """Wait until a worker has failed a workflow task of the run, and return the reason."""
 
     async def why() -> str:
@@ -164,7 +164,7 @@ async def test_an_older_worker_rejects_a_run_of_a_later_level_and_a_newer_one_ta
     with later_release():
         async with rig(CATALOG, SCRIPT, task_queue=queue) as r:
             run = await r.start()
-            await begun(run)
+            await wait_for_request(run)
             if later:
                 await run.signal("approve", {"request": "1"})
                 await eventually(lambda: runs_of(client, run), lambda runs: len(runs) > 1)
@@ -172,7 +172,7 @@ async def test_an_older_worker_rejects_a_run_of_a_later_level_and_a_newer_one_ta
     now = (await runs_of(client, run))[-1]
     async with rig(CATALOG, SCRIPT, task_queue=queue):
         await now.signal("approve", {"request": "2" if later else "1"})
-        assert f"feature level {LATER}" in (why := await refusal_in(now))
+        assert f"feature level {LATER}" in (why := await task_failure_of(now))
         assert "upgrade" in why
         with pytest.raises(HistoryUnreadable, match=f"feature level {LATER}"):
             read_events((await now.fetch_history()).events)
@@ -221,7 +221,7 @@ async def test_an_older_worker_rejects_a_loop_of_a_later_level(rig: StartRig, cl
             (r.workspace / "TASKS.md").write_text("- [x] one\n")
     async with rig(loop_catalog(), diligent, task_queue="loop"):
         await loop.signal("retry", {"by": "alice"})
-        assert f"feature level {LATER}" in await refusal_in(loop)
+        assert f"feature level {LATER}" in await task_failure_of(loop)
     with later_release():
         async with rig(loop_catalog(), diligent, task_queue="loop"):
             await loop.result()

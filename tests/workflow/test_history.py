@@ -43,7 +43,7 @@ from tests.support.runs import agent_spec, calls, says, tool_spec
 Handle = WorkflowHandle[Any, Any]
 
 
-async def rebuilt(run: Handle) -> list[AgentEvent]:
+async def rebuild_events(run: Handle) -> list[AgentEvent]:
     """Return the events from the history."""
     return read_events((await run.fetch_history()).events)
 
@@ -457,8 +457,8 @@ async def test_a_reset_run_has_a_log_of_its_own(client: Client) -> None:
         )
         reset = await client.workflow_service.reset_workflow_execution(request)
         again = client.get_workflow_handle(run.id, run_id=reset.run_id)
-        asked = await status_of(again, "waiting_approval", "completed")
-        for pending in asked["pending"]:
+        state = await status_of(again, "waiting_approval", "completed")
+        for pending in state["pending"]:
             await answer_of(again.execute_update("decide", {"request": pending["request"], "decision": "approve"}))
         await again.result()
         events = await check(again)
@@ -509,7 +509,7 @@ async def test_under_a_storm_of_messages_the_history_holds_the_workflows_events(
             await asyncio.gather(*(throw(updates=True) for _ in range(40)))
             state = await run.query("state")
             events = await events_of(run)
-            assert (await rebuilt(run))[: len(events)] == events  # more events may have followed
+            assert (await rebuild_events(run))[: len(events)] == events  # more events may have followed
             while state["status"] not in ("completed", "cancelled"):
                 for request in state["pending"]:
                     decision = "approve" if request["kind"] == "approval" else "happened"

@@ -256,10 +256,10 @@ async def test_cancelling_works_while_an_iteration_is_being_stopped(rig: StartRi
         (at_work.workspace / "TASKS.md").write_text(TASKS)
         handle = await at_work.start_loop(limits=LoopLimits(seconds=10))
         await asyncio.to_thread(held.wait, 30)
-        child = at_work.client.get_workflow_handle(f"{handle.id}-0")
+        iteration_run = at_work.client.get_workflow_handle(f"{handle.id}-0")
 
         async def events() -> set[int]:
-            return {event.event_type for event in (await child.fetch_history()).events}
+            return {event.event_type for event in (await iteration_run.fetch_history()).events}
 
         cancelling = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
         await eventually(events, lambda found: cancelling in found)
@@ -324,7 +324,7 @@ async def test_a_thread_of_an_iterations_name_is_not_taken_over(rig: StartRig) -
         assert (first["outcome"], "there is or was a thread taken-0" in first["explanation"]) == ("failed", True)
 
 
-def settle(root: Path, before: str, after: str) -> str:
+def outcome_of(root: Path, before: str, after: str) -> str:
     """Return the outcome of an iteration at `one`, given TASKS.md before and after it."""
     (root / "TASKS.md").write_text(before)
     seen = LoopFiles().survey(SurveyRequest(workspace=str(root), agent=None, key="s"))
@@ -362,7 +362,7 @@ def test_the_outcome_is_the_change_of_the_iterations_own_task(
     tmp_path: Path, before: str, after: str, outcome: str
 ) -> None:
     """Tasks of the same title that were completed earlier or added meanwhile do not count as the iteration's own."""
-    assert outcome == settle(tmp_path, before, after)
+    assert outcome == outcome_of(tmp_path, before, after)
 
 
 def test_long_subjects_reasons_and_names_are_cut(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ async def test_reads_are_local_activities_with_markers(rig: StartRig) -> None:
         await run.result()
         events = await history(run)
         assert scheduled(events) == {"call_llm": 3, "call_tool": 1, "archive": 1}
-        assert [words for words in markers(events) if "load" not in words] == [
+        assert [text for text in markers(events) if "load" not in text] == [
             '"look(at=\\"a\\")"',
             '"look(at=\\"b\\")"',
         ]
@@ -204,11 +204,11 @@ async def queried_continuously(run: Handle) -> AsyncIterator[None]:
 async def test_queries_and_signals_while_calls_read_leave_one_log(client: Client, seed: int, replies: int) -> None:
     """Reads of all lengths, under constant queries, with signals at any time: live, rebuilt and replayed logs agree."""
     chance = random.Random(seed)
-    made = [
+    calls_made = [
         calls(*chance.choices(["look", "look", "doubt"], k=chance.randint(1, 3)), first=10 * number)
         for number in range(replies)
     ]
-    desk = Desk(*made, says("done"), spec=LOCAL)
+    desk = Desk(*calls_made, says("done"), spec=LOCAL)
     desk.open.set()
     desk.delay = lambda: chance.choice([0, 0, 0.002, 0.01, 0.03])
     async with working(client, desk) as queue, deciding(client, queue, desk):

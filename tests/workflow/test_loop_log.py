@@ -39,7 +39,7 @@ Handle = WorkflowHandle[Any, Any]
 ITERATION = ["workspace_surveyed", "iteration_started", "iteration_ended"]
 
 
-async def recorded(rig: Rig, loop: str) -> list[StoredEvent]:
+async def recorded_events(rig: Rig, loop: str) -> list[StoredEvent]:
     """Return a loop's events from the permanent record, after checking their chain."""
     lines: list[bytes] = []
     while page := await rig.threads.read(loop, len(lines)):
@@ -67,7 +67,7 @@ async def test_a_loop_records_all_that_it_does(rig: StartRig) -> None:
         await status_of(handle, "blocked")
         await handle.execute_update("retry", {"by": "alice", "reason": "go on"})
         await handle.result()
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         assert kinds(events) == [
             "loop_started",
             *ITERATION,
@@ -82,7 +82,7 @@ async def test_a_loop_records_all_that_it_does(rig: StartRig) -> None:
         ends = [event for event in events if event.type == "iteration_ended"]
         assert [event.commits[0].split(" ", 1)[1] for event in ends] == ["Complete: one", "Complete: two"]
         for number, event in enumerate(ends):
-            run = await recorded(at_work, f"{handle.id}-{number}")
+            run = await recorded_events(at_work, f"{handle.id}-{number}")
             assert (event.log_events, event.log_head) == (len(run), run[-1].digest)
         result = await verify_loop(client_of(at_work), handle.id)
         assert (result.ok, result.sources, result.events) == (True, ("history", "record"), len(events))
@@ -97,8 +97,8 @@ async def test_the_log_costs_a_loop_no_event_per_iteration(rig: StartRig) -> Non
         handle = await at_work.start_loop()
         await handle.result()
         history = await handle.fetch_history()
-        made = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
-        assert {name: made.count(name) for name in made if name} == {
+        activity_types = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
+        assert {name: activity_types.count(name) for name in activity_types if name} == {
             "survey_workspace": 3,
             "settle_iteration": 2,
             "archive_loop": 1,
@@ -144,7 +144,7 @@ async def test_a_loop_is_paused_like_a_run(rig: StartRig) -> None:
         )
         assert changed.outcome == "accepted"
         assert (await handle.result()).tasks == 1
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         ends = [event for event in events if event.type == "run_resumed"]
         assert [event.by for event in ends] == [""]
         assert (await verify_loop(client_of(at_work), handle.id)).ok
@@ -160,7 +160,7 @@ async def test_a_cancelled_loop_records_its_end(rig: StartRig) -> None:
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         assert kinds(events)[-2:] == ["iteration_ended", "run_finished"]
         assert (await verify_loop(client_of(at_work), handle.id)).ok
 
@@ -174,7 +174,7 @@ async def test_a_log_continues_with_the_loop_as_new(rig: StartRig, monkeypatch: 
         (at_work.workspace / "TASKS.md").write_text("".join(f"- [ ] {title}\n" for title in titles))
         handle = await at_work.start_loop()
         await handle.result()
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         assert kinds(events).count("run_continued") >= 1
         assert kinds(events).count("iteration_ended") == 4
         result = await verify_loop(client_of(at_work), handle.id)
@@ -188,14 +188,14 @@ async def test_a_reset_loop_continues_its_log(rig: StartRig) -> None:
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
         handle = await at_work.start_loop()
         await handle.result()
-        abandoned = await recorded(at_work, handle.id)
+        abandoned = await recorded_events(at_work, handle.id)
         completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
         tasks = [event.event_id for event in (await handle.fetch_history()).events if event.event_type == completed]
         again = await reset(at_work, handle, to=tasks[1])
         await again.result()
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         assert (events[0], events[-1].type) == (abandoned[0], "run_finished")
-        assert await recorded(at_work, f"{handle.id}~reset-1") == abandoned
+        assert await recorded_events(at_work, f"{handle.id}~reset-1") == abandoned
         result = await verify_loop(client_of(at_work), handle.id)
         assert (result.ok, result.reason) == (True, "")
 
@@ -230,7 +230,7 @@ async def test_a_flood_of_signals_is_bounded(rig: StartRig) -> None:
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-        events = await recorded(at_work, handle.id)
+        events = await recorded_events(at_work, handle.id)
         counts = {kind: kinds(events).count(kind) for kind in ("signal_rejected", "run_paused")}
         assert counts["run_paused"] == PAUSES
         assert counts["signal_rejected"] <= RECORDED

@@ -115,7 +115,7 @@ class Losing:
         await lose_attempt(self._rig.client, run, self._last[1], delay=delay)
 
 
-def spent_by(thread: str, events: Sequence[AgentEvent]) -> int:
+def tokens_charged(thread: str, events: Sequence[AgentEvent]) -> int:
     """Return the tokens of a finished log's account, after checking that the log passes its audit."""
     audit, state = Audit(thread), RunState(thread=thread)
     audit.take(events)
@@ -130,7 +130,7 @@ def of_kind(events: Sequence[AgentEvent], kind: Any) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
-def then(*replies: Reply) -> Callable[[Conversation], Reply]:
+def replies_in_turn(*replies: Reply) -> Callable[[Conversation], Reply]:
     """Return a script that gives these replies in turn, for any requests."""
     left = list(replies)
     return lambda _: left.pop(0)
@@ -138,7 +138,7 @@ def then(*replies: Reply) -> Callable[[Conversation], Reply]:
 
 async def test_attempts_before_a_reply_are_charged_with_their_requests(rig: StartRig, client: Client) -> None:
     """Each lost attempt ends its call and is charged to the token, and the step has one reply."""
-    async with rig(CATALOG, then(hang(), hang(), call("look", at="a"), hang(), say("done"))) as r:
+    async with rig(CATALOG, replies_in_turn(hang(), hang(), call("look", at="a"), hang(), say("done"))) as r:
         losing, run = Losing(r), await r.start()
         for number in (1, 2, 4):
             await losing.lose(run, number)
@@ -148,25 +148,25 @@ async def test_attempts_before_a_reply_are_charged_with_their_requests(rig: Star
         lost = of_kind(events, LLMCallLost)
         assert [event.attempts for event in lost] == [1, 1, 1]
         replied = sum(event.usage.prompt_tokens + event.usage.completion_tokens for event in replies)
-        spent = spent_by(run.id, events)
+        spent = tokens_charged(run.id, events)
         assert spent == replied + sum(event.request_tokens for event in lost)
         assert spent >= losing.received
 
 
 async def test_attempts_before_a_rejection_are_charged(rig: StartRig, client: Client) -> None:
     """The rejection itself costs nothing."""
-    async with rig(CATALOG, then(hang(), hang(), fail(401, "wrong key"), say("done"))) as r:
+    async with rig(CATALOG, replies_in_turn(hang(), hang(), fail(401, "wrong key"), say("done"))) as r:
         losing, run = Losing(r), await r.start()
         await losing.lose(run, 1)
         await losing.lose(run, 2)
         await status_of(run, "blocked")
-        refused = len(r.llm.requests[-1].body) // 4
+        rejected_tokens = len(r.llm.requests[-1].body) // 4
         before = [event for event in await events_of(run) if isinstance(event, LLMCallLost)]
         (limit,) = (await run.query("state"))["budget"]["limits"]
-        assert int(limit["spent"]) == sum(event.request_tokens for event in before) >= losing.received - refused
+        assert int(limit["spent"]) == sum(event.request_tokens for event in before) >= losing.received - rejected_tokens
         await run.signal("retry", {"by": "alice"})
         await run.result()
-        spent_by(run.id, await check_thread(client, run))
+        tokens_charged(run.id, await check_thread(client, run))
 
 
 @pytest.mark.parametrize("between", [False, True], ids=["in flight", "between attempts"])
@@ -188,7 +188,7 @@ async def test_a_cancelled_run_has_paid_for_every_attempt(
             await run.result()
         events = await check_thread(client, run)
         assert len(r.llm.requests) == lost + 1
-        assert spent_by(run.id, events) >= losing.received
+        assert tokens_charged(run.id, events) >= losing.received
         assert len(of_kind(events, LLMCallLost)) == lost
 
 
@@ -196,7 +196,7 @@ async def test_a_run_that_is_cancelled_before_its_first_attempt_counts_what_it_r
     rig: StartRig, client: Client
 ) -> None:
     """It is then unknown whether the attempt has sent anything."""
-    async with rig(CATALOG, then(call("look", at="a"), hang())) as r:
+    async with rig(CATALOG, replies_in_turn(call("look", at="a"), hang())) as r:
         losing, run = Losing(r), await r.start()
         await losing.sent(run, 2)
         await run.cancel()
@@ -204,25 +204,25 @@ async def test_a_run_that_is_cancelled_before_its_first_attempt_counts_what_it_r
             await run.result()
         events = await check_thread(client, run)
         reserved, replied = of_kind(events, BudgetReserved)[-1], of_kind(events, LLMReplied)[0].usage
-        spent = spent_by(run.id, events)
+        spent = tokens_charged(run.id, events)
         assert spent == reserved.tokens + replied.prompt_tokens + replied.completion_tokens >= losing.received
 
 
 async def test_an_interrupted_call_has_paid_for_every_attempt(rig: StartRig, client: Client) -> None:
     """The message abandons the call; the next call is another one."""
-    async with rig(CATALOG, then(hang(), hang(), hang(), say("done"))) as r:
+    async with rig(CATALOG, replies_in_turn(hang(), hang(), hang(), say("done"))) as r:
         losing, run = Losing(r), await r.start()
         await losing.lose(run, 1)
         await losing.lose(run, 2)
         await losing.sent(run, 3)
         await run.signal("say", {"message": "stop", "by": "alice", "when_busy": "interrupt"})
         assert (await run.result())["result"] == "done"
-        assert spent_by(run.id, await check_thread(client, run)) >= losing.received
+        assert tokens_charged(run.id, await check_thread(client, run)) >= losing.received
 
 
 async def test_a_compaction_is_made_again_and_charged(rig: StartRig, client: Client) -> None:
     """Its lost attempts count like those of a step, and the summary is requested again."""
-    async with rig(CATALOG, then(say("hello"), hang(), hang(), say("a summary"), say("done"))) as r:
+    async with rig(CATALOG, replies_in_turn(say("hello"), hang(), hang(), say("a summary"), say("done"))) as r:
         losing, run = Losing(r), await r.start(idle_limit=3_600.0)
         await status_of(run, "waiting_message")
         await run.signal("compact", {"by": "alice"})
@@ -236,13 +236,13 @@ async def test_a_compaction_is_made_again_and_charged(rig: StartRig, client: Cli
             await run.result()
         events = await check_thread(client, run)
         assert len(of_kind(events, LLMCallLost)) == 2
-        assert spent_by(run.id, events) >= losing.received
+        assert tokens_charged(run.id, events) >= losing.received
 
 
 async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(rig: StartRig, client: Client) -> None:
     """A loss before continue-as-new counts as spent after it."""
     agent = CLERK.model_copy(update={"limits": Limits(tool_result_chars=400, history_events=20)})
-    script = then(hang(), hang(), call("look", at="a"), hang(), call("look", at="b"), hang(), say("done"))
+    script = replies_in_turn(hang(), hang(), call("look", at="a"), hang(), call("look", at="b"), hang(), say("done"))
     async with rig(Catalog(agents=[agent], tools=[look]), script) as r:
         losing, run = Losing(r), await r.start()
         for number in (1, 2, 4, 6):
@@ -251,7 +251,7 @@ async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(ri
         events = await check_thread(client, run)
         assert of_kind(events, RunContinued)
         assert len(of_kind(events, LLMCallLost)) == 4
-        assert spent_by(run.id, events) >= losing.received
+        assert tokens_charged(run.id, events) >= losing.received
 
 
 @pytest.mark.parametrize("end", ["cancel", "terminate"])
@@ -259,29 +259,29 @@ async def test_a_sub_agents_attempts_are_in_its_parents_account(rig: StartRig, c
     """The result of a cancelled or terminated sub-agent includes its possible cost."""
     boss = Agent(**{**vars(CLERK), "name": "boss", "subagents": ("clerk",)})
     catalog = Catalog(agents=[boss, CLERK.model_copy(update={"budget": None})], tools=[look])
-    script = then(call("run_agent", agent="clerk", task="work"), hang(), hang(), hang(), say("done"))
+    script = replies_in_turn(call("run_agent", agent="clerk", task="work"), hang(), hang(), hang(), say("done"))
     async with rig(catalog, script) as r:
         losing, run = Losing(r), await r.start(agent="boss")
         begun = await eventually(lambda: events_of(run), lambda events: bool(of_kind(events, SubagentStarted)))
-        child = client.get_workflow_handle(of_kind(begun, SubagentStarted)[0].thread)
-        await losing.lose(child, 2)
-        await losing.lose(child, 3)
-        await losing.sent(child, 4)
+        subagent = client.get_workflow_handle(of_kind(begun, SubagentStarted)[0].thread)
+        await losing.lose(subagent, 2)
+        await losing.lose(subagent, 3)
+        await losing.sent(subagent, 4)
         below = losing.received - len(r.llm.requests[0].body) // 4
-        await (child.cancel() if end == "cancel" else child.terminate())
+        await (subagent.cancel() if end == "cancel" else subagent.terminate())
         assert (await run.result())["result"] == "done"
         events = await check_thread(client, run)
         (ended,) = of_kind(events, SubagentEnded)
         assert ended.cost
         assert ended.cost.tokens >= below
-        assert spent_by(run.id, events) >= losing.received
+        assert tokens_charged(run.id, events) >= losing.received
 
 
 async def test_an_iterations_attempts_are_in_the_loops_account(rig: StartRig) -> None:
     """The loop settles the iteration with them."""
     builder = CLERK.model_copy(update={"budget": None})
     tools = [*workspace_tools(confine="never"), *memory_tools()]
-    script = then(hang(), call("complete_task", title="one", what="did it"), hang(), say("done"))
+    script = replies_in_turn(hang(), call("complete_task", title="one", what="did it"), hang(), say("done"))
     async with rig(Catalog(agents=[builder], tools=tools), script) as r:
         (r.workspace / "TASKS.md").write_text("- [ ] one\n")
         losing, handle = Losing(r), await r.start_loop(limits=LoopLimits(tokens=100_000))
@@ -311,7 +311,7 @@ async def test_a_lost_last_call_is_repeated_a_bounded_number_of_times(rig: Start
         await run.cancel()
         with pytest.raises(WorkflowFailureError):
             await run.result()
-        spent_by(run.id, await check_thread(client, run))
+        tokens_charged(run.id, await check_thread(client, run))
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
@@ -323,7 +323,7 @@ async def test_an_attempt_at_an_activity_that_is_reset_is_charged(
     request.
     """
     replies = [*[fail(503, "busy")] * failures, hang(), say("done")]
-    async with rig(CATALOG, then(*replies)) as r:
+    async with rig(CATALOG, replies_in_turn(*replies)) as r:
         losing, run = Losing(r), await r.start()
         _, activity = await losing.sent(run, failures + 1)
 
@@ -343,10 +343,10 @@ async def test_an_attempt_at_an_activity_that_is_reset_is_charged(
         events = await check_thread(client, run)
         (lost,) = of_kind(events, LLMCallLost)
         assert lost.attempts == 1
-        assert spent_by(run.id, events) >= losing.received - failures * lost.request_tokens
+        assert tokens_charged(run.id, events) >= losing.received - failures * lost.request_tokens
 
 
-def using(text: str, tokens: int) -> Reply:
+def reply_costing(text: str, tokens: int) -> Reply:
     """Return a reply with this many tokens for the request by the provider's count."""
     message = {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
     usage = {"prompt_tokens": tokens, "completion_tokens": 11}
@@ -370,7 +370,9 @@ class Refusing(Middleware):
 async def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used(rig: StartRig, client: Client) -> None:
     """Middleware has rejected it, or failed: the provider's count is known, and exceeds the request."""
     catalog = Catalog(agents=[CLERK], tools=[look], middleware=[Refusing()])
-    async with rig(catalog, then(*map(using, ("bug", "secret", "done"), (7_000, 7_001, 7_002)))) as r:
+    async with rig(
+        catalog, replies_in_turn(*map(reply_costing, ("bug", "secret", "done"), (7_000, 7_001, 7_002)))
+    ) as r:
         run = await r.start()
         state = await status_of(run, "blocked")
         assert state["blocked"]["cause"] == LLM_REJECTED
@@ -379,7 +381,7 @@ async def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used(rig
         events = await check_thread(client, run)
         lost = of_kind(events, LLMCallLost)
         assert [event.usage.prompt_tokens for event in lost if event.usage] == [7_000, 7_001]
-        assert spent_by(run.id, events) == 7_000 + 7_001 + 7_002 + 3 * 11
+        assert tokens_charged(run.id, events) == 7_000 + 7_001 + 7_002 + 3 * 11
 
 
 def _has_lost(count: int, events: Sequence[AgentEvent]) -> bool:
@@ -407,4 +409,4 @@ async def test_lost_calls_exhaust_the_budget(rig: StartRig, client: Client) -> N
         await run.cancel()
         with pytest.raises(WorkflowFailureError):
             await run.result()
-        spent_by(run.id, await check_thread(client, run))
+        tokens_charged(run.id, await check_thread(client, run))

@@ -66,10 +66,10 @@ async def test_a_start_sealed_with_another_stacks_key_names_the_right_key(rig: S
         run = await theirs.start_workflow(WORKFLOW, issued(RunInput(task="go")), id=thread, task_queue=r.task_queue)
         with pytest.raises(WorkflowFailureError) as failed:
             await run.result()
-        words = str(failed.value.cause)
+        message = str(failed.value.cause)
         for part in ("names the fleet key 'dev'", "this process has dev", "another stack's key", "HOLDFAST_FLEET_KEYS"):
-            assert part in words
-        assert "with the command line" not in words
+            assert part in message
+        assert "with the command line" not in message
         view = (await show_thread(Threads(r.client), thread, note=print)).view
         assert (view["thread"], view["status"]) == (thread, "failed")
         assert "another stack's key" in view["result"]

@@ -58,7 +58,7 @@ def clerk(**more: Any) -> Agent:
     return Agent(name="clerk", instructions="Work.", result=Report, **fields)
 
 
-def gives(**report: Any) -> Reply:
+def result_call(**report: Any) -> Reply:
     """Return the call that gives this report."""
     return call("final_result", result=report)
 
@@ -73,7 +73,7 @@ async def result_of(r: Rig, thread: str) -> Any:
     return await Thread(thread, threads=Threads(r.client, task_queue=r.task_queue), by="dana").result(timeout=120)
 
 
-async def audited(client: Client, run: Any) -> list[Any]:
+async def audited_events(client: Client, run: Any) -> list[Any]:
     """Return the events of a thread that replays, and whose audit finds no fault."""
     events = await check_thread(client, run)
     audit = Audit(run.id)
@@ -101,7 +101,7 @@ def of_kind(events: list[Any], kind: Any) -> list[Any]:
 
 async def test_a_result_is_given_by_a_call_and_read_with_its_type(rig: StartRig, client: Client) -> None:
     """The policy cannot deny that call; the result is canonical JSON, with the values parsed by the type."""
-    replies = steps([call("look", at="a"), gives(findings=[{"where": "a", "weight": 2}], title="Two")])
+    replies = steps([call("look", at="a"), result_call(findings=[{"where": "a", "weight": 2}], title="Two")])
     async with rig(Catalog(agents=[clerk()], tools=[look]), replies) as r:
         run = await r.start()
         result = await run.result()
@@ -112,17 +112,19 @@ async def test_a_result_is_given_by_a_call_and_read_with_its_type(rig: StartRig,
         assert result.parse(Report) == Report(title="Two", findings=[Finding(where="a", weight=2)])
         with pytest.raises(ResultNotStructured, match="does not fit"):
             result.parse(Finding)
-        (finished,) = of_kind(await audited(client, run), RunFinished)
+        (finished,) = of_kind(await audited_events(client, run), RunFinished)
         assert finished.structured
 
 
 async def test_a_wrong_value_goes_back_to_the_llm_and_is_bounded(rig: StartRig, client: Client) -> None:
     """It reads the mismatch; at the limit of unusable replies, the run is blocked."""
-    wrong = gives(findings=[{"where": "a", "colour": "red"}], title="One")
-    async with rig(Catalog(agents=[clerk()]), steps([wrong, gives(title="x" * 101), gives(title="One")])) as r:
+    wrong = result_call(findings=[{"where": "a", "colour": "red"}], title="One")
+    async with rig(
+        Catalog(agents=[clerk()]), steps([wrong, result_call(title="x" * 101), result_call(title="One")])
+    ) as r:
         run = await r.start()
         await run.result()
-        events = await audited(client, run)
+        events = await audited_events(client, run)
         first, second, last = [event.text for event in of_kind(events, ToolCallFinished)]
         assert "colour" in first
         assert "title" in second
@@ -135,10 +137,10 @@ async def test_a_wrong_value_goes_back_to_the_llm_and_is_bounded(rig: StartRig, 
 
 async def test_a_reply_without_the_call_is_no_result(rig: StartRig, client: Client) -> None:
     """The LLM is asked for the call; repeated text blocks the run in the end."""
-    async with rig(Catalog(agents=[clerk()]), steps([say("done"), gives(title="One")])) as r:
+    async with rig(Catalog(agents=[clerk()]), steps([say("done"), result_call(title="One")])) as r:
         run = await r.start()
         assert (await run.result())["result"] == '{"findings":[],"title":"One"}'
-        (rejected,) = of_kind(await audited(client, run), ReplyRejected)
+        (rejected,) = of_kind(await audited_events(client, run), ReplyRejected)
         assert "final_result" in rejected.notice
         assert "final_result" in r.llm.requests[-1].body.decode()
         r.llm.script = lambda _: say("done")
@@ -149,17 +151,17 @@ async def test_a_reply_without_the_call_is_no_result(rig: StartRig, client: Clie
 
 async def test_a_result_beside_other_calls_is_not_taken(rig: StartRig, client: Client) -> None:
     """The others run, and the LLM reads that it has to give the result alone."""
-    both = together(call("look", at="a"), gives(title="early"))
-    async with rig(Catalog(agents=[clerk()], tools=[look]), steps([both, gives(title="late")])) as r:
+    both = together(call("look", at="a"), result_call(title="early"))
+    async with rig(Catalog(agents=[clerk()], tools=[look]), steps([both, result_call(title="late")])) as r:
         run = await r.start()
         assert '"late"' in (await run.result())["result"]
-        refused = of_kind(await audited(client, run), ToolCallFinished)
-        assert [event.status for event in refused] == ["invalid", "ok", "ok"]
+        rejected = of_kind(await audited_events(client, run), ToolCallFinished)
+        assert [event.status for event in rejected] == ["invalid", "ok", "ok"]
 
 
 async def test_each_answer_of_an_open_run_is_a_result(rig: StartRig, client: Client) -> None:
     """A message after the first result asks for another."""
-    async with rig(Catalog(agents=[clerk()]), script(gives(title="one"), gives(title="two"))) as r:
+    async with rig(Catalog(agents=[clerk()]), script(result_call(title="one"), result_call(title="two"))) as r:
         run = await r.start(idle_limit=3_600.0)
         state = await status_of(run, "waiting_message")
         assert (state["structured"], state["result"]) == (True, '{"findings":[],"title":"one"}')
@@ -177,12 +179,12 @@ async def test_a_sub_agents_result_enters_the_transcript_as_json(rig: StartRig, 
     def both(conversation: Conversation) -> Reply:
         if "boss" in str(conversation.messages[1]["content"]):
             return [call("run_agent", agent="clerk", task="count"), say("done")][conversation.replies]
-        return gives(title="One", findings=[{"where": "a"}])
+        return result_call(title="One", findings=[{"where": "a"}])
 
     async with rig(Catalog(agents=[boss, clerk()]), both) as r:
         run = await r.start("boss")
         await run.result()
-        events = await audited(client, run)
+        events = await audited_events(client, run)
         (read,) = of_kind(events, ToolCallFinished)
         assert read.text.endswith('\n{"findings":[{"weight":1,"where":"a"}],"title":"One"}')
         assert of_kind(events, SubagentEnded)[0].status == "completed"
@@ -194,7 +196,7 @@ async def test_at_the_end_of_a_budget_the_result_may_be_text(rig: StartRig, clie
 
     def closing(conversation: Conversation) -> Reply:
         if "The budget of this run has ended" in str(conversation.messages[-1]["content"]):
-            return gives(title="half") if gives_it else say("half of it")
+            return result_call(title="half") if gives_it else say("half of it")
         return call("look", at=str(conversation.replies))
 
     async with rig(Catalog(agents=[clerk(budget=Budget(steps=3))], tools=[look]), closing) as r:
@@ -206,7 +208,7 @@ async def test_at_the_end_of_a_budget_the_result_may_be_text(rig: StartRig, clie
             assert (state["result"], state["structured"]) == ("half of it", False)
             await run.cancel()
             await status_of(run, "cancelled")
-        assert len(of_kind(await audited(client, run), LLMReplied)) == 3
+        assert len(of_kind(await audited_events(client, run), LLMReplied)) == 3
 
 
 async def test_the_last_call_may_give_the_result_beside_others(rig: StartRig, client: Client) -> None:
@@ -214,19 +216,19 @@ async def test_the_last_call_may_give_the_result_beside_others(rig: StartRig, cl
 
     def closing(conversation: Conversation) -> Reply:
         if "with a call of `final_result`" in str(conversation.messages[-1]["content"]):
-            return together(call("look", at="b"), gives(title="half"))
+            return together(call("look", at="b"), result_call(title="half"))
         return call("look", at="a")
 
     async with rig(Catalog(agents=[clerk(budget=Budget(steps=2))], tools=[look]), closing) as r:
         run = await r.start()
         assert (await run.result())["result"] == '{"findings":[],"title":"half"}'
-        ends = of_kind(await audited(client, run), ToolCallFinished)
+        ends = of_kind(await audited_events(client, run), ToolCallFinished)
         assert [event.status for event in ends] == ["ok", "invalid", "ok"]
 
 
 async def test_a_message_before_the_end_of_a_budget_loses_no_result(rig: StartRig, client: Client) -> None:
     """The run is blocked with the result of the last call; after an extension, it answers the message."""
-    replies = iter([call("look", at="a"), hang(), gives(title="half"), gives(title="whole")])
+    replies = iter([call("look", at="a"), hang(), result_call(title="half"), result_call(title="whole")])
     async with rig(Catalog(agents=[clerk(budget=Budget(steps=2))], tools=[look]), lambda _: next(replies)) as r:
         run = await r.start()
         await eventually(lambda: events_of(run), lambda events: bool(of_kind(events, BudgetSpent)))
@@ -240,7 +242,7 @@ async def test_a_message_before_the_end_of_a_budget_loses_no_result(rig: StartRi
         assert (await run.execute_update("extend", {"steps": 3, "by": "dana", "id": "e1"}))["outcome"] == "accepted"
         assert (await run.result())["result"] == '{"findings":[],"title":"whole"}'
         assert "and the other half" in r.llm.requests[-1].body.decode()
-        await audited(client, run)
+        await audited_events(client, run)
 
 
 async def test_a_result_may_be_of_any_type_with_a_schema(rig: StartRig, client: Client) -> None:
@@ -266,12 +268,12 @@ async def test_a_sub_agent_in_the_background_and_a_continued_thread_give_results
     def both(conversation: Conversation) -> Reply:
         if "boss" in str(conversation.messages[1]["content"]):
             return replies[conversation.replies]
-        return gives(title="One")
+        return result_call(title="One")
 
     async with rig(Catalog(agents=[boss, clerk()]), both) as r:
         run = await r.start("boss", thread="results-tree", agent="boss")
         assert (await run.result())["result"] == "[1]"
-        read = of_kind(await audited(client, run), ToolCallFinished)
+        read = of_kind(await audited_events(client, run), ToolCallFinished)
         assert read[1].text.endswith('\n{"findings":[],"title":"One"}')
         threads = Threads(r.client, task_queue=r.task_queue, record=r.threads)
         assert (await threads.start("again", thread=run.id)).continued
@@ -292,7 +294,7 @@ async def _state_of(run: Any) -> RunState:
 async def test_an_agent_of_a_loop_gives_a_result_for_each_task(rig: StartRig, client: Client) -> None:
     """The loop reads files, as usual; each iteration's thread has a structured result."""
     builder = Agent(name="builder", instructions="Build.", result=Report, policy=Policy(rules=(allow(),)))
-    replies = [call("complete_task", title="one", what="did it"), gives(title="One")]
+    replies = [call("complete_task", title="one", what="did it"), result_call(title="One")]
     async with rig(Catalog(agents=[builder], tools=memory_tools()), script(*replies)) as r:
         (r.workspace / "TASKS.md").write_text("- [ ] one\n")
         loop = await r.start_loop()

@@ -20,12 +20,12 @@ CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.")])
 AT = "2026-01-02T03:04:05Z"
 
 
-def named() -> str:
+def new_name() -> str:
     """Return a new name."""
     return f"inbox-{uuid4().hex[:8]}"
 
 
-async def refusal_of(launcher: WorkflowHandle[object, ScheduledResult]) -> tuple[str, str]:
+async def failure_of(launcher: WorkflowHandle[object, ScheduledResult]) -> tuple[str, str]:
     """Return the type and the message of a launcher's failure."""
     with pytest.raises(WorkflowFailureError) as failed:
         await launcher.result()
@@ -37,7 +37,7 @@ async def refusal_of(launcher: WorkflowHandle[object, ScheduledResult]) -> tuple
 async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
     """The run is sealed and in its thread; its log names the schedule and its maker."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
-        name = named()
+        name = new_name()
         launcher = await worker.launch(name, at=AT)
         assert (await launcher.result()).thread == f"{name}-{AT}"
         description = await worker.client.get_workflow_handle(f"{name}-{AT}").describe()
@@ -53,9 +53,9 @@ async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
 async def test_a_thread_that_exists_is_not_started_again(rig: StartRig) -> None:
     """A second launcher for the same time starts nothing and reports that; the existing run continues."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
-        name = named()
+        name = new_name()
         await (await worker.launch(name, at=AT)).result()
-        cause, why = await refusal_of(await worker.launch(name, at=AT))
+        cause, why = await failure_of(await worker.launch(name, at=AT))
         assert cause == THREAD_EXISTS
         assert f"{name}-{AT}" in why
         assert len(worker.llm.requests) == 1
@@ -65,7 +65,7 @@ async def test_a_run_that_fails_fails_its_launcher(rig: StartRig) -> None:
     """The reason is that of the run: here, that the agent no longer exists."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
         with pytest.raises(WorkflowFailureError) as failed:
-            await (await worker.launch(named(), agent="gone", at=AT)).result()
+            await (await worker.launch(new_name(), agent="gone", at=AT)).result()
         assert isinstance(failed.value.cause, ChildWorkflowError)
         assert "no agent named 'gone'" in str(failed.value.cause.cause)
 
@@ -75,7 +75,7 @@ async def test_a_run_that_fails_fails_its_launcher(rig: StartRig) -> None:
 async def test_a_cancelled_launcher_cancels_its_run_and_waits_for_it(rig: StartRig) -> None:
     """The overlap policy `cancel` therefore stops the agent, and starts the next run afterwards."""
     async with rig(CATALOG, lambda _: hang()) as worker:
-        name = named()
+        name = new_name()
         launcher = await worker.launch(name, at=AT)
         await eventually(lambda: _count(worker), bool)
         await launcher.cancel()
@@ -88,7 +88,7 @@ async def test_a_cancelled_launcher_cancels_its_run_and_waits_for_it(rig: StartR
 async def test_a_run_outlives_its_launcher(rig: StartRig) -> None:
     """Terminating the launcher, as an operator may, leaves the thread alone."""
     async with rig(CATALOG, lambda _: hang()) as worker:
-        name = named()
+        name = new_name()
         launcher = await worker.launch(name, at=AT)
         await eventually(lambda: _count(worker), bool)
         await launcher.terminate()
@@ -100,7 +100,7 @@ async def test_a_run_outlives_its_launcher(rig: StartRig) -> None:
 async def test_a_run_that_is_cancelled_ends_its_launcher(rig: StartRig) -> None:
     """If a person cancels the run, its launcher stops waiting."""
     async with rig(CATALOG, lambda _: hang()) as worker:
-        name = named()
+        name = new_name()
         launcher = await worker.launch(name, at=AT)
         await eventually(lambda: _count(worker), bool)
         await worker.client.get_workflow_handle(f"{name}-{AT}").cancel()
@@ -125,11 +125,11 @@ async def test_a_launcher_that_may_not_start_gives_the_reason(
         launcher = await worker.client.start_workflow(
             SCHEDULED_WORKFLOW,
             begin,
-            id=launcher_prefix(named()) + suffix,
+            id=launcher_prefix(new_name()) + suffix,
             task_queue=worker.task_queue,
             result_type=ScheduledResult,
         )
-        cause, why = await refusal_of(launcher)
+        cause, why = await failure_of(launcher)
         assert cause == START_REFUSED
         assert says in why
 

@@ -68,7 +68,7 @@ def script(conversation: Conversation) -> Reply:
     return say(f"the answer to {task}")
 
 
-def ended(events: list[AgentEvent]) -> list[ToolCallFinished]:
+def call_results(events: list[AgentEvent]) -> list[ToolCallFinished]:
     """Return the results of calls."""
     return [event for event in events if isinstance(event, ToolCallFinished)]
 
@@ -96,13 +96,13 @@ async def test_a_parent_runs_agents_side_by_side_and_reads_only_their_answers(ri
         events = await check_thread(r.client, run)
         started = [event for event in events if isinstance(event, SubagentStarted)]
         assert [each.thread for each in started] == [f"{run.id}.{n}" for n in (1, 2, 3)]
-        assert {(end.status, end.trust) for end in ended(events)} == {("ok", "agent"), ("ok", "tool")}
-        child = await check_thread(r.client, r.client.get_workflow_handle(f"{run.id}.3", run_id=started[2].run_id))
-        first = child[0]
+        assert {(end.status, end.trust) for end in call_results(events)} == {("ok", "agent"), ("ok", "tool")}
+        subagent = await check_thread(r.client, r.client.get_workflow_handle(f"{run.id}.3", run_id=started[2].run_id))
+        first = subagent[0]
         assert isinstance(first, RunStarted)
         assert first.lineage is not None
         assert (first.lineage.path, first.lineage.number, first.depth, first.trust) == ((run.id,), 3, 1, "agent")
-        for thread, log in ((run.id, events), (f"{run.id}.3", child)):
+        for thread, log in ((run.id, events), (f"{run.id}.3", subagent)):
             audit = Audit(thread)
             audit.take(log)
             assert audit.fault is None
@@ -127,8 +127,8 @@ async def test_a_background_sub_agent_is_read_later_or_cancelled_at_the_end(rig:
         run = await r.start(f"back one & back pay 1 & wait {thread}.1 & wait {thread}.1 & wait x", thread=thread)
         await run.result()
         events = await check_thread(r.client, run)
-        assert ["the answer to one" in end.text for end in ended(events)] == [False, False, True, True, False]
-        assert "You run no agent in that thread" in ended(events)[-1].text
+        assert ["the answer to one" in end.text for end in call_results(events)] == [False, False, True, True, False]
+        assert "You run no agent in that thread" in call_results(events)[-1].text
         assert [e.status for e in events if isinstance(e, SubagentEnded)] == ["completed", "cancelled"]
         assert (await child_of(r, run, 2).query("state"))["status"] == "cancelled"
         audit = Audit(thread)
@@ -200,9 +200,9 @@ async def test_a_terminated_sub_agent_has_a_result_that_says_so(rig: StartRig) -
         await child_status(r, run, "waiting_approval")
         for forged in ({"thread": f"{run.id}.1"}, {"thread": "x"}, {"thread": f"{run.id}.1", "result": "paid"}, 7):
             await run.signal(ENDED_SIGNAL, forged)
-        refused = await eventually(lambda: refused_of(run), lambda refused: len(refused) == 2)
-        assert [e.outcome for e in refused] == ["not_waiting", "not_waiting"]
-        assert [child["status"] for child in (await run.query("state"))["subagents"]] == ["open"]
+        rejections = await eventually(lambda: rejections_of(run), lambda rejections: len(rejections) == 2)
+        assert [e.outcome for e in rejections] == ["not_waiting", "not_waiting"]
+        assert [subagent["status"] for subagent in (await run.query("state"))["subagents"]] == ["open"]
         await child_of(r, run).terminate("a test")
         with suppress(RPCError):  # it has ended: the parent polled because of a forged hint, or at a regular poll
             await run.signal(ENDED_SIGNAL, {"thread": f"{run.id}.1"})
@@ -211,7 +211,7 @@ async def test_a_terminated_sub_agent_has_a_result_that_says_so(rig: StartRig) -
         assert [e.status for e in events if isinstance(e, SubagentEnded)] == ["terminated"]
 
 
-async def refused_of(run: WorkflowHandle[Any, Any]) -> list[SignalRejected]:
+async def rejections_of(run: WorkflowHandle[Any, Any]) -> list[SignalRejected]:
     """Return the run's rejections so far."""
     return [e for e in await events_of(run) if isinstance(e, SignalRejected)]
 
@@ -261,13 +261,13 @@ async def test_a_constraint_counts_in_the_parent_and_in_later_sub_agents(rig: St
     async with rig(family(), script) as r:
         run = await r.start("run pay 13 & pay 1 & run pay 2")
         await run.result()
-        ends = ended(await check_thread(r.client, run))
+        ends = call_results(await check_thread(r.client, run))
         assert [end.status for end in ends] == ["ok", "cannot", "ok"]
         assert all("the safe is empty" in end.text for end in ends)
         assert "constraint 0.1 from the run above" in ends[-1].text
-        child = child_of(r, run, 3)
-        child = r.client.get_workflow_handle(child.id, run_id=(await child.describe()).run_id)
-        for log in (await check_thread(r.client, run), await check_thread(r.client, child)):
+        subagent = child_of(r, run, 3)
+        subagent = r.client.get_workflow_handle(subagent.id, run_id=(await subagent.describe()).run_id)
+        for log in (await check_thread(r.client, run), await check_thread(r.client, subagent)):
             audit = Audit(log[0].thread if isinstance(log[0], RunStarted) else "")
             audit.take(log)
             assert audit.fault is None
@@ -279,12 +279,12 @@ async def test_the_parents_requester_may_not_approve_in_the_sub_agent(rig: Start
     async with rig(family(worker=strict), script) as r:
         run = await r.start("run pay 1", by="dana")
         await child_status(r, run, "waiting_approval")
-        child = child_of(r, run)
-        await child.signal("approve", {"request": "1", "by": "dana"})
-        await child.signal("approve", {"request": "1", "by": "erin"})
+        subagent = child_of(r, run)
+        await subagent.signal("approve", {"request": "1", "by": "dana"})
+        await subagent.signal("approve", {"request": "1", "by": "erin"})
         assert "paid 1" in (await run.result())["result"]
-        child = r.client.get_workflow_handle(child.id, run_id=(await child.describe()).run_id)
-        outcomes = [e.outcome for e in await check_thread(r.client, child) if e.type == "decision_received"]
+        subagent = r.client.get_workflow_handle(subagent.id, run_id=(await subagent.describe()).run_id)
+        outcomes = [e.outcome for e in await check_thread(r.client, subagent) if e.type == "decision_received"]
         assert outcomes == ["not_entitled", "accepted"]
 
 

@@ -66,7 +66,7 @@ def threads(rig: Rig) -> Threads:
     return Threads(rig.client, task_queue=rig.task_queue, record=rig.threads)
 
 
-async def at_step(run: WorkflowHandle[Any, Any], step: int) -> None:
+async def wait_for_step(run: WorkflowHandle[Any, Any], step: int) -> None:
     """Wait until the run has made that many LLM calls."""
     await eventually(lambda: run.query("state"), lambda state: state["step"] == step)
 
@@ -157,7 +157,7 @@ async def test_a_rejection_for_a_fortnight_ends(rig: StartRig, client: Client) -
             step = (await run.query("state"))["step"]
             await skip(client, run, days=days)
             await run.signal("say", "and now?")
-            await at_step(run, step + 2)
+            await wait_for_step(run, step + 2)
         await status_of(run, "waiting_message")
         events = await check_thread(client, run)
         ends = [event for event in events if isinstance(event, ToolCallFinished)]

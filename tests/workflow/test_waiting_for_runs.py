@@ -100,8 +100,8 @@ def test_an_invalid_thread_id_is_reported_to_the_llm(thread: Any) -> None:
 
 def test_the_polled_call_is_the_one_that_is_judged() -> None:
     """The polled thread is that of the call, and no other argument reaches it."""
-    made = ToolCall(id="1", name="wait_for_run", arguments='{"thread": "other", "tool": "pay", "until": "3h"}')
-    polled = polled_call(made)
+    tool_call = ToolCall(id="1", name="wait_for_run", arguments='{"thread": "other", "tool": "pay", "until": "3h"}')
+    polled = polled_call(tool_call)
     assert polled is not None
     assert (polled.name, polled.arguments) == ("run_status", '{"thread":"other"}')
 

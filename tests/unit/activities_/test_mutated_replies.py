@@ -65,7 +65,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [each for key, inner in items for each in ((*path, key), *places(inner, (*path, key)))]
 
 
-def damaged(rng: random.Random, reply: Wire) -> Wire:
+def damage(rng: random.Random, reply: Wire) -> Wire:
     """Return a reply with some values dropped, altered, duplicated or given another type."""
     for _ in range(rng.randint(1, 3)):
         paths = places(reply)
@@ -85,13 +85,13 @@ def damaged(rng: random.Random, reply: Wire) -> Wire:
             case "cut" if isinstance(parent[last], str):
                 parent[last] = parent[last][: len(parent[last]) // 2]
             case "word":
-                _set_word(reply, json.loads(json.dumps(rng.choice(WORDS))))
+                _set_finish_reason(reply, json.loads(json.dumps(rng.choice(WORDS))))
             case _:
                 parent[last] = json.loads(json.dumps(rng.choice(VALUES)))
     return reply
 
 
-def _set_word(reply: Wire, word: Any) -> None:
+def _set_finish_reason(reply: Wire, word: Any) -> None:
     """Set the finish reason, if the API has a field for it."""
     if "choices" in reply:
         for choice in reply["choices"] if isinstance(reply["choices"], list) else ():
@@ -103,13 +103,13 @@ def _set_word(reply: Wire, word: Any) -> None:
         reply["stop_reason"] = word
 
 
-def filled(rng: random.Random, reply: Any) -> Any:
+def fill(rng: random.Random, reply: Any) -> Any:
     """Return a reply whose names, arguments and texts affect what a run does."""
     if isinstance(reply, list):
-        return [filled(rng, each) for each in reply]
+        return [fill(rng, each) for each in reply]
     if not isinstance(reply, dict):
         return reply
-    reply = {key: filled(rng, each) for key, each in reply.items()}
+    reply = {key: fill(rng, each) for key, each in reply.items()}
     if "name" in reply:
         reply["name"] = rng.choice(NAMES)
     if "arguments" in reply:
@@ -121,7 +121,7 @@ def filled(rng: random.Random, reply: Any) -> Any:
     return reply
 
 
-def word_of(reply: Wire) -> Any:
+def finish_reason_of(reply: Wire) -> Any:
     """Return the finish reason in a reply's JSON."""
     if "choices" in reply:
         choice = reply["choices"][0] if isinstance(reply["choices"], list) and reply["choices"] else None
@@ -132,7 +132,7 @@ def word_of(reply: Wire) -> Any:
     return reply.get("stop_reason")
 
 
-def is_end(word: Any) -> bool:
+def ends_reply(word: Any) -> bool:
     """Whether the word says that the LLM itself ended its reply."""
     return word is None or (isinstance(word, str) and (not word.strip() or word.strip().casefold() in ENDS))
 
@@ -149,7 +149,7 @@ def test_no_damaged_reply_ends_a_run_or_runs_a_truncated_call(api: Api) -> None:
     def check(whole: Wire, seed: int) -> None:
         rng = random.Random(seed)
         for _ in range(DAMAGES):
-            reply = damaged(rng, filled(rng, whole))
+            reply = damage(rng, fill(rng, whole))
             try:
                 read = read_reply(json.dumps(reply).encode(), adapter=api.adapter, spec=SPEC, tools=TOOLS, step_id="s")
             except NotAReply:
@@ -164,9 +164,12 @@ def test_no_damaged_reply_ends_a_run_or_runs_a_truncated_call(api: Api) -> None:
 def judge(reply: Wire, recorded: LLMReply, events: Sequence[AgentEvent]) -> None:
     """Compare the outcome of a reply with how its JSON says that it ended."""
     ran = {event.number for event in events if isinstance(event, VerdictGiven)}
-    asked = [event.number for event in events if isinstance(event, ToolCallRequested)]
-    ended, announces = is_end(word_of(reply)), word_of(reply) in ("tool_calls", "tool_use", "function_call")
-    assert ended or not asked or asked[-1] not in ran
+    requested = [event.number for event in events if isinstance(event, ToolCallRequested)]
+    ended, announces = (
+        ends_reply(finish_reason_of(reply)),
+        finish_reason_of(reply) in ("tool_calls", "tool_use", "function_call"),
+    )
+    assert ended or not requested or requested[-1] not in ran
     if any(isinstance(event, RunFinished | MessageAwaited) for event in events):
         assert recorded.message is not None
         assert (ended and not announces) or "refusal" in json.dumps(reply)

@@ -49,7 +49,7 @@ def failed(times: int) -> Outage:
     return outage
 
 
-def made(times: int, *, costly: int | None) -> Cost:
+def cost_of_attempts(times: int, *, costly: int | None) -> Cost:
     """Return the cost of a call after this many failed attempts, some of which may have been charged."""
     outage = failed(times).model_copy(update={"costly": costly})
     usage = Usage(prompt_tokens=100, completion_tokens=7)
@@ -60,9 +60,9 @@ def test_attempts_that_left_no_trace_or_may_have_cost_something_are_charged() ->
     """Every attempt that left no trace or may have been charged counts; without that detail, each timed-out attempt
     counts. The log keeps ten.
     """
-    assert made(13, costly=0).tokens == 107
-    assert made(13, costly=12).tokens == 107 + 12 * 100
-    assert made(11, costly=0).tokens == 107 + 2 * 100
+    assert cost_of_attempts(13, costly=0).tokens == 107
+    assert cost_of_attempts(13, costly=12).tokens == 107 + 12 * 100
+    assert cost_of_attempts(11, costly=0).tokens == 107 + 2 * 100
     late = LLMFailure(at=AT, seconds=1, cause="APITimeoutError", message="timed out")
     outage = Outage.of(Outage.of(None, late), late.model_copy(update={"cause": "InternalServerError"}))
     assert outage.costly is None
@@ -129,8 +129,8 @@ def test_an_outage_is_bounded_and_says_how_many_attempts_failed(times: int) -> N
     assert [each.message for each in outage.last] == [f"503: {n}" for n in range(max(0, times - KEPT), times)]
     assert Outage.from_details([outage.model_dump(mode="json")]) == outage
     attempts = "1 failed attempt" if times == 1 else f"{times} failed attempts"
-    words = outage.words(AT + timedelta(seconds=42.2))
-    assert words == f"after {attempts} in 42 s: InternalServerError: 503: {times - 1}"
+    text = outage.words(AT + timedelta(seconds=42.2))
+    assert text == f"after {attempts} in 42 s: InternalServerError: 503: {times - 1}"
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_an_attempt_that_left_no_trace_is_counted() -> None:
         message=None, transcript_length=1, usage=Usage(), finish_reason="stop", llm="m", attempt=4, outage=failed(2)
     )
     line = event_summary(event_json(event.model_copy(update={"at": AT + timedelta(seconds=9)})))
-    words = "after 2 failed attempts in 9 s: InternalServerError: 503: 1 (and 1 attempt that left no trace)"
-    assert line.endswith(f", attempt 4), {words}")
+    text = "after 2 failed attempts in 9 s: InternalServerError: 503: 1 (and 1 attempt that left no trace)"
+    assert line.endswith(f", attempt 4), {text}")
 
 
 @pytest.mark.parametrize(("lost", "seconds"), [(0, None), (1, 2), (3, 8), (40, 30)])

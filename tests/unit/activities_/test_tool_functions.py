@@ -198,7 +198,7 @@ async def cancels_and_returns() -> None:
     task.cancel()
 
 
-def raising(error: type[BaseException], *, is_async: bool) -> Callable[[], Any]:
+def function_that_raises(error: type[BaseException], *, is_async: bool) -> Callable[[], Any]:
     """A function that raises such an error."""
 
     def act() -> None:
@@ -227,7 +227,7 @@ async def test_exceptions_that_would_end_the_attempt_are_errors_of_the_function(
 ) -> None:
     """Only the attempt's own cancellation ends the attempt; anything else that a function raises is its failure."""
     with pytest.raises(BaseException) as caught:  # noqa: PT011  # any kind of error
-        await called(raising(error, is_async=is_async))
+        await called(function_that_raises(error, is_async=is_async))
     assert not isinstance(caught.value, asyncio.CancelledError | GeneratorExit)
     assert error_text(caught.value).startswith(words)
 

@@ -191,23 +191,27 @@ def test_a_machine_has_one_key(tmp_path: Path) -> None:
 
 async def test_without_a_folder_for_the_key_sealing_is_off(tmp_path: Path) -> None:
     """The worker reports it and runs; without witnesses it reports nothing and creates no key."""
-    said: list[str] = []
+    messages: list[str] = []
     (tmp_path / "file").touch()
     values = {"HOLDFAST_ANCHORS": str(tmp_path), "HOLDFAST_NODE_KEY": str(tmp_path / "file" / "node.key")}
-    async with open_sealer(settings(tmp_path, **values), namespace="default", say=said.append) as seal:
+    async with open_sealer(settings(tmp_path, **values), namespace="default", say=messages.append) as seal:
         await seal("rel-1", 3, HEAD)
-    assert (len(said), said[0].startswith("Seals      off: "), "HOLDFAST_NODE_KEY" in said[0]) == (1, True, True)
-    async with open_sealer(settings(tmp_path), namespace="default", say=said.append) as seal:
+    assert (len(messages), messages[0].startswith("Seals      off: "), "HOLDFAST_NODE_KEY" in messages[0]) == (
+        1,
+        True,
+        True,
+    )
+    async with open_sealer(settings(tmp_path), namespace="default", say=messages.append) as seal:
         await seal("rel-1", 3, HEAD)
-    assert (len(said), names_in(tmp_path)) == (1, ["file"])
+    assert (len(messages), names_in(tmp_path)) == (1, ["file"])
     async with open_sealer(
-        settings(tmp_path, HOLDFAST_ANCHORS=str(tmp_path)), namespace="default", say=said.append
+        settings(tmp_path, HOLDFAST_ANCHORS=str(tmp_path)), namespace="default", say=messages.append
     ) as seal:
         await seal("rel-1", 3, HEAD)
         key = find_node_key(settings(tmp_path))
         assert key is not None
-        assert public_key(key) in said[1]
-        assert key not in said[1]
+        assert public_key(key) in messages[1]
+        assert key not in messages[1]
         (line,) = await eventually(lambda: asyncio.to_thread(lines_in, tmp_path), bool)
     kept = read_seal(line)
     assert kept is not None

@@ -59,7 +59,7 @@ AUTHORITY = (ToolCallRequested, VerdictGiven, ApprovalRequested, RuleRemembered,
 RECORDED = sorted(file for file in HISTORIES.rglob("*.json") if not file.stem.startswith((LOOP, LAUNCHER)))
 
 
-def rechained(events: Sequence[AgentEvent]) -> list[AgentEvent]:
+def recompute_chain(events: Sequence[AgentEvent]) -> list[AgentEvent]:
     """Return the events in a correct chain, as an attacker with access to the database would write them."""
     log = EventLog()
     for event in events:
@@ -72,7 +72,7 @@ def fault(
 ) -> Fault | None:
     """Return the first fault in a log."""
     audit = Audit("t", trusted=trusted, state=state)
-    audit.take(rechained(events) if state is None else events)
+    audit.take(recompute_chain(events) if state is None else events)
     return audit.fault
 
 

@@ -115,7 +115,7 @@ def test_a_log_matches_the_checkpoints_signed_over_it() -> None:
     assert misfits({}) == seals
 
 
-def gone_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) -> NodeSeal:
+def abandoned_seal_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) -> NodeSeal:
     """Return a checkpoint which says that a reset abandoned a log of this many events."""
     head = head or f"{events - 1:064x}"
     at = AT + timedelta(seconds=seconds)
@@ -127,19 +127,19 @@ def test_a_checkpoint_covers_the_abandoned_log_and_no_other() -> None:
     seal, end = seal_of(5), "e" * 64
     branch = log_of(8) | {7: end}
     for gone, branches in (
-        (gone_of(5, seconds=-9), []),  # however the clocks differ
-        (gone_of(8, end, seconds=-9), [branch]),
-        (gone_of(8, end, seconds=9), []),
+        (abandoned_seal_of(5, seconds=-9), []),  # however the clocks differ
+        (abandoned_seal_of(8, end, seconds=-9), [branch]),
+        (abandoned_seal_of(8, end, seconds=9), []),
     ):
         assert accounted_for(seal, [gone], branches, trusting=False) == gone
         assert accounted_for(seal, [gone], branches, trusting=True) == gone
     for gone, branches in (
-        (gone_of(4, seconds=9), [branch]),  # it ended before
-        (gone_of(8, end, seconds=-9), []),  # it was abandoned before
-        (gone_of(8, end, seconds=9), [branch | {4: "f" * 64}]),  # it was another log
+        (abandoned_seal_of(4, seconds=9), [branch]),  # it ended before
+        (abandoned_seal_of(8, end, seconds=-9), []),  # it was abandoned before
+        (abandoned_seal_of(8, end, seconds=9), [branch | {4: "f" * 64}]),  # it was another log
     ):
         assert accounted_for(seal, [gone], branches, trusting=False) is None
-    stranger = gone_of(5, key=OTHER)
+    stranger = abandoned_seal_of(5, key=OTHER)
     assert accounted_for(seal, [stranger], [], trusting=False) == stranger
     assert accounted_for(seal, [stranger], [], trusting=True) is None
 

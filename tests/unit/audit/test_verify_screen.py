@@ -5,7 +5,7 @@ from holdfast.audit.evidence.verdicts import Verification
 from holdfast.cli.screens.record_screens import verify_screen
 
 
-def shown(verified: Verification) -> list[str]:
+def printed_lines(verified: Verification) -> list[str]:
     """Return the printed lines."""
     return verify_screen(verified).plain.splitlines()
 
@@ -16,7 +16,7 @@ def test_a_pass_lists_signatures_and_what_was_not_checked() -> None:
     verification = Verification(
         "t", "not_proven", 12, ("record",), checked=("record",), signatures=2, unchecked=unchecked
     )
-    first, *gaps = shown(verification)
+    first, *gaps = printed_lines(verification)
     assert first == "not proven  t  12 events in the permanent record, 2 signatures"
     assert [line.strip() for line in gaps] == [
         "checked: record",
@@ -35,6 +35,6 @@ def test_a_fault_gives_location_reason_and_remedy() -> None:
     for where, position, words in places:
         faults = (Finding(where, "\x1b[2Jgone", position),)
         altered = Verification("t", "altered", 12, ("history", "record"), faults=faults, advice=ADVICE[where])
-        first, fault, advice = shown(altered)
+        first, fault, advice = printed_lines(altered)
         assert first == "altered     t  12 events in Temporal's histories and the permanent record"
         assert (fault.strip(), advice.strip()) == (words, ADVICE[where])

@@ -63,18 +63,18 @@ def test_a_request_gives_approvers_votes_and_expiry() -> None:
 def test_a_question_explains_the_delay_of_an_early_answer() -> None:
     """People who answer before the last call can arrive read that the run waits, and until when."""
     terms, until = Terms(), clock("2026-01-02T03:04:05+00:00")
-    asked = PAY.model_copy(update={"kind": "reconcile", "terms": terms, "settles_at": NOW})
-    assert terms_words(view(asked)) == (
+    request = PAY.model_copy(update={"kind": "reconcile", "terms": terms, "settles_at": NOW})
+    assert terms_words(view(request)) == (
         f"A request of it may still arrive until {until}: an absent or undo before that is held until then"
     )
-    assert f"may still arrive until {until}" in request_screen(view(asked)).plain
+    assert f"may still arrive until {until}" in request_screen(view(request)).plain
 
 
 def test_the_answers_that_fit_are_shown_as_commands() -> None:
     """The screen shows every answer that the request accepts, and `undo` only if the tool supports it."""
-    asked = request_screen(view()).plain
+    request = request_screen(view()).plain
     for command in ("approve t 1", "deny t 1", "respond t 1 TEXT"):
-        assert f"python starter.py {command} " in asked
+        assert f"python starter.py {command} " in request
     doubtful = PAY.model_copy(update={"kind": "reconcile"})
     assert "--undo" not in request_screen(view(doubtful)).plain
     undoable = doubtful.model_copy(update={"undoable": True})
@@ -168,8 +168,8 @@ def test_the_signed_content_is_shown_completely() -> None:
 def test_a_request_shows_its_rule_digest_and_reminders() -> None:
     """The screen shows everything besides the call that a decision depends on."""
     terms = Terms(by=("finance",), veto=("legal",), remind_every=60)
-    asked = PAY.model_copy(update={"terms": terms, "rule": "ask pay if args.cents > 1", "reminded": 2})
-    shown = request_terms(view(asked, edited_by="bob\u202e"))
+    request = PAY.model_copy(update={"terms": terms, "rule": "ask pay if args.cents > 1", "reminded": 2})
+    shown = request_terms(view(request, edited_by="bob\u202e"))
     assert shown == (
         "Decided by finance",
         "Bob\\u202e has changed the LLM's arguments",

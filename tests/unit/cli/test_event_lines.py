@@ -22,8 +22,8 @@ def test_every_recorded_event_has_a_text() -> None:
     """No event of this release is shown as JSON, which is reserved for events of newer releases."""
     for event in {event.type: event for event in events()}.values():
         shown = json.loads(event_bytes(event))
-        words = event_lines._summary(event_lines._with_defaults(shown))
-        assert event_lines.event_summary(shown) == words
+        summary = event_lines._summary(event_lines._with_defaults(shown))
+        assert event_lines.event_summary(shown) == summary
 
 
 def test_a_request_is_shown_with_its_id() -> None:
@@ -38,9 +38,9 @@ def test_a_narrow_terminal_shows_each_events_text(columns: int) -> None:
     """Each row fits, and besides the time shows the event's text, or its type if it has none."""
     for event in {event.type: json.loads(event_bytes(event)) for event in events()}.values():
         row = event_lines.event_row(event, columns).plain
-        said = event_lines.event_summary(event) or event["type"].replace("_", " ")
+        text = event_lines.event_summary(event) or event["type"].replace("_", " ")
         assert len(row) <= columns
-        assert row[6:26].rstrip("…") == said[: len(row[6:26].rstrip("…"))]
+        assert row[6:26].rstrip("…") == text[: len(row[6:26].rstrip("…"))]
 
 
 def test_a_wide_terminal_shows_the_whole_line() -> None:

@@ -13,7 +13,7 @@ STARTED = RunStarted(thread="l-0", run_id="r", first_run_id="r", agent="builder"
 FINISHED = RunFinished(outcome="failed", result="there is no such agent")
 
 
-async def spent(*events: AgentEvent, first_run_id: str = "r") -> TreeCost | None:
+async def cost_by_log(*events: AgentEvent, first_run_id: str = "r") -> TreeCost | None:
     """Return the cost of a run from a log of these events."""
 
     class Logged:
@@ -30,10 +30,10 @@ async def spent(*events: AgentEvent, first_run_id: str = "r") -> TreeCost | None
 
 async def test_a_run_that_never_had_its_agent_has_spent_nothing() -> None:
     """The run made no LLM call; otherwise an iteration that could not begin would use up the loop's whole limit."""
-    assert await spent(STARTED, FINISHED) == TreeCost()
+    assert await cost_by_log(STARTED, FINISHED) == TreeCost()
 
 
 async def test_a_log_without_the_runs_end_does_not_give_its_cost() -> None:
     """A log cut short may lack later costs, and another run of the thread is no evidence about this one."""
-    assert await spent(STARTED) is None
-    assert await spent(STARTED, FINISHED, first_run_id="other") is None
+    assert await cost_by_log(STARTED) is None
+    assert await cost_by_log(STARTED, FINISHED, first_run_id="other") is None

@@ -258,10 +258,10 @@ class Handle:
 
 async def test_a_rejected_query_is_retried() -> None:
     """Refusals are retried for about a second and then raised; every other error is raised at once."""
-    refused = WorkflowQueryFailedError("a divergence")
-    passing = FakeRuns([*[refused] * QUERY_RETRIES, {"status": "running"}])
+    failing = WorkflowQueryFailedError("a divergence")
+    passing = FakeRuns([*[failing] * QUERY_RETRIES, {"status": "running"}])
     assert await passing.query("t", "state") == {"status": "running"}
-    lasting = FakeRuns([refused] * 100)
+    lasting = FakeRuns([failing] * 100)
     with pytest.raises(QueryRefused, match="a divergence"):
         await lasting.query("t", "state")
     assert lasting.asked == QUERY_RETRIES + 1
@@ -272,9 +272,9 @@ async def test_a_rejected_query_is_retried() -> None:
 
 async def test_a_retry_is_sent_as_a_signal_if_the_worker_cannot_answer() -> None:
     """The person who fixed the cause need not return: the run itself decides whether there is something to retry."""
-    refused: Any = FakeThreads([REFUSED])
-    sent = await intervene(refused, "t", "retry", {"by": "ann"})
-    assert (sent.outcome, sent.counts, refused.signals) == ("sent", True, ["retry"])
+    failing: Any = FakeThreads([REFUSED])
+    sent = await intervene(failing, "t", "retry", {"by": "ann"})
+    assert (sent.outcome, sent.counts, failing.signals) == ("sent", True, ["retry"])
     blocked: Any = FakeThreads(["blocked"])
     assert (await intervene(blocked, "t", "retry", {"by": "ann"})).outcome == "sent"
     assert blocked.signals == ["retry"]

@@ -102,20 +102,20 @@ async def test_a_tree_is_read_within_one_time_limit_and_names_unread_runs() -> N
 
 async def test_after_the_first_silence_histories_are_read_at_once() -> None:
     """Histories are read at once only after a timeout, because each timeout costs seconds."""
-    asked: list[bool] = []
+    reads: list[bool] = []
 
     class Away(Known):
         async def state(self, thread: str, *, note: Any = None, use_worker: bool = True, **_: Any) -> JSON:
-            asked.append(use_worker)
+            reads.append(use_worker)
             if use_worker and note:
                 note("no worker answers")
             return await super().state(thread)
 
     family = {"t": state(*(child(f"t.{n}", n) for n in (1, 2))), "t.1": state(), "t.2": state()}
     for note, expected in ((print, [True, False, False]), (None, [True, True, True])):
-        asked.clear()
+        reads.clear()
         await read_tree(Away(family), "t", note=note)
-        assert asked == expected
+        assert reads == expected
 
 
 async def test_a_tenant_sees_through_a_tree_neither_other_threads_nor_errors_of_drivers() -> None:

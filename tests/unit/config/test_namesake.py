@@ -13,8 +13,8 @@ def test_the_other_distribution_is_named_with_the_remedy(tmp_path: Path) -> None
     (tmp_path / "holdfast-0.5.1.dist-info").mkdir()
     warning = namesake.namesake_warning(["no-such-folder", str(tmp_path)])
     assert warning is not None
-    for words in ("`holdfast` 0.5.1", str(tmp_path), "pip uninstall holdfast holdfast-agents"):
-        assert words in warning
+    for text in ("`holdfast` 0.5.1", str(tmp_path), "pip uninstall holdfast holdfast-agents"):
+        assert text in warning
 
 
 def test_our_own_distribution_is_not_the_other_one(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ rules:
 
 def test_a_file_equals_the_same_policy_in_python() -> None:
     """A policy in a file equals the same policy written in Python and has the same hash."""
-    made = Policy(
+    policy = Policy(
         signatures="required",
         approvers=(
             Approver(name="alice", roles=("finance",), keys=(KEYS[0],)),
@@ -91,8 +91,8 @@ def test_a_file_equals_the_same_policy_in_python() -> None:
             Rule(verdict="allow", effect=Effect.READ, depth=1),
         ),
     )
-    assert read(WRITTEN) == made
-    assert read(WRITTEN).hash == made.hash
+    assert read(WRITTEN) == policy
+    assert read(WRITTEN).hash == policy.hash
 
 
 @given(POLICIES)

@@ -177,11 +177,11 @@ def test_invalid_keys_are_named_and_not_shown(setting: str, words: str) -> None:
     """The error has the variable, the position and the fix, but never the value."""
     with pytest.raises(SettingsError) as caught:
         Settings.from_env({"HOLDFAST_ENCRYPTION_KEYS": setting}, root=Path("/srv"))
-    said = str(caught.value)
-    assert "HOLDFAST_ENCRYPTION_KEYS is not valid" in said
-    assert words in said
+    message = str(caught.value)
+    assert "HOLDFAST_ENCRYPTION_KEYS is not valid" in message
+    assert words in message
     for secret in (OLD.text[1:20], NEW.text[1:20], "aHVudGVyMg"):
-        assert secret not in said
+        assert secret not in message
     assert caught.value.__cause__ is None
 
 

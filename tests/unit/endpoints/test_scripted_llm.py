@@ -52,8 +52,8 @@ def client(llm: ScriptedLLM) -> Iterator[OpenAI]:
 
 def ask(client: OpenAI, *messages: Any, **options: Any) -> ChatCompletion:
     """Send one request with those messages, or with one."""
-    asked: Any = messages or (USER,)
-    reply = client.chat.completions.create(model="any", messages=list(asked), **options)
+    sent_messages: Any = messages or (USER,)
+    reply = client.chat.completions.create(model="any", messages=list(sent_messages), **options)
     assert isinstance(reply, ChatCompletion)
     return reply
 
@@ -103,12 +103,12 @@ def test_a_script_gets_the_conversation(llm: ScriptedLLM, client: OpenAI) -> Non
         return say("")
 
     llm.script = script
-    made = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    tool_call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type": "text", "text": " here"}]},
         {"role": "tool", "tool_call_id": "b", "content": "old"},
-        {"role": "assistant", "content": None, "tool_calls": [made]},
+        {"role": "assistant", "content": None, "tool_calls": [tool_call]},
         {"role": "tool", "tool_call_id": "c", "content": "first"},
         {"role": "tool", "tool_call_id": "d", "content": "second"},
     ]
@@ -284,7 +284,7 @@ def test_unparsed(client: OpenAI, llm: ScriptedLLM) -> None:
     ids = []
     for body in (b"not", b"json"):
         reply = client.post("/chat/completions", content=body, cast_to=ChatCompletion)
-        ids += [made.id for made in reply.choices[0].message.tool_calls or []]
+        ids += [tool_call.id for tool_call in reply.choices[0].message.tool_calls or []]
 
     assert len(set(ids)) == 2
     assert client.post("/chat/completions", content=b"!", cast_to=ChatCompletion).choices[0].message.content == "end"

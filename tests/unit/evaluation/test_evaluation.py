@@ -62,7 +62,7 @@ def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
 @pytest.mark.slow
 def test_every_recorded_log_is_a_recording_or_is_explained() -> None:
     """Logs of every release are read; only forks, sub-agents and loops cannot be rerun."""
-    refused = {}
+    rejected = {}
     for name, log in recorded_logs().items():
         events: Any = [event for event in log if not event.type.startswith("loop_")]
         if len(events) < len(log):
@@ -72,11 +72,11 @@ def test_every_recorded_log_is_a_recording_or_is_explained() -> None:
         try:
             assert read_recording(events).course == course
         except NotPlayable as error:
-            refused[name] = str(error)
-    assert all("fork" in why or "sub-agent" in why or "no task" in why for why in refused.values()), refused
+            rejected[name] = str(error)
+    assert all("fork" in why or "sub-agent" in why or "no task" in why for why in rejected.values()), rejected
 
 
-def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Course:
+def trajectory_of(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Course:
     """Return a trajectory of (tool, status, effect) for each call."""
 
     def call(tool: str, status: Any = "ok", effect: Effect = Effect.READ) -> Call:
@@ -87,20 +87,20 @@ def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Course:
     return Course(steps=tuple(tuple(call(*each) for each in step) for step in steps), **fields)
 
 
-BASE = course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
+BASE = trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
 
 
 @pytest.mark.parametrize(
     ("played", "at"),
     [
         (BASE, None),
-        (course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),)), None),
-        (course((("b",), ("a",)), (("pay", "ok", Effect.UNSAFE),), ()), 1),
-        (course((("a",),), (("pay", "ok", Effect.UNSAFE),), ()), 1),
-        (course((("a",), ("b",)), (("pay", "denied", Effect.UNSAFE),), ()), 2),
-        (course((("a",), ("b",)), (), (("pay", "ok", Effect.UNSAFE),)), 2),
-        (course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), (("a",),)), 3),
-        (course(), 1),
+        (trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),)), None),
+        (trajectory_of((("b",), ("a",)), (("pay", "ok", Effect.UNSAFE),), ()), 1),
+        (trajectory_of((("a",),), (("pay", "ok", Effect.UNSAFE),), ()), 1),
+        (trajectory_of((("a",), ("b",)), (("pay", "denied", Effect.UNSAFE),), ()), 2),
+        (trajectory_of((("a",), ("b",)), (), (("pay", "ok", Effect.UNSAFE),)), 2),
+        (trajectory_of((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), (("a",),)), 3),
+        (trajectory_of(), 1),
     ],
 )
 def test_the_first_divergence(played: Course, at: int | None) -> None:
@@ -123,12 +123,12 @@ def test_the_first_divergence(played: Course, at: int | None) -> None:
 )
 def test_the_same_result(result: str, ended: Any, same: bool) -> None:
     """Results are the same if the runs ended alike, with equal text apart from spaces."""
-    assert compare("run", BASE, course(result=result, ended=ended)).same_result is same
+    assert compare("run", BASE, trajectory_of(result=result, ended=ended)).same_result is same
 
 
 def test_json_results_compare_by_value() -> None:
     """The order of keys and the spaces of a JSON result do not count."""
-    one, other = course(result='{"a": 1, "b": [2]}'), course(result='{"b":[2],"a":1}')
+    one, other = trajectory_of(result='{"a": 1, "b": [2]}'), trajectory_of(result='{"b":[2],"a":1}')
     assert compare("run", one, other).same_result
 
 
@@ -155,32 +155,32 @@ def test_json_results_compare_by_value() -> None:
 )
 def test_other_results_are_not_taken_for_the_same(one: str, other: str, same: bool) -> None:
     """Types, digits, repeated keys and spellings count; invalid JSON is compared as text."""
-    assert compare("run", course(result=one), course(result=other)).same_result is same
+    assert compare("run", trajectory_of(result=one), trajectory_of(result=other)).same_result is same
 
 
 @pytest.mark.parametrize("ended", ["failed", "blocked", "open"])
 def test_an_interrupted_rerun_does_not_pass(ended: Any) -> None:
     """A rerun whose LLM cannot be called makes no different call, and would otherwise pass."""
-    greeted = course((), result="Hello.")
-    comparison = expected(compare("run", greeted, course(ended=ended, result="wrong key")), ["same_calls"])
+    greeted = trajectory_of((), result="Hello.")
+    comparison = expected(compare("run", greeted, trajectory_of(ended=ended, result="wrong key")), ["same_calls"])
     assert (comparison.same_calls, comparison.holds, comparison.failed) == (
         True,
         False,
         (f"it ended {ended}: wrong key",),
     )
     assert not expected(comparison, []).holds
-    same = course((), ended=ended, result="wrong key")
+    same = trajectory_of((), ended=ended, result="wrong key")
     assert expected(compare("run", same, same), ["same_calls", "same_result"]).holds
 
 
 def test_a_call_that_people_denied_is_rejected() -> None:
     """A recorded denial answers the question, and the call stays rejected."""
-    asked = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
-    denied = Course(steps=((asked,),), ended="completed")
+    call_to_pay = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
+    denied = Course(steps=((call_to_pay,),), ended="completed")
     comparison = compare("run", denied, denied)
     assert [(each.answered, each.denied) for each in comparison.refusals] == [(True, True)]
     assert expected(comparison, ["same_calls", "nothing_refused"]).failed == ("nothing_refused: pay (ask pay)",)
-    approved = Course(steps=((asked.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
+    approved = Course(steps=((call_to_pay.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
     assert compare("run", approved, approved).nothing_refused
 
 
@@ -208,7 +208,7 @@ def test_undecided_calls_are_rejected(status: Any, verdict: Any, ran: str, refus
 
 def test_a_failed_expectation_is_named() -> None:
     """Each failed expectation is named, with the reason."""
-    comparison = compare("run", BASE, course((("a", "denied"),)), missing=["b({})"])
+    comparison = compare("run", BASE, trajectory_of((("a", "denied"),)), missing=["b({})"])
     judged = expected(
         comparison, ["same_calls", "same_effects", "same_result", "nothing_missing"], result_has=["DONE", "x"]
     )
@@ -321,19 +321,24 @@ def test_a_time_beyond_every_calendar_is_not_an_end() -> None:
     """A file may hold a constraint of thousands of years."""
     result = RecordedResult(call=1, status="cannot", content="no", scope="everywhere", seconds=9_998 * 365 * 86_400.0)
     call = ToolCall(id="1", name="look", arguments="{}")
-    recording = Recording(thread="t", task="x", by="", agent="", results={call.digest: (result,)}, course=course())
+    recording = Recording(
+        thread="t", task="x", by="", agent="", results={call.digest: (result,)}, course=trajectory_of()
+    )
     assert Play("t", recording, Path("/none")).answer(request(1, call)).until is None
 
 
 def test_the_screen_and_the_json_agree() -> None:
     """Both have a row for each run, a line for each failed expectation, and a summary."""
-    good, bad = compare("a.holdfast", BASE, BASE), expected(compare("b.holdfast", BASE, course()), ["same_calls"])
-    refused = Evaluation(run="c.holdfast", unplayable="it does not hold")
-    lines = eval_screen([good, bad, refused]).plain.splitlines()
+    good, bad = (
+        compare("a.holdfast", BASE, BASE),
+        expected(compare("b.holdfast", BASE, trajectory_of()), ["same_calls"]),
+    )
+    rejected = Evaluation(run="c.holdfast", unplayable="it does not hold")
+    lines = eval_screen([good, bad, rejected]).plain.splitlines()
     assert len(lines) == 4 + 2 + 1
     assert lines[-1].startswith("3 runs: 1 as expected, 2 not")
     assert "c.holdfast: it does not hold" in lines
-    view = json.loads(json.dumps(eval_view("set", None, [good, bad, refused])))
+    view = json.loads(json.dumps(eval_view("set", None, [good, bad, rejected])))
     assert (view["ok"], view["failed"], [run["holds"] for run in view["runs"]]) == (False, 2, [True, False, False])
 
 

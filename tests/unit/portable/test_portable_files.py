@@ -86,7 +86,7 @@ Judgement = tuple[str, int | None]
 Mutate = Callable[[Parts, Sequence[Parts], random.Random], bytes]
 
 
-def finished() -> list[AgentEvent]:
+def finished_log() -> list[AgentEvent]:
     """Return the log of a run with an approved and a denied call."""
     thread = loaded_thread(agent_spec())
     thread.reply(calls("look", "pay", "wipe"))
@@ -105,11 +105,11 @@ def rows_of(events: Sequence[AgentEvent]) -> list[EffectRow]:
 
 
 @cache
-def good() -> tuple[bytes, ...]:
+def sound_files() -> tuple[bytes, ...]:
     """Return sound files: of a run with a ledger, of recorded threads, of a redacted run, of one with artifacts, of two
     trees (one of them also redacted), and of a run with signed checkpoints (also redacted).
     """
-    events = finished()
+    events = finished_log()
     own = export(events, thread="t", rows=rows_of(events))
     logs = recorded_logs()
     names = sorted(name for name, log in logs.items() if log[0].type == "run_started" and len(log) < 60)[:4]
@@ -133,14 +133,14 @@ def _artifacts(*contents: bytes) -> Parts:
     return sorted((ARTIFACTS + hashlib.sha256(content).hexdigest(), content) for content in contents)
 
 
-def written(folder: Path, content: bytes) -> Path:
+def write(folder: Path, content: bytes) -> Path:
     """Write a file."""
     path = folder / "run.holdfast"
     path.write_bytes(content)
     return path
 
 
-def theirs(path: Path) -> Judgement | None:
+def independent_judgement(path: Path) -> Judgement | None:
     """Judge a file with the independent verifier; None for a sound one."""
     module, said = independent(), ""
     try:
@@ -159,10 +159,10 @@ def theirs(path: Path) -> Judgement | None:
 
 def test_a_file_holds_the_log_byte_for_byte_and_its_derived_members(tmp_path: Path) -> None:
     """Any zip tool opens it, the same thread gives the same bytes, and intent and context show the request."""
-    events = finished()
+    events = finished_log()
     file = export(events, thread="t", rows=rows_of(events))
     assert file == export(events, thread="t", rows=rows_of(events))
-    with zipfile.ZipFile(written(tmp_path, file)) as read:
+    with zipfile.ZipFile(write(tmp_path, file)) as read:
         assert read.testzip() is None
         parts = {name: read.read(name) for name in read.namelist()}
     assert [json.loads(line)["digest"] for line in parts[LOG].splitlines()] == [event.digest for event in events]
@@ -172,7 +172,7 @@ def test_a_file_holds_the_log_byte_for_byte_and_its_derived_members(tmp_path: Pa
     assert [json.loads(line)["hash"] for line in parts[AGENTS].splitlines()] == context["agents"]
     assert keys == {"approvers": [], "gateways": []}
     assert b"ed25519:YWFh" not in file, "the private key is not in it"
-    result = ours(written(tmp_path, file))
+    result = ours(write(tmp_path, file))
     assert (result.ok, result.events, result.head, result.signers) == (True, len(events), events[-1].digest, (SIGNER,))
 
 
@@ -190,13 +190,13 @@ def test_a_file_names_where_its_thread_was_imported() -> None:
 
 def test_a_file_gives_each_events_trace_and_first_signing_node(tmp_path: Path) -> None:
     """Trace ids follow from first run ids, which a redacted file only claims; the first trusted checkpoint counts."""
-    events = finished()
+    events = finished_log()
     one, other = public_key(NODE_KEY), public_key(OTHER_NODE_KEY)
     seals = [*sealed(events, (3, 9), thread="t"), *sealed(events, (5, 9), thread="t", key=OTHER_NODE_KEY)]
     (started,) = (event for event in events if event.type == "run_started")
     trace = hashlib.sha256(json.dumps(["trace/1", started.first_run_id], separators=(",", ":")).encode()).hexdigest()
     for redact in (False, True):
-        file = written(tmp_path, export(events, thread="t", rows=rows_of(events), seals=seals, redact=redact))
+        file = write(tmp_path, export(events, thread="t", rows=rows_of(events), seals=seals, redact=redact))
         result = ours(file)
         assert result.ok
         assert [(each.position, each.trace_id) for each in result.segments] == ([] if redact else [(0, trace[:32])])
@@ -213,8 +213,8 @@ def test_a_file_gives_each_events_trace_and_first_signing_node(tmp_path: Path) -
 
 def test_checkpoints_of_unknown_nodes_are_shown_as_claims(tmp_path: Path) -> None:
     """Anybody who writes a file can make keys and checkpoints for it: each line and each stretch in JSON says so."""
-    events, one = finished(), public_key(NODE_KEY)
-    file = written(tmp_path, export(events, thread="t", rows=rows_of(events), seals=sealed(events, (9,), thread="t")))
+    events, one = finished_log(), public_key(NODE_KEY)
+    file = write(tmp_path, export(events, thread="t", rows=rows_of(events), seals=sealed(events, (9,), thread="t")))
     claimed, known = ours(file), asyncio.run(verify_file(file, anchors=Anchors((), {one: None})))
     said = f"events 0 to 8 first sealed by {one}"
     shown = file_screen(claimed).plain.splitlines()
@@ -233,7 +233,7 @@ def test_checkpoints_of_unknown_nodes_are_shown_as_claims(tmp_path: Path) -> Non
 
 def test_other_tools_verify_the_statement() -> None:
     """The envelope is DSSE, and the statement in-toto's: the log's head and the manifest are its subjects."""
-    parts = dict(parts_of(good()[0]))
+    parts = dict(parts_of(sound_files()[0]))
     envelope = Envelope.from_dict(json.loads(parts[STATEMENT]))
     assert envelope.verify([_key(SIGNER)], 1)
     with pytest.raises(VerificationError):
@@ -246,11 +246,11 @@ def test_other_tools_verify_the_statement() -> None:
 
 def test_unchecked_parts_are_named(tmp_path: Path) -> None:
     """An unsigned file, an unknown signer, an open run and a redacted file pass, and each names what is unchecked."""
-    events = finished()
+    events = finished_log()
     rows = rows_of(events)
 
     def open_questions(file: bytes, **options: str) -> set[str]:
-        result = ours(written(tmp_path, file), **{"signer": None, **options})
+        result = ours(write(tmp_path, file), **{"signer": None, **options})
         assert result.ok, result.reason
         return {each.what for each in result.unchecked} - {"anchors"}  # no trusted keys are given
 
@@ -266,7 +266,7 @@ def test_unchecked_parts_are_named(tmp_path: Path) -> None:
 
 def test_a_file_has_the_matching_checkpoints_of_its_thread(tmp_path: Path) -> None:
     """They count, with their extent, if their node is trusted; a file without any keeps its earlier bytes."""
-    events = finished()
+    events = finished_log()
     rows, count = rows_of(events), len(events)
     node, other = public_key(NODE_KEY), public_key(OTHER_NODE_KEY)
     seals = sealed(events, (4, count), thread="t") + sealed(events, (9,), thread="t", key=OTHER_NODE_KEY)
@@ -280,7 +280,7 @@ def test_a_file_has_the_matching_checkpoints_of_its_thread(tmp_path: Path) -> No
 
     def said(content: bytes, *nodes: str) -> tuple[int, str]:
         anchors = Anchors((), dict.fromkeys(nodes)) if nodes else None
-        result = ours(written(tmp_path, content), anchors=anchors)
+        result = ours(write(tmp_path, content), anchors=anchors)
         assert result.ok, result
         return result.seals, " | ".join(each.why for each in result.unchecked if each.what in ("anchors", "nodes"))
 
@@ -293,13 +293,13 @@ def test_a_file_has_the_matching_checkpoints_of_its_thread(tmp_path: Path) -> No
     assert "no seal of this thread that counts" in said(file, SIGNER)[1]
     redacted = export(events, thread="t", redact=True, seals=seals)
     assert said(redacted, node)[0] == 2
-    alone = independent().verify(written(tmp_path, file), SIGNER)
+    alone = independent().verify(write(tmp_path, file), SIGNER)
     assert alone[3] == {node: count, other: 9}
 
 
 def test_a_redacted_file_has_no_bodies_and_keeps_the_digests(tmp_path: Path) -> None:
     """It has no task, result, reason or instructions, but the log's head, and who did what when."""
-    events = finished()
+    events = finished_log()
     file = export(events, thread="t", rows=rows_of(events), redact=True)
     for words in (b"the task", b"secret of the tool", b"because", b"Work.", b"paid"):
         assert words not in file
@@ -308,7 +308,7 @@ def test_a_redacted_file_has_no_bodies_and_keeps_the_digests(tmp_path: Path) -> 
     decided = next(line for line in lines if line["type"] == "decision_received")
     assert (decided["by"], decided["redacted"]) == ("alice", True)
     assert {line["type"] for line in lines if "redacted" not in line} <= WITHOUT_BODY
-    assert ours(written(tmp_path, file)).head == events[-1].digest
+    assert ours(write(tmp_path, file)).head == events[-1].digest
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 12))
@@ -316,7 +316,7 @@ def test_any_run_is_exported_and_verified(tmp_path: Path, seed: int) -> None:
     """Random runs with compactions, resets, approvals and new Temporal runs pass, and so do their redacted files."""
     events = play(seed).thread.log
     for redact in (False, True):
-        result = ours(written(tmp_path, export(events, thread="t", redact=redact)))
+        result = ours(write(tmp_path, export(events, thread="t", redact=redact)))
         assert result.ok, result
 
 
@@ -392,29 +392,29 @@ def test_a_file_holds_the_logs_of_sub_agents(tmp_path: Path, levels: int) -> Non
         names = [name for name, _ in parts_of(file) if is_log(name)]
         kind = "redacted.jsonl" if redact else "log.jsonl"
         assert names == [f"memory/{f'children/{path}/' if path else ''}{kind}" for path in tree]
-        path = written(tmp_path, file)
+        path = write(tmp_path, file)
         result = ours(path)
-        assert (result.ok, result.subagents, theirs(path)) == (True, levels, None), result
+        assert (result.ok, result.subagents, independent_judgement(path)) == (True, levels, None), result
         assert "subagents" not in {each.what for each in result.unchecked}
 
 
 def test_a_file_without_sub_agents_says_so(tmp_path: Path) -> None:
     """A file that omits them names them as not checked; an unfinished tree says that later events may be missing."""
     tree = family()
-    alone = ours(written(tmp_path, export_tree({"": tree[""]})))
+    alone = ours(write(tmp_path, export_tree({"": tree[""]})))
     assert (alone.ok, alone.subagents) == (True, 0)
     assert [each.why for each in alone.unchecked if each.what == "subagents"] == [
         "the file does not have the logs of t.1: what these did, and whether they answered like this, is in their logs"
     ]
-    half = ours(written(tmp_path, export_tree({path: tree[path] for path in ("", "1")})))
+    half = ours(write(tmp_path, export_tree({path: tree[path] for path in ("", "1")})))
     assert "t.1.1" in next(each.why for each in half.unchecked if each.what == "subagents")
-    running = ours(written(tmp_path, export_tree(family(end=False))))
+    running = ours(write(tmp_path, export_tree(family(end=False))))
     assert (running.ok, "end" in {each.what for each in running.unchecked}) == (True, True)
 
 
 def test_a_thread_without_sub_agents_has_the_file_that_it_had() -> None:
     """The file equals its vector byte for byte, and no field or member mentions sub-agents."""
-    parts = dict(parts_of(good()[0]))
+    parts = dict(parts_of(sound_files()[0]))
     assert set(json.loads(parts[MANIFEST])) == {
         *("events", "format", "head", "left_out", "members", "redacted", "thread")
     }
@@ -564,26 +564,30 @@ MUTATE: list[Mutate] = [
 
 def check_mutants(folder: Path, count: int) -> None:
     """Assert that each of this many altered files is named, and named alike by both verifiers, with a fixed seed."""
-    chance, files = random.Random(20_785), [parts_of(file) for file in good()]
+    chance, files = random.Random(20_785), [parts_of(file) for file in sound_files()]
     places: set[Judgement] = set()
     for number in range(count):
         parts = chance.choice(files)
         mutant = MUTATE[number % len(MUTATE)](parts, files, chance)
         assert mutant != packed(parts), number
-        path = written(folder, mutant)
+        path = write(folder, mutant)
         result = ours(path)
         assert not result.ok, (number, MUTATE[number % len(MUTATE)])
         assert result.reason
-        assert theirs(path) == (result.where, result.position), (number, MUTATE[number % len(MUTATE)], result)
+        assert independent_judgement(path) == (result.where, result.position), (
+            number,
+            MUTATE[number % len(MUTATE)],
+            result,
+        )
         places.add((result.where, result.position))
     assert len(places) > 8, "they are altered in many places"
 
 
 def test_sound_files_pass_both_verifiers(tmp_path: Path) -> None:
     """The independent verifier accepts them; so does ours, except artifacts that no event refers to."""
-    for file in good():
-        path = written(tmp_path, file)
-        assert theirs(path) is None
+    for file in sound_files():
+        path = write(tmp_path, file)
+        assert independent_judgement(path) is None
         result = ours(path)
         assert result.ok or (result.where.startswith(ARTIFACTS) and result.reason == "no event refers to it")
 
@@ -607,8 +611,8 @@ def test_a_thousand_altered_files_are_named_by_both_verifiers(tmp_path: Path) ->
 )
 def test_an_invalid_file_is_named_by_both_verifiers(tmp_path: Path, content: bytes) -> None:
     """An empty file, an empty zip file and garbage are each named."""
-    path = written(tmp_path, content)
-    assert theirs(path) == (ours(path).where, ours(path).position) == ("zip", None)
+    path = write(tmp_path, content)
+    assert independent_judgement(path) == (ours(path).where, ours(path).position) == ("zip", None)
 
 
 HOSTILE = (
@@ -630,17 +634,17 @@ HOSTILE = (
 @pytest.mark.parametrize("name", [LOG, LEDGER, INTENT, MANIFEST, STATEMENT])
 def test_hostile_json_is_named_and_not_shown(tmp_path: Path, name: str) -> None:
     """The input is in every member, with correct digests around it; the message is short and printable."""
-    parts = parts_of(good()[0])
+    parts = parts_of(sound_files()[0])
     for content in HOSTILE:
         changed = [(each, content + b"\n" if each == name else data) for each, data in parts]
         file = packed(changed) if name in (MANIFEST, STATEMENT) else rebuilt(changed, ALICE)
-        result = ours(path := written(tmp_path, file))
+        result = ours(path := write(tmp_path, file))
         assert (result.ok, result.where) == (False, name), content[:20]
         shown = file_screen(result).plain
         assert "\x1b" not in shown
         assert len(shown) < 2_000
         if name not in (LEDGER, INTENT):  # the other verifier does not check their meaning
-            assert theirs(path) == (result.where, result.position), content[:20]
+            assert independent_judgement(path) == (result.where, result.position), content[:20]
 
 
 def test_sizes_beyond_any_file_are_named_by_both_verifiers(tmp_path: Path) -> None:
@@ -652,8 +656,8 @@ def test_sizes_beyond_any_file_are_named_by_both_verifiers(tmp_path: Path) -> No
         fields = (788, 20, 0, 0, 0, 33, 0, 2**32 - 1, 2**32 - 1, len(name), 0, 0, 0, 0, 0o100600 << 16, 0)
         lines.append(entry.pack(b"PK\x01\x02", *fields) + name)
     body = b"".join(lines)
-    path = written(tmp_path, body + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 3, 3, len(body), 0, 0))
-    assert theirs(path) == (ours(path).where, ours(path).position) == ("zip", None)
+    path = write(tmp_path, body + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 3, 3, len(body), 0, 0))
+    assert independent_judgement(path) == (ours(path).where, ours(path).position) == ("zip", None)
 
 
 def test_a_directory_of_the_most_members_is_read_in_one_pass() -> None:
@@ -666,7 +670,7 @@ def test_a_directory_of_the_most_members_is_read_in_one_pass() -> None:
 
 def test_a_ledger_that_disagrees_is_named(tmp_path: Path) -> None:
     """The rows of a signed file lack, add or change an effect: the exporter's signature does not make it true."""
-    events = finished()
+    events = finished_log()
     (row,) = rows_of(events)
     stranger = EffectRow("f" * 40, 0, "pay", None)
     for rows, words in (
@@ -676,17 +680,17 @@ def test_a_ledger_that_disagrees_is_named(tmp_path: Path) -> None:
         ([EffectRow(row.key, 0, "pay", None)], "it has not finished"),
         ([row, row], "out of order"),
     ):
-        result = ours(written(tmp_path, export(events, thread="t", rows=rows)))
+        result = ours(write(tmp_path, export(events, thread="t", rows=rows)))
         assert (result.ok, result.where) == (False, LEDGER), words
         assert words in result.reason
-    assert ours(written(tmp_path, export(events, thread="t", rows=[row]))).ok
+    assert ours(write(tmp_path, export(events, thread="t", rows=[row]))).ok
     assert row_line(row) in export(events, thread="t", rows=[row])
 
 
 def test_a_log_is_judged_alike_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events are judged in batches, and events recorded together are judged together at any batch boundary."""
-    for log in (finished(), play(7).thread.log):
-        path = written(tmp_path, export(log, thread="t"))
+    for log in (finished_log(), play(7).thread.log):
+        path = write(tmp_path, export(log, thread="t"))
         for size in (1, 2, 3, 7):
             monkeypatch.setattr(judging, "BATCH", size)
             result = ours(path)
@@ -721,24 +725,24 @@ def test_a_branch_archived_by_a_reset_is_verified(tmp_path: Path) -> None:
     """The archived branch has an id of its own; its events and the ledger's rows are its thread's, some perhaps later
     ones.
     """
-    events = finished()
+    events = finished_log()
     later = EffectRow("f" * 40, 0, "pay", None)
     rows = sorted([*rows_of(events), later], key=lambda row: row.key)
-    result = ours(written(tmp_path, export(events, thread=aside_id("t", 1), rows=rows)))
+    result = ours(write(tmp_path, export(events, thread=aside_id("t", 1), rows=rows)))
     assert (result.ok, result.thread) == (True, "t~reset-1"), result.reason
-    assert not ours(written(tmp_path, export(events, thread=aside_id("u", 1), rows=rows))).ok
+    assert not ours(write(tmp_path, export(events, thread=aside_id("u", 1), rows=rows))).ok
 
 
 def test_a_large_ledger_is_read_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every export can be verified: a ledger may be larger than a member that is held in memory."""
-    events = finished()
+    events = finished_log()
     file = export(events, thread="t", rows=rows_of(events))
     largest = 100 + max(len(content) for name, content in parts_of(file) if name not in (LOG, LEDGER))
     monkeypatch.setattr(reader, "MAX_SMALL_BYTES", largest)
     monkeypatch.setattr(writer, "MAX_SMALL_BYTES", largest)
     (row,) = rows_of(events)
     large = EffectRow(row.key, 0, "pay", json.dumps({"status": "ok", "content": "paid"}) + " " * largest)
-    result = ours(written(tmp_path, export(events, thread="t", rows=[large])))
+    result = ours(write(tmp_path, export(events, thread="t", rows=[large])))
     assert (result.ok, result.where) == (True, "")
     monkeypatch.setattr(writer, "MAX_SMALL_BYTES", largest // 2)
     with pytest.raises(ExportFailed, match="too large"):
@@ -753,13 +757,13 @@ def test_the_independent_verifier_is_a_program(tmp_path: Path) -> None:
         done = subprocess.run(program, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    path = str(written(tmp_path, good()[0]))
+    path = str(write(tmp_path, sound_files()[0]))
     head = ours(Path(path)).head
     code, out, errors = run(path, SIGNER)
     assert (code, errors) == (0, "")
     assert out.startswith(f"head {head}, ")
     assert "who made the file" in run(path)[1]
-    written(tmp_path, good()[0][:-1])
+    write(tmp_path, sound_files()[0][:-1])
     assert run(path) == (1, "'zip: it has no directory at its end'\n", "")
     assert run(path + ".none")[0] == 1
 
@@ -779,20 +783,24 @@ def test_the_independent_verifier_is_short() -> None:
 
 def test_a_run_becomes_a_trajectory() -> None:
     """A reply and its calls are one step, with each result under the id of its call."""
-    made = trajectory(finished(), version="0")
-    json.dumps(made)
-    assert (made["schema_version"], made["session_id"], made["agent"]["name"]) == ("ATIF-v1.4", "t", "agent")
-    assert [step["step_id"] for step in made["steps"]] == list(range(1, len(made["steps"]) + 1))
-    assert [step["source"] for step in made["steps"]] == ["user", "system", "agent", "agent"]
-    step = made["steps"][2]
+    steps_file = trajectory(finished_log(), version="0")
+    json.dumps(steps_file)
+    assert (steps_file["schema_version"], steps_file["session_id"], steps_file["agent"]["name"]) == (
+        "ATIF-v1.4",
+        "t",
+        "agent",
+    )
+    assert [step["step_id"] for step in steps_file["steps"]] == list(range(1, len(steps_file["steps"]) + 1))
+    assert [step["source"] for step in steps_file["steps"]] == ["user", "system", "agent", "agent"]
+    step = steps_file["steps"][2]
     asked = [call["tool_call_id"] for call in step["tool_calls"]]
     assert sorted(asked) == sorted(result["source_call_id"] for result in step["observation"]["results"])
-    assert made["final_metrics"]["total_prompt_tokens"] == 20
+    assert steps_file["final_metrics"]["total_prompt_tokens"] == 20
 
 
 def test_a_run_becomes_openai_messages() -> None:
     """The system message, the task, the calls and their results are those of a Chat Completions request."""
-    made = conversation(finished())
+    made = conversation(finished_log())
     assert [message["role"] for message in made["messages"]] == [
         *("system", "user", "assistant", "tool", "tool", "tool", "assistant")
     ]
@@ -812,7 +820,7 @@ def test_any_run_has_other_formats(seed: int) -> None:
 
 def test_the_zip_file_has_no_free_bytes() -> None:
     """Every byte outside the members' content follows from the members."""
-    file = good()[0]
+    file = sound_files()[0]
     with zipfile.ZipFile(io.BytesIO(file)) as read:
         assert {each.compress_type for each in read.infolist()} == {zipfile.ZIP_STORED}
         assert not read.comment

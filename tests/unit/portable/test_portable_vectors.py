@@ -74,14 +74,14 @@ def files() -> dict[str, bytes]:
 
 def vectors(folder: Path) -> dict[str, Any]:
     """Compute the vectors."""
-    made = []
+    files_made = []
     for what, content in files().items():
         path = folder / "vector.holdfast"
         path.write_bytes(content)
         result = ours(path)
         verdict = {"head": result.head} if result.ok else {"where": result.where, "event": result.position}
-        made.append({"what": what, "ok": result.ok, **verdict, "file": base64.b64encode(content).decode()})
-    return {"signer": SIGNER, "files": made}
+        files_made.append({"what": what, "ok": result.ok, **verdict, "file": base64.b64encode(content).decode()})
+    return {"signer": SIGNER, "files": files_made}
 
 
 def test_the_vectors_are_what_we_write_and_name(tmp_path: Path) -> None:

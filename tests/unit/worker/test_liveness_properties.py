@@ -180,9 +180,9 @@ def test_a_container_and_its_host_do_not_judge_each_other(processes: Processes) 
         "from holdfast.worker.takeover.worker_identity import *;"
         "me = this_process(); print(me, [is_gone(parse_identity(each), seen_from=me) for each in sys.argv[1:]])"
     )
-    asked = [*map(str, processes.living), *map(str, processes.dead)]
-    identity, _, verdicts = in_namespaces(program, *asked).stdout.strip().partition(" ")
-    assert verdicts == str([False] * len(asked))
+    identities = [*map(str, processes.living), *map(str, processes.dead)]
+    identity, _, verdicts = in_namespaces(program, *identities).stdout.strip().partition(" ")
+    assert verdicts == str([False] * len(identities))
     inside = parse_identity(identity)
     assert inside is not None
     assert inside.place != processes.me.place

@@ -29,7 +29,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Return whether a process has ended, reaped or not."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -123,7 +123,7 @@ async def test_the_time_limit_kills_everything(context: ToolContext, tmp_path: P
     stopped = f"[stopped at the time limit of {seconds:g} s: the command and its children were killed]"
     assert result == f"{stopped}\nso far\n"
     await until(lambda: not _in(tmp_path))
-    assert gone(await pid_in(pid))
+    assert has_ended(await pid_in(pid))
 
 
 def _in(folder: Path) -> list[psutil.Process]:
@@ -148,7 +148,7 @@ async def test_cancellation_kills_everything(context: ToolContext, tmp_path: Pat
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    await until(lambda: gone(child))
+    await until(lambda: has_ended(child))
     await until(lambda: not _in(tmp_path))
 
 

@@ -373,10 +373,10 @@ def test_a_workspace_that_contains_the_home_is_rejected(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
-    asked = {"/": Path("/"), "home": tmp_path / "home", "above home": tmp_path / "link"}[folder]
+    folder_path = {"/": Path("/"), "home": tmp_path / "home", "above home": tmp_path / "link"}[folder]
 
     with pytest.raises(NotConfined, match="contains a home folder"):
-        DEFAULT.argv("true", asked, seccomp=9)
+        DEFAULT.argv("true", folder_path, seccomp=9)
 
 
 def test_the_description_lists_the_limits() -> None:

@@ -413,10 +413,10 @@ def test_an_edit_is_made_once(
     (root / "file").write_bytes(before.encode())
 
     first = edit_file("file", old, new=new, replace_all=everywhere, context=context)
-    made = (root / "file").read_bytes().decode()
+    content = (root / "file").read_bytes().decode()
     second = edit_file("file", old, new=new, replace_all=everywhere, context=second_attempt(context))
 
-    assert after == made == (root / "file").read_bytes().decode()
+    assert after == content == (root / "file").read_bytes().decode()
     assert first.startswith("Edited file: replaced ")
     assert "already shows this edit" in second
 

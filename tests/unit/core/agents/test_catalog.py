@@ -126,7 +126,7 @@ def test_an_agent_may_have_a_hundred_skills() -> None:
         Catalog(agents=[Agent(name="a", instructions="")], skills=skills)
 
 
-def offered(catalog: Catalog) -> dict[str, list[str]]:
+def tools_by_agent(catalog: Catalog) -> dict[str, list[str]]:
     """Return the tools of each agent."""
     return {name: [each.name for each in catalog.spec(name, default_llm="m").tools] for name in catalog.agents}
 
@@ -141,16 +141,16 @@ AGENTS = [
 def test_a_tool_is_offered_to_agents_that_have_tools() -> None:
     """The worker's own tools come last; an agent without tools gets none of them."""
     catalog = Catalog(agents=AGENTS, tools=[look], skills=[skill("a")]).offering(more)
-    assert offered(catalog) == {"all": ["look", "more"], "named": ["look", "more"], "none": []}
+    assert tools_by_agent(catalog) == {"all": ["look", "more"], "named": ["look", "more"], "none": []}
     assert list(catalog.skills) == ["a"]
-    assert offered(Catalog(agents=AGENTS[:1]).offering(more)) == {"all": []}
+    assert tools_by_agent(Catalog(agents=AGENTS[:1]).offering(more)) == {"all": []}
 
 
 def test_a_tool_for_certain_agents_is_offered_only_to_them() -> None:
     """An agent named by the tool gets it even without other tools; one with all of the catalog's tools does not."""
     agents = [*AGENTS, Agent(name="skilled", instructions="", tools=(), memory=Memory(workspace_skills=True))]
     catalog = Catalog(agents=agents, tools=[look]).offering(more, to=lambda agent: agent.memory.workspace_skills)
-    assert offered(catalog) == {"all": ["look"], "named": ["look"], "none": [], "skilled": ["more"]}
+    assert tools_by_agent(catalog) == {"all": ["look"], "named": ["look"], "none": [], "skilled": ["more"]}
 
 
 def test_a_catalogs_own_tool_is_kept() -> None:

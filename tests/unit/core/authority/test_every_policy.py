@@ -28,7 +28,7 @@ CLERKS = Policy(rules=(ask("pay"), allow()), approvers=(Approver(name="carol"), 
 """A policy under which any clerk decides, unsigned."""
 
 
-def of(policy: Policy, **changes: Any) -> AgentSpec:
+def agent_under(policy: Policy, **changes: Any) -> AgentSpec:
     """Return an agent under that policy."""
     return agent_spec(policy=policy, **changes)
 
@@ -36,7 +36,7 @@ def of(policy: Policy, **changes: Any) -> AgentSpec:
 def child(own: Policy, *above: Policy, features: int = 1) -> Thread:
     """Return a sub-agent that is about to pay, under its own policy and those of the runs above."""
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3)
-    thread = Thread(of(own), lineage=lineage, features=1, depth=len(above), policies=above)
+    thread = Thread(agent_under(own), lineage=lineage, features=1, depth=len(above), policies=above)
     thread.load(features)
     thread.reply(calls("pay"))
     return thread
@@ -44,10 +44,10 @@ def child(own: Policy, *above: Policy, features: int = 1) -> Thread:
 
 def fork(own: Policy, before: Policy) -> Thread:
     """Return a fork with another agent that pays; the policy of the original's agent judges it, too."""
-    thread = Thread(of(before), features=1)
+    thread = Thread(agent_under(before), features=1)
     thread.load(1)
     there = thread.fork(task="go on", policies=(before,))
-    there.spec = of(own)
+    there.spec = agent_under(own)
     there.load(1)
     there.reply(calls("pay"))
     return there
@@ -55,10 +55,10 @@ def fork(own: Policy, before: Policy) -> Thread:
 
 def moved(own: Policy, before: Policy) -> Thread:
     """Return an imported run that pays under another policy than the recorded one."""
-    thread = Thread(of(before), features=1)
+    thread = Thread(agent_under(before), features=1)
     thread.load(1)
-    said = steering("t", thread.state.view(), "move", "carol") if before.signatures == "required" else None
-    there = thread.moved(said).imported(of(own, instructions="Work here."))
+    signed_move = steering("t", thread.state.view(), "move", "carol") if before.signatures == "required" else None
+    there = thread.moved(signed_move).imported(agent_under(own, instructions="Work here."))
     there.reply(calls("pay"))
     return there
 
@@ -75,7 +75,7 @@ def votes(thread: Thread, *people: str, sign: bool = True, **said: Any) -> list[
     return outcomes
 
 
-def audited(thread: Thread, name: str = "t") -> None:
+def check_audit(thread: Thread, name: str = "t") -> None:
     """Check that the log passes its audit, and that the state follows from the log."""
     audit = Audit(name)
     audit.take(thread.log)
@@ -117,7 +117,7 @@ def test_an_audit_judges_the_votes_for_each_policy_again(own: Policy) -> None:
     if own is CLERKS:
         votes(thread, "carol", sign=False)
     assert thread.running_calls == [1]
-    audited(thread)
+    check_audit(thread)
     received = [event for event in thread.log if isinstance(event, DecisionReceived)]
     forged = [event.model_copy(update={"standings": ()}) if event is received[0] else event for event in thread.log]
     audit = Audit("t")
@@ -130,7 +130,7 @@ def test_one_person_of_both_policies_decides_once_for_both() -> None:
     """A decision counts for every policy under which its sender may decide."""
     thread = child(CLERKS, Policy(rules=(ask("pay"), allow()), approvers=PEOPLE, signatures="required"))
     assert votes(thread, "carol") == ["accepted"]
-    audited(thread)
+    check_audit(thread)
 
 
 def test_the_same_policy_above_asks_once() -> None:
@@ -173,7 +173,7 @@ def test_requesters_are_barred_by_the_policy_that_bars_them() -> None:
         rules=(ask("pay"), allow()), approvers=PEOPLE, terms=Terms(requester_may_decide=False), signatures="required"
     )
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3, requesters=("carol",))
-    thread = Thread(of(CLERKS), lineage=lineage, features=1, depth=1, policies=(strict,))
+    thread = Thread(agent_under(CLERKS), lineage=lineage, features=1, depth=1, policies=(strict,))
     thread.load(1)
     thread.reply(calls("pay"))
     assert votes(thread, "carol") == ["waiting_for_quorum"]
@@ -193,7 +193,7 @@ def test_delegated_authority_counts_for_the_policy_that_names_both() -> None:
     assert request.votes == ()
     assert votes(thread, "carol") == ["not_entitled"]
     assert votes(thread, "alice", "bob") == ["waiting_for_quorum", "accepted"]
-    audited(thread)
+    check_audit(thread)
 
 
 def _delegation(thread: Thread, by: str, to: str) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def test_the_runs_own_questions_go_to_the_people_of_every_policy() -> None:
     assert votes(thread, "mallory", sign=False, decision="absent") == ["unsigned"]
     assert votes(thread, "alice", decision="absent") == ["not_entitled"]
     assert votes(thread, "dave", decision="absent") == ["accepted"]
-    audited(thread)
+    check_audit(thread)
 
 
 def test_only_a_person_of_every_policy_unlocks_a_fork() -> None:
@@ -248,7 +248,7 @@ def test_a_vouching_gateway_counts_for_the_policies_that_list_it() -> None:
     thread = child(listing, FINANCE)
     assert votes(thread, "erin", key=KEYS["dave"]) == ["waiting_for_quorum"]
     assert votes(thread, "alice", "bob") == ["waiting_for_quorum", "accepted"]
-    audited(thread)
+    check_audit(thread)
 
 
 def test_the_stricter_verdict_still_counts() -> None:
@@ -263,7 +263,7 @@ def test_below_the_feature_level_the_agents_own_policy_decides() -> None:
     """A run that an earlier release began keeps its behaviour."""
     assert EVERY_POLICY_ASKS == 1
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3)
-    thread = Thread(of(NOBODY), lineage=lineage, depth=1, policies=(FINANCE,), features=0)
+    thread = Thread(agent_under(NOBODY), lineage=lineage, depth=1, policies=(FINANCE,), features=0)
     thread.load(0)
     thread.reply(calls("pay"))
     (request,) = [event.request for event in thread.log if isinstance(event, ApprovalRequested)]
@@ -317,4 +317,4 @@ def test_each_policy_escalates_to_its_own_people() -> None:
     assert votes(thread, "dave") == ["waiting_for_quorum"]
     thread.advance(seconds=60)
     assert votes(thread, "carol", sign=False) == ["accepted"]
-    audited(thread)
+    check_audit(thread)

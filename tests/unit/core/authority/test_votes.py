@@ -100,11 +100,11 @@ def test_a_signed_delegation_applies_once_in_any_order(actions: list[tuple[int, 
     """
     thread = awaiting_approval(Policy(approvers=PEOPLE, signatures="required"))
     ends = [(thread.at + timedelta(hours=hours)).isoformat() for hours in range(1, 4)]
-    made = [signed(AuthorityDelegation, "ann", to=to, until=end) for to in ("ben", "cid") for end in ends]
+    delegations = [signed(AuthorityDelegation, "ann", to=to, until=end) for to in ("ben", "cid") for end in ends]
     used: set[int] = set()
     standing: dict[str, int] = {}
     for number, action in actions:
-        delegation, to = made[number], str(made[number]["to"])
+        delegation, to = delegations[number], str(delegations[number]["to"])
         if action == "wait":
             thread.advance(minutes=10)
         elif action == "revoke":
@@ -267,9 +267,9 @@ def test_the_requester_is_unknown_after_an_unsigned_message() -> None:
     thread.reply(pays(cents=5))
     (request,) = thread.state.authority.requests
     payload: dict[str, Any] = {"request": "1", "digest": request.digest}
-    refused = thread.update("decide", signed(Decision, "ann", decision="approve", **payload))
-    assert refused["outcome"] == "not_entitled"
-    assert "it is not known who asked" in refused["explanation"]
+    rejection = thread.update("decide", signed(Decision, "ann", decision="approve", **payload))
+    assert rejection["outcome"] == "not_entitled"
+    assert "it is not known who asked" in rejection["explanation"]
     assert thread.update("decide", signed(Decision, "ann", decision="deny", **payload))["outcome"] == "accepted"
 
 

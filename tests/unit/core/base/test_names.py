@@ -20,14 +20,14 @@ WRITTEN = st.text(st.sampled_from("abcXYZ09 ._@-äÉßＡ𝐛ﬁ\u0301\u00a0"), 
 @example("\u1cd6a\u0301")
 def test_a_name_has_one_spelling_or_is_rejected(text: str) -> None:
     """An accepted name is trimmed, visible, lower-case ASCII and normalises to itself."""
-    name, refused = None, ""
+    name, rejected = None, ""
     try:
         name = person_name(text)
     except ValueError as error:
-        refused = str(error)
+        rejected = str(error)
     if name is None:
-        assert "is not a valid name" in refused or "at most 200 characters" in refused
-        assert refused.isascii(), "the error contains invisible characters"
+        assert "is not a valid name" in rejected or "at most 200 characters" in rejected
+        assert rejected.isascii(), "the error contains invisible characters"
         return
     assert name.isascii()
     assert name == name.lower() == " ".join(name.split())
@@ -86,10 +86,10 @@ def test_a_policys_names_and_roles_are_compared_after_normalisation() -> None:
 def test_the_sender_of_the_task_is_normalised() -> None:
     """The state holds the normalised name; an invalid one fails the run at once with the reason."""
     assert loaded_thread(by="Zo\u00eb ").state.origin.user == "zoe"
-    refused = Thread(by="\u0430lice")
-    assert (refused.state.outcome, refused.state.failure) == ("failed", "NameInvalid")
-    assert "is not a valid name" in refused.state.result
-    assert "start the run again with another name" in refused.state.result
+    rejected = Thread(by="\u0430lice")
+    assert (rejected.state.outcome, rejected.state.failure) == ("failed", "NameInvalid")
+    assert "is not a valid name" in rejected.state.result
+    assert "start the run again with another name" in rejected.state.result
 
 
 def test_a_message_from_an_invalid_name_is_malformed() -> None:

@@ -47,15 +47,15 @@ def test_each_request_to_anthropic_begins_with_the_one_before() -> None:
     adapter = AnthropicMessages()
     replied = 0
     for seed in range(THREADS):
-        made = thread(seed)
-        bodies = requests(adapter, made)
-        for position, (before, after) in zip(made.calls, pairwise(bodies), strict=False):
+        generated = thread(seed)
+        bodies = requests(adapter, generated)
+        for position, (before, after) in zip(generated.calls, pairwise(bodies), strict=False):
             first, second = (
                 [(turn["role"], block) for turn in json.loads(body)["messages"] for block in turn["content"]]
                 for body in (before, after)
             )
             assert second[: len(first)] == first, seed
-            reply = made.messages[position]
+            reply = generated.messages[position]
             if isinstance(reply, AssistantMessage) and adapter.encode(reply):
                 replied += 1
                 assert after.startswith(before.removesuffix(b"]}")), seed

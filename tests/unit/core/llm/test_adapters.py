@@ -167,16 +167,16 @@ _WAY = ("choices", "message", "output", "content")
 """Fields that lead to the text an LLM wrote."""
 
 
-def altered(reply: Any, path: list[int], value: Any) -> Any:
+def replace_in(reply: Any, path: list[int], value: Any) -> Any:
     """Return a reply with `value` somewhere in it, most often in the LLM's own text."""
     if not path or not isinstance(reply, dict | list):
         return value
     if isinstance(reply, list):
         at = path[0] % (len(reply) + 1)
-        return [*reply[:at], altered(reply[at] if at < len(reply) else None, path[1:], value), *reply[at + 1 :]]
+        return [*reply[:at], replace_in(reply[at] if at < len(reply) else None, path[1:], value), *reply[at + 1 :]]
     names = [*(name for name in _WAY if name in reply), *sorted(reply), "added"]
     name = names[path[0] % len(names)]
-    return {**reply, name: altered(reply.get(name), path[1:], value)}
+    return {**reply, name: replace_in(reply.get(name), path[1:], value)}
 
 
 def check_sound(message: AssistantMessage) -> None:
@@ -198,7 +198,7 @@ def test_reading_never_raises(api: Api) -> None:
     @given(st.sampled_from(replies), st.lists(st.integers(0, 2) | st.integers(0, 20), max_size=8), _UNSOUND)
     @settings(max_examples=examples(50, 1_000))
     def check(reply: Wire, path: list[int], value: Any) -> None:
-        answer = altered(reply, path, value)
+        answer = replace_in(reply, path, value)
         message = api.adapter.decode(answer if isinstance(answer, dict) else {}, ids="step").message
         if message:
             check_sound(message)

@@ -28,7 +28,7 @@ def recorded(*texts: str) -> tuple[list[AgentEvent], list[bytes]]:
     return log.events, [event_line(event) for event in log.events]
 
 
-def altered(line: bytes, **changes: object) -> bytes:
+def with_values(line: bytes, **changes: object) -> bytes:
     """Return the line with other values."""
     return canonical(json.loads(line) | changes)
 
@@ -92,9 +92,9 @@ def test_without_an_earlier_digest_the_first_line_is_not_checked() -> None:
     events, lines = recorded("a", "b", "c")
     assert read_lines("t", 1, lines[1:]) == events[1:]
     with pytest.raises(RecordUnreadable, match="event 2 of thread t was altered"):
-        read_lines("t", 1, [lines[1], altered(lines[2], content="d")])
+        read_lines("t", 1, [lines[1], with_values(lines[2], content="d")])
     with pytest.raises(RecordUnreadable, match="event 1 of thread t was altered"):
-        read_lines("t", 1, [altered(lines[1], digest=""), lines[2]])
+        read_lines("t", 1, [with_values(lines[1], digest=""), lines[2]])
 
 
 @pytest.mark.parametrize("changes", [{"content": "x"}, {"digest": "0" * 64}, {"digest": None}, {"unheard": "of"}])
@@ -102,7 +102,7 @@ def test_an_altered_line_is_named(changes: dict[str, object]) -> None:
     """The error names the first line whose digest does not follow; unknown fields count too."""
     _, lines = recorded("a", "b", "c")
     with pytest.raises(RecordUnreadable, match=r"event 1 of thread t .*restore the record from a backup"):
-        read_lines("t", 0, [lines[0], altered(lines[1], **changes), lines[2]])
+        read_lines("t", 0, [lines[0], with_values(lines[1], **changes), lines[2]])
 
 
 def test_a_missing_line_is_named() -> None:

@@ -54,22 +54,22 @@ def state_after(begun: LoopInput, *outcomes: str, **more: Any) -> LoopState:
     return recorder_after(begun, *outcomes, **more).state
 
 
-def after(state: LoopState, *events: LoopEvent, at: datetime = NOW) -> LoopState:
+def state_with(state: LoopState, *events: LoopEvent, at: datetime = NOW) -> LoopState:
     """Return the state after events at a time."""
     for event in events:
         state = evolve(state, event.model_copy(update={"at": at}))
     return state
 
 
-def steered(state: LoopState, what: Steering, payload: Any = BY, at: datetime = NOW) -> tuple[LoopState, str, str]:
+def steer(state: LoopState, what: Steering, payload: Any = BY, at: datetime = NOW) -> tuple[LoopState, str, str]:
     """Return the state after a request, with its outcome and the explanation."""
     outcome, why, events = on_steering(state, what, payload, at=at)
-    return after(state, *events, at=at), outcome, why
+    return state_with(state, *events, at=at), outcome, why
 
 
-def blocked(state: LoopState, block: Block, at: datetime = NOW) -> LoopState:
+def block_loop(state: LoopState, block: Block, at: datetime = NOW) -> LoopState:
     """Return the blocked state."""
-    return after(state, RunBlocked(cause=block.cause, message=block.message), at=at)
+    return state_with(state, RunBlocked(cause=block.cause, message=block.message), at=at)
 
 
 def step(begun: LoopInput, state: LoopState, survey: Survey, at: datetime = NOW) -> Any:
@@ -131,7 +131,7 @@ def test_limits_block_and_retry_extends_them() -> None:
         block = step(begun, state, open_tasks(), late)
         assert isinstance(block, Block)
         assert block.cause == cause
-        state, outcome, _ = steered(blocked(state, block, late), "retry", at=late)
+        state, outcome, _ = steer(block_loop(state, block, late), "retry", at=late)
         assert outcome == "accepted"
         assert Work("one") == step(begun, state, open_tasks(), late)
 
@@ -153,21 +153,21 @@ def test_consecutive_failures_of_a_task_block() -> None:
     assert "why 1" in block.message
     assert Work("one") == step(begun, state_after(begun, "failed", "changed", "failed"), open_tasks())
     assert Work("two") == step(begun, state_after(begun, "failed", "failed"), open_tasks("two"))
-    state, _, _ = steered(blocked(state_after(begun, "failed", "failed"), block), "retry")
+    state, _, _ = steer(block_loop(state_after(begun, "failed", "failed"), block), "retry")
     assert Work("one") == step(begun, state, open_tasks())
 
 
 @pytest.mark.parametrize(("level", "status", "again"), [(0, "dormant", "nothing_to_do"), (1, "paused", "duplicate")])
 def test_a_pause_begins_between_iterations(level: int, status: str, again: str) -> None:
     """The loop keeps running until the current iteration ends, then stays paused until a person resumes it."""
-    state = after(state_after(loop(), level=level), IterationStarted(number=0, thread="l-0", task="one"))
-    state, outcome, why = steered(state, "pause")
+    state = state_with(state_after(loop(), level=level), IterationStarted(number=0, thread="l-0", task="one"))
+    state, outcome, why = steer(state, "pause")
     assert (state.status, outcome) == ("running", "accepted")
     assert "current iteration" in why
-    state = after(state, on_settled(0, Settled(outcome="completed")))
+    state = state_with(state, on_settled(0, Settled(outcome="completed")))
     assert state.status == status
-    assert steered(state, "pause")[1] == again
-    state, outcome, _ = steered(state, "resume")
+    assert steer(state, "pause")[1] == again
+    state, outcome, _ = steer(state, "resume")
     assert (state.status, outcome) == ("running", "accepted")
 
 
@@ -175,13 +175,13 @@ def test_a_pause_begins_between_iterations(level: int, status: str, again: str) 
 def test_steering_without_a_name_changes_nothing(payload: Any) -> None:
     """Any malformed signal from the Web UI gets an answer and changes nothing."""
     state = state_after(loop())
-    assert (state, "malformed") == steered(state, "pause", payload)[:2]
+    assert (state, "malformed") == steer(state, "pause", payload)[:2]
 
 
 def test_the_state_is_bounded() -> None:
     """A loop of any length carries only its last iterations."""
     state = state_after(loop(), *["completed"] * 500)
-    state = after(state, on_survey(Survey(done=500, agent="builder")))
+    state = state_with(state, on_survey(Survey(done=500, agent="builder")))
     assert len(state.recent) == 20
     assert (state.count, state.usage.prompt_tokens, state.cost) == (500, 2_500, 250.0)
     assert len(TypeAdapter(LoopState).dump_json(state)) < 20_000
@@ -212,11 +212,11 @@ def test_an_iterations_brief_names_failed_attempts() -> None:
 def test_the_web_ui_shows_the_state_of_a_loop() -> None:
     """The details name the iterations and the signals that unblock the loop; a title cannot forge other text."""
     state = state_after(loop(), "completed", task="# `x` [y](z)")
-    state = blocked(state, Block("IterationLimit", "enough"))
+    state = block_loop(state, Block("IterationLimit", "enough"))
     shown = loop_details(state)
     assert "### Blocked: IterationLimit" in shown
     assert "`l-0` completed: \\# \\`x\\` \\[y\\](z)" in shown
-    paused, _, _ = steered(state_after(loop()), "pause")
+    paused, _, _ = steer(state_after(loop()), "pause")
     assert "### Paused by alice: lunch" in loop_details(paused)
 
 
@@ -224,17 +224,17 @@ def test_an_iteration_reserves_the_remainder_and_settles_its_cost() -> None:
     """An iteration reserves the whole remainder; its unspent part is free again, and an unknown cost counts in full."""
     begun = loop(tokens=1_000, cost=2.5)
     state = state_after(begun, level=1)
-    state = after(state, IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state, IterationStarted(number=0, thread="l-0", task="one"))
     assert allowance_of(state.account, 0) == Budget(tokens=1_000, usd="2.5")
-    state = after(state, on_settled(0, Settled(outcome="completed", spent=TreeCost(tokens=300, nano_usd=10**9))))
+    state = state_with(state, on_settled(0, Settled(outcome="completed", spent=TreeCost(tokens=300, nano_usd=10**9))))
     assert [(each["limit"], each["left"]) for each in state.view()["budget"]["limits"]] == [
         ("tokens", "700"),
         ("usd", "1.5"),
     ]
     assert Work("one") == step(begun, state, open_tasks())
-    state = after(state, IterationStarted(number=1, thread="l-1", task="one"))
+    state = state_with(state, IterationStarted(number=1, thread="l-1", task="one"))
     assert allowance_of(state.account, 1) == Budget(tokens=700, usd="1.5")
-    state = after(state, on_settled(1, Settled(outcome="failed")))
+    state = state_with(state, on_settled(1, Settled(outcome="failed")))
     block = step(begun, state, open_tasks())
     assert isinstance(block, Block)
     assert (block.cause, block.message) == (
@@ -246,12 +246,12 @@ def test_an_iteration_reserves_the_remainder_and_settles_its_cost() -> None:
 def test_a_limit_that_ends_an_iteration_is_reached() -> None:
     """The remainder is then too little for a call: the loop is blocked, and `retry` grants the same amount again."""
     begun = loop(tokens=1_000)
-    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
-    state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=900, short="tokens"))))
+    state = state_with(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=900, short="tokens"))))
     block = step(begun, state, open_tasks())
     assert isinstance(block, Block)
     assert block.cause == "TokenLimit"
-    state, _, _ = steered(blocked(state, block), "retry")
+    state, _, _ = steer(block_loop(state, block), "retry")
     assert (state.account.left("tokens"), state.account.limits["tokens"]) == (1_100, 2_000)
     assert Work("one") == step(begun, state, open_tasks())
 
@@ -261,42 +261,42 @@ def test_a_limit_too_small_for_a_call_grows_with_each_retry() -> None:
     begun = loop(tokens=1_000, cost=0.02)
     state = state_after(begun, level=1)
     for number in range(3):
-        state = after(state, IterationStarted(number=number, thread=f"l-{number}", task="one"))
+        state = state_with(state, IterationStarted(number=number, thread=f"l-{number}", task="one"))
         assert allowance_of(state.account, number) == Budget(tokens=1_000, usd=f"{0.02 * (number + 1):.2f}")
-        state = after(state, on_settled(number, Settled(outcome="failed", spent=TreeCost(short="usd"))))
+        state = state_with(state, on_settled(number, Settled(outcome="failed", spent=TreeCost(short="usd"))))
         block = step(begun, state, open_tasks())
         assert isinstance(block, Block)
-        words = "the loop has spent $0.00, and what is left is too little for another call; `retry` allows $0.02 more"
-        assert (block.cause, block.message) == ("CostLimit", words)
-        state, _, _ = steered(blocked(state, block), "retry")
+        message = "the loop has spent $0.00, and what is left is too little for another call; `retry` allows $0.02 more"
+        assert (block.cause, block.message) == ("CostLimit", message)
+        state, _, _ = steer(block_loop(state, block), "retry")
 
 
 def test_an_overspent_limit_is_granted_in_full() -> None:
     """Spending beyond the limit is not deducted from the amount that `retry` grants."""
     begun = loop(tokens=1_000)
-    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
-    state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=3_500, short="tokens"))))
+    state = state_with(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=3_500, short="tokens"))))
     block = step(begun, state, open_tasks())
     assert isinstance(block, Block)
     assert block.message == "the loop has spent 3,500 tokens; `retry` allows 1,000 more"
-    state, _, _ = steered(blocked(state, block), "retry")
+    state, _, _ = steer(block_loop(state, block), "retry")
     assert state.account.left("tokens") == 1_000
 
 
 def test_the_end_of_an_agents_own_budget_reaches_no_limit_of_the_loop() -> None:
     """The iteration has failed; the loop begins another one, as after any failure."""
     begun = loop(tokens=1_000)
-    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
-    state = after(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=300, short="steps"))))
+    state = state_with(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state, on_settled(0, Settled(outcome="failed", spent=TreeCost(tokens=300, short="steps"))))
     assert Work("one") == step(begun, state, open_tasks())
 
 
 def test_an_extension_of_an_iteration_extends_the_loop() -> None:
     """An extension by people counts as far as it is spent beyond what the loop reserved."""
     begun = loop(tokens=1_000)
-    state = after(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state_after(begun, level=1), IterationStarted(number=0, thread="l-0", task="one"))
     spent = TreeCost(tokens=1_500, more_tokens=2_000)
-    state = after(state, on_settled(0, Settled(outcome="completed", spent=spent)))
+    state = state_with(state, on_settled(0, Settled(outcome="completed", spent=spent)))
     assert (state.account.limits["tokens"], state.account.left("tokens")) == (1_500, 0)
 
 
@@ -305,7 +305,7 @@ def test_a_loop_of_an_earlier_release_keeps_what_it_has_spent() -> None:
     begun = loop(cost=2.0)
     state = state_after(begun, "completed", "completed", level=0)
     assert state.view()["budget"] is None
-    state = after(state, on_survey(Survey(features=1)))
+    state = state_with(state, on_survey(Survey(features=1)))
     assert (state.account.limits, state.account.left("usd")) == ({"usd": 2 * 10**9}, 10**9)
 
 
@@ -313,13 +313,13 @@ def test_a_survey_by_an_older_worker_leaves_a_loop_its_limit_of_tokens() -> None
     """A loop that started with a feature level keeps its limit from its first survey on; that worker's 0 would remove
     it.
     """
-    state = after(state_after(loop(tokens=1_000)), on_survey(Survey(features=0), level=1))
-    state = after(state, IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state_after(loop(tokens=1_000)), on_survey(Survey(features=0), level=1))
+    state = state_with(state, IterationStarted(number=0, thread="l-0", task="one"))
     assert allowance_of(state.account, 0) == Budget(tokens=1_000)
 
 
 @pytest.mark.parametrize("cost", [1e-12, 1e9])
 def test_any_limit_in_dollars_makes_a_budget(cost: float) -> None:
     """An amount too small or too large becomes the smallest or largest budget, so the loop never fails for it."""
-    state = after(state_after(loop(cost=cost), level=1), IterationStarted(number=0, thread="l-0", task="one"))
+    state = state_with(state_after(loop(cost=cost), level=1), IterationStarted(number=0, thread="l-0", task="one"))
     assert allowance_of(state.account, 0) is not None

@@ -85,7 +85,7 @@ WITH_TASKS = st.builds(
 ANYTHING = st.text(st.sampled_from("-*1.> \t\n\r[]xX()`~#<!=ab\0\u2028\u3000"), max_size=60)
 
 
-def titled(text: str, title: str) -> Task:
+def task_titled(text: str, title: str) -> Task:
     """Return the only task with that title."""
     (task,) = (task for task in parse_tasks(text) if task.title == title)
     return task
@@ -170,7 +170,10 @@ def test_blocking_and_reopening() -> None:
     """Blocking writes the reason on the line; re-opening removes both marks."""
     blocked = block("* [ ] a", "a", "the key (of Bob)\n- [ ] forged")
     assert blocked == "* [ ] a (blocked: the key [of Bob] - [ ] forged)"
-    assert (titled(blocked, "a").status, titled(blocked, "a").reason) == ("blocked", "the key [of Bob] - [ ] forged")
+    assert (task_titled(blocked, "a").status, task_titled(blocked, "a").reason) == (
+        "blocked",
+        "the key [of Bob] - [ ] forged",
+    )
     assert "* [ ] a" == reopen(blocked, "a") == reopen("* [x] a (completed: 2026-01-01)", "a")
     assert (
         "- [ ] a (started: 2026-11-21 10:30)" == start("- [ ] a", "a", AT) == start(start("- [ ] a", "a", AT), "a", AT)

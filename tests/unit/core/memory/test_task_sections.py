@@ -58,7 +58,7 @@ FILES = st.builds(
 )
 
 
-def begun(text: str, title: str) -> str:
+def begin(text: str, title: str) -> str:
     """Start a task, and move it."""
     return move_changed(text, start(text, title, AT), "in progress")
 
@@ -70,7 +70,7 @@ def done(text: str, title: str) -> str:
 
 def test_a_task_moves_through_the_sections_with_its_dates() -> None:
     """A started task stands under In progress, a completed one under Done; its lines move together, with the date."""
-    started = begun(BOARD, "Write the parser")
+    started = begin(BOARD, "Write the parser")
     assert "## In progress\n\n- [ ] Write the parser (started: 2026-11-21 10:30)\n  - details of it\n## Done" in started
     assert "## To do\n\n- [ ] Write the docs\n" in started
     ended = done(started, "Write the parser")
@@ -79,7 +79,7 @@ def test_a_task_moves_through_the_sections_with_its_dates() -> None:
         "2026-01-27)\n- [x] Write the parser (started: 2026-11-21 10:30) (completed: 2026-11-21 10:30)\n"
         "  - details of it\n",
     )
-    assert begun(started, "Write the parser") == started
+    assert begin(started, "Write the parser") == started
 
 
 @pytest.mark.parametrize("edit", [start, complete])
@@ -96,7 +96,7 @@ def test_a_file_without_sections_keeps_its_order() -> None:
     """No section is created, and a task stays at the position that a person chose."""
     text = "# Tasks\n- [ ] a\n- [ ] b\n"
     assert done(text, "a") == "# Tasks\n- [x] a (completed: 2026-11-21 10:30)\n- [ ] b\n"
-    assert begun(text, "b") == "# Tasks\n- [ ] a\n- [ ] b (started: 2026-11-21 10:30)\n"
+    assert begin(text, "b") == "# Tasks\n- [ ] a\n- [ ] b (started: 2026-11-21 10:30)\n"
 
 
 @pytest.mark.parametrize(

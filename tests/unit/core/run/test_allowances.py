@@ -60,13 +60,15 @@ def parent(budget: Budget | None) -> Thread:
 def delegate(thread: Thread, *background: bool) -> None:
     """Reply with a call of `run_agent` for each."""
     first = thread.state.calls.count + 1
-    made = tuple(
+    tool_calls = tuple(
         ToolCall(
             id=f"r{n}", name="run_agent", arguments=json.dumps({"agent": "helper", "task": "help", "background": each})
         )
         for n, each in enumerate(background, first)
     )
-    thread.reply(LLMReply(message=AssistantMessage(content=made), usage=Usage(prompt_tokens=90, completion_tokens=10)))
+    thread.reply(
+        LLMReply(message=AssistantMessage(content=tool_calls), usage=Usage(prompt_tokens=90, completion_tokens=10))
+    )
 
 
 def order(thread: Thread, kind: Any) -> Any:
@@ -78,18 +80,18 @@ def order(thread: Thread, kind: Any) -> Any:
 def begin(thread: Thread, *, taken: tuple[int, ...] = ()) -> list[Budget | None]:
     """Start every sub-agent that is due; return the allowances."""
     call = order(thread, StartChildren)
-    children = [
+    subagents = [
         StartedChild(number=each.number, problem="taken")
         if each.number in taken
         else StartedChild(number=each.number, run_id=f"c{each.number}")
         for each in call.request.children
     ]
     budgets = [each.budget for each in call.request.children]
-    thread.end(call, StartedChildren(children=tuple(children)))
+    thread.end(call, StartedChildren(children=tuple(subagents)))
     return budgets
 
 
-def find_again(thread: Thread, *given: Budget | None) -> None:
+def report_existing(thread: Thread, *given: Budget | None) -> None:
     """Answer the start request: each sub-agent exists, and was started with this allowance."""
     call = order(thread, StartChildren)
     existing = [
@@ -104,11 +106,11 @@ def test_the_current_reservation_covers_a_sub_agent_from_before_a_reset() -> Non
     thread = parent(Budget(steps=20))
     delegate(thread, False, False)
     before = [event.steps for event in thread.log if isinstance(event, BudgetReserved) and event.call]
-    find_again(thread, Budget(steps=before[0] + 1), Budget(steps=2))
+    report_existing(thread, Budget(steps=before[0] + 1), Budget(steps=2))
     reserved = {event.call: event.steps for event in thread.log if isinstance(event, BudgetReserved) and event.call}
     assert reserved == {1: before[0] + 1, 2: before[1]}
     assert thread.state.account.used("steps") == 1 + sum(reserved.values())
-    assert [child.number for child in thread.state.subagents.open] == [1, 2]
+    assert [subagent.number for subagent in thread.state.subagents.open] == [1, 2]
     thread.check_consistent()
     assert fault(thread.log) is None
     (raised,) = [event for event in thread.log[-3:] if isinstance(event, BudgetReserved)]
@@ -130,12 +132,12 @@ def test_a_sub_agent_from_before_a_reset_beyond_the_budget_is_cancelled(given: B
     thread = parent(Budget(steps=20))
     delegate(thread, False, False)
     share = thread.state.account.reserved["agent 2"].steps
-    find_again(thread, given, Budget(steps=share))
+    report_existing(thread, given, Budget(steps=share))
     ending = order(thread, EndChildren)
     assert [(each.number, each.run_id) for each in ending.request.children] == [(1, "c1")]
     finished = [event for event in thread.log if isinstance(event, ToolCallFinished)]
     assert [(event.number, TOO_LARGE in event.text) for event in finished] == [(1, True)]
-    assert [child.number for child in thread.state.subagents.open] == [2]
+    assert [subagent.number for subagent in thread.state.subagents.open] == [2]
     assert thread.state.account.used("steps") == 1 + share
     thread.fail(ending, "NotSealed")
     assert not thread.waiting(EndChildren)
@@ -185,7 +187,7 @@ def test_a_run_cancels_a_sub_agent_from_before_a_reset_before_it_ends_or_continu
     """No other Temporal run knows of the sub-agent, so it would run for ever."""
     thread = parent(Budget(steps=20))
     delegate(thread, True)
-    find_again(thread, Budget(steps=99))
+    report_existing(thread, Budget(steps=99))
     ending = order(thread, EndChildren)
     thread.continue_suggested = continues
     thread.reply(calls("look") if continues else says("done"))
@@ -202,7 +204,7 @@ def test_a_cancellation_that_keeps_failing_is_retried_with_growing_delays() -> N
     """Anybody who reaches Temporal can make a cancellation fail. The run stays open, and its history grows slowly."""
     thread = parent(Budget(steps=20))
     delegate(thread, True)
-    find_again(thread, Budget(steps=99))
+    report_existing(thread, Budget(steps=99))
     thread.fail(order(thread, EndChildren), "x")
     thread.reply(says("done"))
     pauses = []
@@ -226,10 +228,10 @@ def test_a_start_and_a_poll_that_keep_failing_are_retried_with_growing_delays() 
     """Starts and polls back off as cancellations do. A later poll finds an end that a failed poll missed."""
     thread = parent(Budget(steps=20))
     delegate(thread, False)
-    assert _pauses_of(thread, StartChildren) == [6, 18, 54, 162, 300, 300]
+    assert _retry_delays_of(thread, StartChildren) == [6, 18, 54, 162, 300, 300]
     begin(thread)
     thread.signal("subagent_ended", {"thread": "t.1"})
-    assert _pauses_of(thread, LookAtChildren) == [6, 18, 54, 162, 300, 300]
+    assert _retry_delays_of(thread, LookAtChildren) == [6, 18, 54, 162, 300, 300]
     look = order(thread, LookAtChildren)
     assert [(each.number, each.closing) for each in look.request.children] == [(1, True)]
     report = ChildReport(number=1, status="completed", text="x", cost=TreeCost(steps=1))
@@ -241,7 +243,7 @@ def test_a_start_and_a_poll_that_keep_failing_are_retried_with_growing_delays() 
     assert fault(thread.log) is None
 
 
-def _pauses_of(thread: Thread, kind: Any) -> list[int]:
+def _retry_delays_of(thread: Thread, kind: Any) -> list[int]:
     """Fail an activity request six times, and return the seconds before each retry."""
     pauses = []
     for _ in range(6):

@@ -77,7 +77,7 @@ def extend(thread: Thread, **given: Any) -> str:
     return thread.update("extend", {"by": "alice", **given})["outcome"]
 
 
-def settled(thread: Thread) -> tuple[int, int]:
+def settled_amounts(thread: Thread) -> tuple[int, int]:
     """Return the spent steps and tokens."""
     return thread.state.account.spent.steps, thread.state.account.spent.tokens
 
@@ -363,10 +363,10 @@ def test_a_rejection_without_proof_is_a_lost_call(cause: str, proof: dict[str, s
     estimate = events_of(thread, BudgetReserved)[-1].tokens
     (call,) = thread.waiting(LLMRequest)
     assert isinstance(call, Call)
-    refused = None
+    rejection = None
     if proof is not None:
-        refused = LLMFailed.model_validate({"answers": call.request.order, "cause": cause} | proof)
-    thread.fail(call, cause, "no", failed(3).model_dump(mode="json"), proof=refused)
+        rejection = LLMFailed.model_validate({"answers": call.request.order, "cause": cause} | proof)
+    thread.fail(call, cause, "no", failed(3).model_dump(mode="json"), proof=rejection)
     assert thread.state.blocked
     assert thread.state.blocked.cause == NOT_SEALED
     thread.signal("retry", {"by": "alice"})
@@ -398,10 +398,10 @@ def test_rejected_and_lost_calls_are_settled() -> None:
     estimate = events_of(thread, BudgetReserved)[-1].tokens
     thread.refuse("APITimeoutError")
     thread.signal("retry", {"by": "alice"})
-    assert settled(thread) == (0, estimate)
+    assert settled_amounts(thread) == (0, estimate)
     rejected = says("").model_copy(update={"rejected": "it was cut off."})
     thread.reply(rejected)
-    assert settled(thread) == (1, estimate + 11)
+    assert settled_amounts(thread) == (1, estimate + 11)
     thread.say("stop", when_busy="interrupt")
     assert thread.calling_llm()
     thread.refuse(CONTEXT_TOO_LONG)
@@ -431,9 +431,9 @@ def test_a_lost_call_is_charged_with_its_request_and_made_again() -> None:
     assert isinstance(call, Call)
     assert isinstance(call.request, LLMRequest)
     assert call.request.lost == 3
-    assert settled(thread) == (0, 210)
+    assert settled_amounts(thread) == (0, 210)
     thread.reply(says("done"))
-    assert settled(thread) == (1, 221)
+    assert settled_amounts(thread) == (1, 221)
     assert thread.state.account.lost == 0
     check(thread)
 
@@ -463,7 +463,7 @@ def test_a_lost_call_without_proof_is_not_made_again(proof: str | None) -> None:
     assert thread.state.blocked
     assert thread.state.blocked.cause == NOT_SEALED
     thread.signal("retry", {"by": "alice"})
-    assert settled(thread) == (0, estimate)
+    assert settled_amounts(thread) == (0, estimate)
     check(thread)
 
 
@@ -489,9 +489,9 @@ def test_compactions_are_reserved_and_settled_too() -> None:
     assert events_of(thread, BudgetReserved)[-1].steps == 0
     thread.reply(says("").model_copy(update={"rejected": "cut off."}))
     assert thread.summarizing()
-    assert settled(thread) == (1, 22)
+    assert settled_amounts(thread) == (1, 22)
     thread.reply(says("a summary"))
-    assert settled(thread) == (1, 33)
+    assert settled_amounts(thread) == (1, 33)
     check(thread)
 
 
@@ -532,7 +532,7 @@ def test_the_account_is_carried_into_new_temporal_runs() -> None:
     while thread.waiting(ArchiveRequest):
         thread.archive(features=1)
     assert thread.snapshots
-    assert settled(thread) == (5, 55)
+    assert settled_amounts(thread) == (5, 55)
     check(thread)
 
 

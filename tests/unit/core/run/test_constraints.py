@@ -52,9 +52,9 @@ from tests.unit.audit.test_audit import fault, without
 WHY = "the invoice is locked by the auditors"
 
 
-def reply(*made: tuple[str, str], tokens: int = 10) -> LLMReply:
+def reply(*calls: tuple[str, str], tokens: int = 10) -> LLMReply:
     """Return a reply that calls these tools with these arguments."""
-    blocks = tuple(ToolCall(id=f"{n}{name}{args}", name=name, arguments=args) for n, (name, args) in enumerate(made))
+    blocks = tuple(ToolCall(id=f"{n}{name}{args}", name=name, arguments=args) for n, (name, args) in enumerate(calls))
     return LLMReply(message=AssistantMessage(content=blocks), usage=Usage(prompt_tokens=tokens, completion_tokens=1))
 
 
@@ -70,7 +70,7 @@ def ends(thread: Thread) -> dict[int, str]:
     return {event.number: event.status for event in thread.log if isinstance(event, ToolCallFinished)}
 
 
-def started(thread: Thread) -> list[int]:
+def started_calls(thread: Thread) -> list[int]:
     """Return the started calls."""
     return [event.number for event in thread.log if isinstance(event, ToolCallStarted)]
 
@@ -92,7 +92,7 @@ def test_the_same_call_or_every_call_of_the_tool_is_rejected(scope: str, refused
     for number in thread.running_calls:
         thread.finish(number)
     assert ends(thread) == {1: "cannot", **refused}
-    assert 2 not in started(thread)
+    assert 2 not in started_calls(thread)
     assert WHY in text_of_call(thread, 2)
     assert "until 2026-01-02 05:04:05 UTC (constraint 1)" in text_of_call(thread, 2)
     verdict = next(event for event in thread.log if isinstance(event, VerdictGiven) and event.number == 2)
@@ -140,9 +140,9 @@ def test_a_run_of_an_older_level_has_no_constraints() -> None:
     thread.reply(calls("look"))
     (call,) = thread.waiting(ToolRequest)
     assert not getattr(call, "request").cannot  # noqa: B009  # a sleep has none
-    refused = thread.run.refused("lift", {"constraint": 1, "by": "bob"}, at=thread.at)
-    assert refused is not None
-    assert refused["outcome"] == "unknown_update"
+    rejection = thread.run.refused("lift", {"constraint": 1, "by": "bob"}, at=thread.at)
+    assert rejection is not None
+    assert rejection["outcome"] == "unknown_update"
     thread.signal("lift", {"constraint": 1, "by": "bob"})
     assert [event.outcome for event in thread.log if isinstance(event, SignalRejected)] == ["unknown_signal"]
     newer = loaded_thread(features=1)
@@ -204,7 +204,7 @@ def test_an_automatic_approval_starts_nothing_under_a_constraint() -> None:
     cannot(thread, 1, "everywhere")
     thread.advance(seconds=120)
     assert ends(thread) == {1: "cannot", 2: "cannot"}
-    assert started(thread) == [1]
+    assert started_calls(thread) == [1]
     assert thread.calling_llm()
     thread.check_consistent()
 
@@ -315,7 +315,7 @@ def test_no_call_starts_that_a_constraint_rejects(seed: int) -> None:
 # The audit.
 
 
-def refused_thread() -> Thread:
+def thread_with_rejection() -> Thread:
     """Return a thread in which the constraint of call 1 has rejected call 2, and was removed."""
     thread = loaded_thread(features=1)
     thread.reply(calls("look"))
@@ -335,7 +335,7 @@ def altered(thread: Thread, kind: Any, place: int, **changes: Any) -> list[Agent
 
 def test_the_audit_finds_forged_rejections_and_constraints() -> None:
     """A rejected call needs an active constraint, a constraint a tool's own outcome, and a removal a constraint."""
-    thread = refused_thread()
+    thread = thread_with_rejection()
     assert fault(thread.log) is None
     forged = {
         "the constraint never stood": altered(thread, ToolCallFinished, 0, status="failed", scope=None),

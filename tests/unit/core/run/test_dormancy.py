@@ -284,9 +284,9 @@ def test_an_event_sent_to_one_call_wakes_that_call_only() -> None:
 
 def test_a_bad_name_of_an_event_is_explained_in_words() -> None:
     """A mistyped name gets the rule in words, without a regular expression."""
-    refused = thread_that(sleep_until={"until": "3h"}).update("wake", {"event": "two words"})
-    assert refused["outcome"] == "malformed"
-    assert refused["explanation"].startswith("event: an event's name begins with a letter or digit, and has")
+    rejected = thread_that(sleep_until={"until": "3h"}).update("wake", {"event": "two words"})
+    assert rejected["outcome"] == "malformed"
+    assert rejected["explanation"].startswith("event: an event's name begins with a letter or digit, and has")
 
 
 def test_the_shown_event_is_the_one_that_the_run_waits_for() -> None:
@@ -300,9 +300,9 @@ def test_the_shown_event_is_the_one_that_the_run_waits_for() -> None:
     shown = show_screen({**run_view(thread.state), "continue": None}, retrying=[], ui=None).plain
     assert not {"\x1b", "\u202e"} & set(shown)
     (command,) = [line for line in shown.splitlines() if "--event" in line]
-    words = shlex.split(command)
-    assert words[-4:-1] == ["--event", "deploy.finished", "--data"]
-    assert json.loads(words[-1]) == match
+    arguments = shlex.split(command)
+    assert arguments[-4:-1] == ["--event", "deploy.finished", "--data"]
+    assert json.loads(arguments[-1]) == match
     assert wake(thread, **payload) == "delivered"
 
 
@@ -327,8 +327,8 @@ def test_rejected_events_give_the_reason_and_are_recorded() -> None:
     assert wake(thread, event="e", data={"a": "x" * DATA_BYTES}) == "malformed"
     assert wake(thread, event="e", id="x" * 101) == "malformed"
     assert wake(thread, event="e", call=0) == "malformed"
-    refused = [event for event in thread.log if event.type == "signal_rejected"]
-    assert len(refused) == 10
+    rejected = [event for event in thread.log if event.type == "signal_rejected"]
+    assert len(rejected) == 10
     assert thread.state.status == "dormant"
     thread.cancel()
     assert wake(thread, event="e") == "too_late"

@@ -36,8 +36,8 @@ def live(thread: Thread, steps: list[tuple[str, Any]]) -> dict[str, str]:
             break
         match what:
             case "wait" | "sleep" if thread.calling_llm():
-                made = {"wait_for_event": given_} if what == "wait" else {"sleep_until": {"until": given_}}
-                thread.reply(calling(**made))
+                arguments = {"wait_for_event": given_} if what == "wait" else {"sleep_until": {"until": given_}}
+                thread.reply(calling(**arguments))
             case "event":
                 name, n, call = given_
                 payload = {"event": name, "id": f"e{number}", "data": {"n": n}, **({"call": call} if call else {})}

@@ -18,7 +18,7 @@ SPEC = agent_spec(
 )
 
 
-def lost(*, features: int, settles_in: float | None = 60) -> Thread:
+def thread_with_lost_payment(*, features: int, settles_in: float | None = 60) -> Thread:
     """Return a thread that asks about a payment whose request may still arrive."""
     thread = loaded_thread(SPEC, features=features)
     thread.reply(calls("pay"))
@@ -30,7 +30,7 @@ def lost(*, features: int, settles_in: float | None = 60) -> Thread:
 
 def test_a_question_gives_the_last_time_the_effect_may_arrive() -> None:
     """The time is by the run's clock: the ledger's may differ."""
-    (request,) = lost(features=SETTLING).state.authority.requests
+    (request,) = thread_with_lost_payment(features=SETTLING).state.authority.requests
     assert request.settles_at == request.asked_at + timedelta(seconds=60)
     assert request.view()["settles_at"] == request.settles_at.isoformat()
 
@@ -42,14 +42,14 @@ def test_a_run_of_a_lower_level_records_no_such_time() -> None:
     (call,) = thread.waiting(ToolRequest)
     assert isinstance(call.request, ToolRequest)  # type: ignore[union-attr]
     assert not call.request.settles  # type: ignore[union-attr]
-    (request,) = lost(features=0).state.authority.requests
+    (request,) = thread_with_lost_payment(features=0).state.authority.requests
     assert request.settles_at is None
 
 
 @pytest.mark.parametrize(("decision", "done"), [("absent", "runs"), ("undo", "is undone")])
 def test_an_early_answer_says_when_it_takes_effect(decision: str, done: str) -> None:
     """The answer counts, but the next attempt waits."""
-    thread = lost(features=SETTLING)
+    thread = thread_with_lost_payment(features=SETTLING)
     thread.signal("reconcile", {"request": "1", "decision": decision, "by": "alice"})
     (received,) = [event for event in thread.log if isinstance(event, DecisionReceived)]
     assert received.outcome == "accepted"
@@ -61,7 +61,7 @@ def test_an_early_answer_says_when_it_takes_effect(decision: str, done: str) -> 
 
 def test_a_late_answer_takes_effect_at_once() -> None:
     """Nothing can arrive any more, so there is nothing to explain."""
-    thread = lost(features=SETTLING)
+    thread = thread_with_lost_payment(features=SETTLING)
     thread.advance(minutes=2)
     thread.signal("reconcile", {"request": "1", "decision": "absent", "by": "alice"})
     (received,) = [event for event in thread.log if isinstance(event, DecisionReceived)]
@@ -124,7 +124,7 @@ def fault_of(thread: Thread) -> str:
 
 def test_the_audit_accepts_such_logs() -> None:
     """`verify` rebuilds the time in a question, the effect of an early answer, and a call that did not run."""
-    thread = lost(features=SETTLING)
+    thread = thread_with_lost_payment(features=SETTLING)
     assert fault_of(thread) == ""
     thread.signal("reconcile", {"request": "1", "decision": "absent", "by": "alice"})
     thread.finish(1)
@@ -134,7 +134,7 @@ def test_the_audit_accepts_such_logs() -> None:
 
 def test_the_audit_finds_a_time_without_a_cause() -> None:
     """A time before the question, or in a run of a lower level, is a fault."""
-    thread = lost(features=0)
+    thread = thread_with_lost_payment(features=0)
     (asked,) = [event for event in thread.log if isinstance(event, ReconcileRequested)]
     request = asked.request.model_copy(update={"settles_at": asked.request.asked_at + timedelta(seconds=60)})
     audit = Audit(thread.name)
@@ -145,5 +145,7 @@ def test_the_audit_finds_a_time_without_a_cause() -> None:
 
 def test_the_question_keeps_why_the_outcome_is_unknown() -> None:
     """The person reads the exception."""
-    (asked,) = [event for event in lost(features=SETTLING).log if isinstance(event, ReconcileRequested)]
+    (asked,) = [
+        event for event in thread_with_lost_payment(features=SETTLING).log if isinstance(event, ReconcileRequested)
+    ]
     assert "TimeoutError: no answer" in asked.request.why

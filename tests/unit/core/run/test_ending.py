@@ -47,7 +47,7 @@ def keeper(*rules: Any, **changes: Any) -> AgentSpec:
     return agent_spec(**{"memory": Memory(progress=True, learn=True), **fields, **changes})
 
 
-def begun(spec: AgentSpec | None = None, **begin: Any) -> Thread:
+def begun_thread(spec: AgentSpec | None = None, **begin: Any) -> Thread:
     """Return a thread that has noted its start in progress.txt, and asks the LLM."""
     thread = loaded_thread(spec or keeper(), features=FEATURES, **begin)
     thread.finish(1)
@@ -56,7 +56,7 @@ def begun(spec: AgentSpec | None = None, **begin: Any) -> Thread:
 
 def learning(spec: AgentSpec | None = None, **begin: Any) -> Thread:
     """Return a thread whose LLM has answered, and is asked what it has learnt."""
-    thread = begun(spec, **begin)
+    thread = begun_thread(spec, **begin)
     thread.reply(says(ANSWER))
     assert thread.state.ending.learning == "asked"
     return thread
@@ -78,7 +78,7 @@ def finish_notes(thread: Thread) -> None:
 
 def test_a_run_notes_that_it_begins_and_ends_and_the_llm_reads_nothing_of_it() -> None:
     """The run's own calls have numbers, keys and verdicts like any other, and leave no message in the transcript."""
-    thread = begun(keeper(memory=Memory(progress=True)))
+    thread = begun_thread(keeper(memory=Memory(progress=True)))
     thread.reply(calls("look"))
     thread.finish(2)
     thread.reply(says(ANSWER))
@@ -97,7 +97,7 @@ def test_a_run_notes_that_it_begins_and_ends_and_the_llm_reads_nothing_of_it() -
 
 def test_a_blocked_run_notes_the_step_and_the_cause_once() -> None:
     """Progress.txt gives the blocked step; a retry that fails at the same step adds no second note."""
-    thread = begun()
+    thread = begun_thread()
     for _ in range(3):
         thread.refuse("LLMRejected")
         finish_notes(thread)
@@ -135,7 +135,7 @@ def test_a_failed_note_asks_nobody_and_ends_no_run(status: str) -> None:
 
 def test_a_thread_that_continues_notes_that() -> None:
     """The next run of a thread notes that it is in progress again, at its last step."""
-    thread = begun(keeper(memory=Memory(progress=True)))
+    thread = begun_thread(keeper(memory=Memory(progress=True)))
     thread.reply(says(ANSWER))
     finish_notes(thread)
     thread.reopen("and now this")
@@ -149,13 +149,14 @@ def test_the_learning_step_follows_the_answer_and_does_not_change_it() -> None:
     """One more step is made, its calls are judged and run, its text is ignored, and no step follows."""
     thread = learning()
     assert thread.messages()[-1]["role"] == "user"
-    made = (
+    tool_calls = (
         ToolCall(id="r1", name="remember", arguments='{"text":"x"}'),
         ToolCall(id="n1", name="note_learning", arguments="{}"),
     )
     thread.reply(
         LLMReply(
-            message=AssistantMessage(content=(TextBlock(text="not the answer"), *made)), usage=Usage(prompt_tokens=1)
+            message=AssistantMessage(content=(TextBlock(text="not the answer"), *tool_calls)),
+            usage=Usage(prompt_tokens=1),
         )
     )
     assert thread.running_calls == [2, 3]
@@ -200,7 +201,7 @@ def test_a_denied_learning_ends_the_run() -> None:
 
 def test_a_learning_of_a_tainted_llm_needs_an_approval() -> None:
     """After web content, a person approves the memories of the last step, though the policy allows them."""
-    thread = begun()
+    thread = begun_thread()
     thread.reply(calls("web"))
     thread.finish(2)
     thread.reply(says(ANSWER))
@@ -230,7 +231,7 @@ def test_an_undecided_learning_expires(terms: Terms) -> None:
 
 def test_a_learning_of_a_tainted_llm_expires() -> None:
     """The limit also holds if the policy allows the call and asks only because of what the LLM has read."""
-    thread = begun()
+    thread = begun_thread()
     thread.reply(calls("web"))
     thread.finish(2)
     thread.reply(says(ANSWER))
@@ -298,7 +299,7 @@ def test_an_llm_that_does_not_reply_is_not_waited_for() -> None:
 
 def test_the_step_limit_counts_and_leaves_learning_out() -> None:
     """A run that has used up its steps skips the learning step, and is not blocked for it."""
-    thread = begun(keeper(limits=Limits(max_steps=1)))
+    thread = begun_thread(keeper(limits=Limits(max_steps=1)))
     thread.reply(says(ANSWER))
     finish_notes(thread)
     assert thread.closed
@@ -307,7 +308,7 @@ def test_the_step_limit_counts_and_leaves_learning_out() -> None:
 
 def test_an_open_run_learns_when_its_wait_is_over() -> None:
     """A run that waits for messages is asked once, at the end of the wait, and not after each answer."""
-    thread = begun(idle_limit=60)
+    thread = begun_thread(idle_limit=60)
     thread.reply(says("first"))
     assert thread.state.wake_at(thread.at) == thread.at + timedelta(seconds=60)
     thread.archive()
@@ -341,7 +342,7 @@ def test_a_message_puts_the_end_off() -> None:
 
 def test_a_pause_holds_the_end_back() -> None:
     """A paused run neither asks what was learnt nor ends; resumed, it does both."""
-    thread = begun()
+    thread = begun_thread()
     thread.signal("pause", {"by": "bob"})
     thread.reply(says(ANSWER))
     assert not thread.calling_llm()
@@ -362,7 +363,7 @@ def test_a_cancelled_run_ends_at_once() -> None:
 
 def test_the_end_survives_continue_as_new() -> None:
     """A run that continues as new while it ends asks again for the missing reply, and completes."""
-    thread = begun()
+    thread = begun_thread()
     thread.continue_suggested = True
     thread.reply(says(ANSWER))
     thread.archive()
@@ -420,7 +421,7 @@ def test_a_forged_end_is_found(alter: str) -> None:
 
 def test_a_blocked_run_ends_when_its_wait_for_a_message_is_over() -> None:
     """As without closing work, it notes its end, and does not call the LLM, which may be the cause of the block."""
-    thread = begun(idle_limit=60)
+    thread = begun_thread(idle_limit=60)
     thread.reply(says(ANSWER))
     thread.archive()
     thread.signal("compact", {"by": "bob"})
@@ -455,7 +456,7 @@ def test_a_pause_in_the_learning_step_delays_no_expiry() -> None:
 @pytest.mark.parametrize("outage", ["RunContinues", "RecordRefuses"])
 def test_no_timer_fires_repeatedly_while_the_end_waits(outage: str) -> None:
     """The wait for a message ends during an archive write or an LLM call; only one timer fires."""
-    thread = begun(idle_limit=60)
+    thread = begun_thread(idle_limit=60)
     thread.reply(says(ANSWER))
     if outage == "RunContinues":
         thread.continue_suggested = True
@@ -469,7 +470,7 @@ def test_no_timer_fires_repeatedly_while_the_end_waits(outage: str) -> None:
 
 def learning_after_a_wait(spec: AgentSpec) -> Thread:
     """Return a thread that waited for a message in vain, and whose LLM is asked what it has learnt."""
-    thread = begun(spec, idle_limit=60)
+    thread = begun_thread(spec, idle_limit=60)
     thread.reply(says(ANSWER))
     thread.advance(seconds=61)
     finish_notes(thread)

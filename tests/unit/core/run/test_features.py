@@ -33,7 +33,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def at_later_level() -> Thread:
     """Return a thread whose agent was loaded by a worker of a later release."""
-    return at_level(LATER)
+    return thread_at_level(LATER)
 
 
 def test_the_levels_have_no_gap() -> None:
@@ -74,9 +74,9 @@ def test_an_update_of_a_later_release_is_rejected_below_its_level(monkeypatch: p
     """Its validator rejects it, so no history of that level has it."""
     monkeypatch.setitem(UPDATES, "pause", LATER)
     thread = loaded_thread()
-    refused = thread.run.refused("pause", {"by": "alice"}, at=thread.at)
-    assert refused is not None
-    assert refused["outcome"] == "unknown_update"
+    rejection = thread.run.refused("pause", {"by": "alice"}, at=thread.at)
+    assert rejection is not None
+    assert rejection["outcome"] == "unknown_update"
 
 
 def payload_of(content: Mapping[str, object]) -> Payload:
@@ -122,7 +122,7 @@ def test_a_start_names_its_schedule_from_its_level_on(level: int, schedule: str)
 @pytest.mark.parametrize(("level", "llm"), [(0, ""), (features.RESULT_NAMES_LLM, "scripted")])
 def test_a_result_names_its_llm_from_its_level_on(level: int, llm: str) -> None:
     """The result of a run of the first release is unchanged."""
-    thread = at_level(level)
+    thread = thread_at_level(level)
     thread.reply(says("done"))
     thread.archive()
     assert thread.run.end
@@ -142,12 +142,12 @@ def test_a_result_names_its_llm_from_its_level_on(level: int, llm: str) -> None:
 )
 def test_an_interrupt_says_which_tools_it_waits_for(level: int, words: str) -> None:
     """A message that interrupts ends an LLM call but no tool; its outcome says so from that level on."""
-    thread = at_level(level)
+    thread = thread_at_level(level)
     thread.reply(calls("look"))
     assert thread.update("say", {"message": "stop", "when_busy": "interrupt"})["explanation"] == words
 
 
-def at_level(level: int) -> Thread:
+def thread_at_level(level: int) -> Thread:
     """Return a thread of that feature level."""
     thread = Thread()
     (request,) = thread.waiting(AgentRequest)

@@ -30,7 +30,7 @@ def lines_of(page: Callable[[int], bytes], start: int = 0) -> list[bytes]:
     return lines
 
 
-def taken(given: HandOver, request: Request, *run_ids: str) -> list[str]:
+def take(given: HandOver, request: Request, *run_ids: str) -> list[str]:
     """Take a request of each run, and return those that had passed something."""
     return [run_id for run_id in run_ids if given.take(request, caller=CALLER._replace(run_id=run_id))]
 
@@ -82,7 +82,7 @@ def test_the_oldest_untaken_value_is_dropped() -> None:
     request = asked(thread, LLMRequest)
     for run_id in ("r1", "r2", "r3"):
         hand_over.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
-    assert taken(hand_over, request, "r1", "r2", "r3") == ["r2", "r3"]
+    assert take(hand_over, request, "r1", "r2", "r3") == ["r2", "r3"]
 
 
 def test_untaken_values_are_bounded_in_bytes() -> None:
@@ -92,10 +92,10 @@ def test_untaken_values_are_bounded_in_bytes() -> None:
     hand_over = HandOver(limit_bytes=2 * size)
     for run_id in ("r1", "r2", "r2", "r3"):
         hand_over.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
-    assert taken(hand_over, request, "r1", "r2", "r3") == ["r2", "r3"]
+    assert take(hand_over, request, "r1", "r2", "r3") == ["r2", "r3"]
     for run_id in ("r4", "r5"):
         hand_over.give(thread.run, request, caller=CALLER._replace(run_id=run_id))
-    assert taken(hand_over, request, "r4", "r5") == ["r4", "r5"]
+    assert take(hand_over, request, "r4", "r5") == ["r4", "r5"]
     small = HandOver(limit_bytes=size - 1)
     small.give(thread.run, request, caller=CALLER)
     assert not small.take(request, caller=CALLER)

@@ -43,7 +43,7 @@ def other(policy: Policy, **changes: Any) -> Any:
     return agent_spec(policy=policy, **changes)
 
 
-def audited(thread: Thread) -> Thread:
+def check_audit(thread: Thread) -> Thread:
     """Check the thread's log, event by event, and that state and transcript follow from it."""
     audit = Audit(thread.name)
     audit.take(thread.log)
@@ -56,18 +56,18 @@ def test_a_request_keeps_its_id_if_the_agent_is_the_same() -> None:
     """Its digest is unchanged, too, so signatures for it count in both clusters; its effect keeps its key."""
     thread = paying()
     (before,) = thread.state.authority.requests
-    there = audited(thread.moved().imported())
+    there = check_audit(thread.moved().imported())
     assert there.state.authority.requests == (before,)
     assert there.decide("1", by="dana") == "accepted"
     (call,) = there.waiting(ToolRequest)
     assert call.request.key == before.effect_key  # type: ignore[union-attr]
-    audited(there)
+    check_audit(there)
 
 
 def test_under_another_agent_people_are_asked_again_with_its_requirements() -> None:
     """Requirements from the file, such as approval on expiry, are not part of the new request."""
     lax = Policy(rules=(ask("pay", terms=Terms(expires_after=60, on_expiry="approve")), allow()))
-    there = audited(paying(lax).moved().imported(other(ASKS)))
+    there = check_audit(paying(lax).moved().imported(other(ASKS)))
     (request,) = there.state.authority.requests
     assert (request.id, request.terms.on_expiry, request.spec_hash) == ("2", "deny", there.state.spec_hash)
     there.advance(seconds=3_600)
@@ -85,7 +85,7 @@ def test_a_call_has_to_pass_the_recorded_policy_and_the_local_one(recorded: str,
     thread = loaded_thread(other(first), features=LEVEL)
     there = thread.moved().imported(other(second))
     there.reply(calls("pay"))
-    audited(there)
+    check_audit(there)
     stricter = max(recorded, local, key=["allow", "ask", "deny"].index)
     assert bool(there.state.authority.requests) is (stricter == "ask")
     assert not there.running_calls
@@ -95,7 +95,7 @@ def test_a_call_has_to_pass_the_recorded_policy_and_the_local_one(recorded: str,
 
 def test_a_call_that_the_local_policy_denies_ends() -> None:
     """A call that waited for approval elsewhere is denied here."""
-    there = audited(paying().moved().imported(other(Policy(rules=(deny("pay"), allow())))))
+    there = check_audit(paying().moved().imported(other(Policy(rules=(deny("pay"), allow())))))
     (ended,) = [event for event in there.log if isinstance(event, ToolCallFinished)]
     assert (ended.status, there.state.authority.requests) == ("denied", ())
 
@@ -105,7 +105,7 @@ def test_an_unused_approval_is_requested_again() -> None:
     thread = paying()
     thread.update("pause", {"by": "dana"})
     assert thread.decide("1", by="dana") == "accepted"
-    there = audited(thread.moved().imported())
+    there = check_audit(thread.moved().imported())
     assert there.state.pause
     there.update("resume", {"by": "dana"})
     assert not there.running_calls
@@ -115,9 +115,9 @@ def test_an_unused_approval_is_requested_again() -> None:
 def signed(thread: Thread, key: str, by: str, **more: Any) -> dict[str, Any]:
     """Return a decision signed with that key."""
     (request,) = thread.state.authority.requests
-    said = Decision(decision="approve", request=request.id, by=by, digest=request.digest, **more)
-    signature = sign(key, said.signed_bytes(thread.name))
-    return said.model_copy(update={"signature": signature}).model_dump(mode="json", exclude_defaults=True)
+    statement = Decision(decision="approve", request=request.id, by=by, digest=request.digest, **more)
+    signature = sign(key, statement.signed_bytes(thread.name))
+    return statement.model_copy(update={"signature": signature}).model_dump(mode="json", exclude_defaults=True)
 
 
 def test_only_votes_signed_with_a_key_of_this_cluster_count() -> None:
@@ -128,7 +128,7 @@ def test_only_votes_signed_with_a_key_of_this_cluster_count() -> None:
         thread = paying(two)
         decision = vote or signed(thread, DANA, "dana")
         assert thread.update("decide", decision)["outcome"] == "waiting_for_quorum"
-        there = audited(thread.moved().imported())
+        there = check_audit(thread.moved().imported())
         (request,) = there.state.authority.requests
         assert [each.by for each in request.votes] == (["dana"] if counts else [])
 
@@ -139,7 +139,7 @@ def test_unsigned_rules_and_delegations_end() -> None:
     thread.decide("1", by="dana", remember=True)
     thread.finish(1)
     assert thread.state.authority.rules
-    there = audited(thread.moved().imported())
+    there = check_audit(thread.moved().imported())
     assert there.state.authority.rules == ()
     there.reply(calls("pay"))
     assert there.state.authority.requests
@@ -150,7 +150,7 @@ def test_an_effect_in_progress_is_looked_up_and_never_repeated() -> None:
     thread = loaded_thread(other(Policy(rules=(allow(),))), features=LEVEL)
     thread.reply(calls("pay"))
     started = next(event for event in thread.log if isinstance(event, ToolCallStarted))
-    cut = _ended_under_way(thread)
+    cut = _migrate_during_call(thread)
     there = cut.imported()
     (call,) = there.waiting(ToolRequest)
     assert (call.request.settle, call.request.key) == (True, started.key)  # type: ignore[union-attr]
@@ -162,7 +162,7 @@ def test_an_effect_in_progress_is_looked_up_and_never_repeated() -> None:
     assert (again.request.key, again.request.epoch) == (started.key, 1)  # type: ignore[union-attr]
 
 
-def _ended_under_way(thread: Thread) -> Thread:
+def _migrate_during_call(thread: Thread) -> Thread:
     """Migrate a thread whose worker is gone: its tool has not returned."""
     thread.update("move", {"by": "carol"})
     (call,) = thread.waiting(ToolRequest)
@@ -191,7 +191,7 @@ def _point(thread: Thread) -> Any:
 
 def test_an_unvouched_file_is_trusted_like_the_web() -> None:
     """Its trust is lowered despite the claims in its log; if requesters must be known, such a run ends."""
-    there = audited(loaded_thread(features=LEVEL).moved().imported(signer=""))
+    there = check_audit(loaded_thread(features=LEVEL).moved().imported(signer=""))
     assert there.state.context.trust == "web"
     assert there.state.authority.requesters_unproven
     keeps_track = agent_spec(tools=(tool_spec("pay", Effect.UNSAFE, trusted_only=True),))
@@ -238,14 +238,14 @@ def test_the_tighter_budget_counts_and_spending_is_kept() -> None:
     thread = loaded_thread(agent_spec(budget=Budget(steps=100)), features=LEVEL)
     thread.reply(calls("look"))
     thread.finish(1)
-    there = audited(thread.moved().imported(agent_spec(budget=Budget(steps=5))))
+    there = check_audit(thread.moved().imported(agent_spec(budget=Budget(steps=5))))
     assert there.state.account.limits == {"steps": 5}
     assert there.state.account.spent.steps == 1
     limit = thread.state.steps.limit
     assert there.state.steps.limit <= limit
 
 
-def extended(policy: Policy | None = None, **said: Any) -> Thread:
+def extended_thread(policy: Policy | None = None, **said: Any) -> Thread:
     """Return a thread with a budget of three steps, which a person has extended by 40."""
     thread = loaded_thread(agent_spec(budget=Budget(steps=3), policy=policy or Policy()), features=LEVEL)
     extension = Extension(**{"steps": 40, "by": "dana", "id": "once", **said})
@@ -264,20 +264,20 @@ def limit_of(thread: Thread) -> int:
 
 def test_an_extension_by_a_person_migrates_with_the_run() -> None:
     """The agent's own budget does not limit the extension, in either cluster, however often the thread migrates."""
-    there = audited(extended().moved().imported())
+    there = check_audit(extended_thread().moved().imported())
     assert limit_of(there) == 43
     assert there.update("extend", {"steps": 5, "by": "eve"})["outcome"] == "accepted"
     assert there.update("extend", {"steps": 5, "by": "dana", "id": "once"})["outcome"] == "duplicate"
-    assert limit_of(audited(there.moved().imported())) == 48
+    assert limit_of(check_audit(there.moved().imported())) == 48
 
 
 def test_an_agent_with_a_smaller_budget_keeps_the_extension() -> None:
     """The agent's own limit counts, plus the extension; a limit that exists only here was not extended."""
     smaller = agent_spec(budget=Budget(steps=2, tokens=1_000_000))
-    there = audited(extended().moved().imported(smaller))
+    there = check_audit(extended_thread().moved().imported(smaller))
     assert there.state.account.limits == {"steps": 42, "tokens": 1_000_000}
-    assert limit_of(audited(there.moved().imported(agent_spec(budget=Budget(steps=3))))) == 42
-    assert limit_of(audited(extended().moved().imported(agent_spec(budget=Budget(steps=90))))) == 43
+    assert limit_of(check_audit(there.moved().imported(agent_spec(budget=Budget(steps=3))))) == 42
+    assert limit_of(check_audit(extended_thread().moved().imported(agent_spec(budget=Budget(steps=90))))) == 43
 
 
 def test_time_that_was_added_comes_along() -> None:
@@ -287,7 +287,7 @@ def test_time_that_was_added_comes_along() -> None:
     assert thread.update("extend", {"seconds": 30, "by": "dana"})["outcome"] == "accepted"
     limits = dict(thread.state.account.limits)
     assert limits["seconds"] > 90 * 10**6
-    assert audited(thread.moved().imported()).state.account.limits == limits
+    assert check_audit(thread.moved().imported()).state.account.limits == limits
 
 
 SIGNED_HERE = Policy(approvers=(Approver(name="dana", keys=(public_key(DANA),)),), signatures="required")
@@ -317,10 +317,10 @@ def test_an_extension_made_elsewhere_counts_as_far_as_the_local_policy_allows(
 ) -> None:
     """This cluster's policy decides who may extend, by how much, and with which key; a file cannot."""
     recorded = SIGNED_HERE if signed else Policy()
-    thread = extended(recorded, until=UNTIL if signed else None)
-    said = steering("t", thread.state.view(), "move", "dana", key=DANA) if signed else None
-    there = thread.moved(said).imported(agent_spec(budget=Budget(steps=3), policy=local), signer=signer)
-    assert limit_of(audited(there)) == limit
+    thread = extended_thread(recorded, until=UNTIL if signed else None)
+    statement = steering("t", thread.state.view(), "move", "dana", key=DANA) if signed else None
+    there = thread.moved(statement).imported(agent_spec(budget=Budget(steps=3), policy=local), signer=signer)
+    assert limit_of(check_audit(there)) == limit
 
 
 def test_spent_extensions_of_sub_agents_migrate_with_the_run() -> None:
@@ -358,7 +358,7 @@ def test_a_wait_continues_after_a_migration() -> None:
     slept = written.model_copy(update={"arguments": f'{{"until": "{until}"}}'})
     thread.reply(reply.model_copy(update={"message": reply.message.model_copy(update={"content": (slept,)})}))
     assert thread.state.status == "dormant"
-    there = audited(thread.moved().imported())
+    there = check_audit(thread.moved().imported())
     assert there.state.dormancy.waits == thread.state.dormancy.waits
     there.advance(hours=3)
     assert there.calling_llm()
@@ -371,7 +371,7 @@ def test_a_message_that_waited_is_shown_there() -> None:
     there = thread.moved().imported()
     assert there.decide("1", "deny", by="dana") == "accepted"
     assert "and be quick" in str(there.messages())
-    audited(there)
+    check_audit(there)
 
 
 def test_tools_in_progress_end_before_a_migration() -> None:
@@ -385,7 +385,7 @@ def test_tools_in_progress_end_before_a_migration() -> None:
     while not thread.closed:
         thread.archive()
     assert not thread.waiting(LLMRequest)
-    assert audited(thread.imported()).calling_llm()
+    assert check_audit(thread.imported()).calling_llm()
 
 
 def test_a_migrated_run_that_is_reset_ends_as_migrated_and_records_nothing() -> None:
@@ -427,7 +427,7 @@ def test_open_requests_are_neither_decided_nor_due_after_a_migration() -> None:
         thread.archive()
     assert has_ended(event.type for event in reversed(thread.log))
     assert thread.state.authority.requests == (before,)
-    audited(thread)
+    check_audit(thread)
 
 
 def test_a_closed_thread_stays_closed_and_loses_its_rules() -> None:
@@ -441,7 +441,7 @@ def test_a_closed_thread_stays_closed_and_loses_its_rules() -> None:
     there = thread.imported()
     while not there.closed:
         there.archive()
-    audited(there)
+    check_audit(there)
     assert (there.state.status, there.state.authority.rules) == ("completed", ())
 
 

@@ -41,8 +41,8 @@ def test_a_run_below_the_level_of_a_signal_records_it_as_unknown() -> None:
     """A later release's signal has no effect on a run that an earlier one began."""
     thread = loaded_thread(agent_spec(), features=0)
     for name, level in SIGNALS.items():
-        refused = on_signal(thread.state, name, {"by": "ann"}, at=thread.at).outcome == "unknown_signal"
-        assert refused == (level > 0), name
+        rejected = on_signal(thread.state, name, {"by": "ann"}, at=thread.at).outcome == "unknown_signal"
+        assert rejected == (level > 0), name
 
 
 def test_every_intervention_has_a_signal_or_an_update() -> None:

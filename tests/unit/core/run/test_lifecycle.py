@@ -138,8 +138,8 @@ def test_events_change_the_phase_as_the_docstring_lists(seed: int) -> None:
 def test_each_listed_transition_happens() -> None:
     """Every listed transition occurs in some run, so every phase but the last has a way out."""
     listed = {(before, after) for before, afters in LISTED.items() for after in afters}
-    seen = transitions(asked_late()) | transitions(left_behind()) | transitions(answered_late())
-    seen |= transitions(long_delegated())
+    seen = transitions(late_message()) | transitions(closed_during_cancellation()) | transitions(late_llm_reply())
+    seen |= transitions(long_wait_for_subagent())
     for seed in range(100):
         if listed <= seen:
             break
@@ -147,7 +147,7 @@ def test_each_listed_transition_happens() -> None:
     assert seen == listed
 
 
-def left_behind() -> Thread:
+def closed_during_cancellation() -> Thread:
     """Return a thread closed from outside while it cancels a sub-agent in the background, and begun again."""
     tools = tuple(each.spec for each in subagent_tools())
     thread = loaded_thread(agent_spec(tools=tools, subagents=("helper",)), features=1)
@@ -162,7 +162,7 @@ def left_behind() -> Thread:
     return thread
 
 
-def long_delegated() -> Thread:
+def long_wait_for_subagent() -> Thread:
     """Return a thread whose wait for a sub-agent is so long that it verifies the world before it calls its LLM."""
     tools = (*(each.spec for each in subagent_tools()), tool_spec("look"))
     limits = Limits(stale_after=60)
@@ -179,7 +179,7 @@ def long_delegated() -> Thread:
     return thread
 
 
-def answered_late() -> Thread:
+def late_llm_reply() -> Thread:
     """Return a thread that completes after a long LLM call, while a sub-agent works in the background."""
     tools = (*(each.spec for each in subagent_tools()), tool_spec("look"))
     limits = Limits(stale_after=60)
@@ -194,7 +194,7 @@ def answered_late() -> Thread:
     return thread
 
 
-def asked_late() -> Thread:
+def late_message() -> Thread:
     """Return a thread with a message waiting for the LLM when the agent's picture of the world becomes stale."""
     thread = loaded_thread(agent_spec(verify=("look",), limits=Limits(stale_after=60)))
     thread.reply(calls("look"))

@@ -107,10 +107,10 @@ def test_there_is_one_sleep_at_a_time() -> None:
 def test_an_answer_must_be_sealed_for_its_call(answer: Result | Unsealed | None, why: str) -> None:
     """An answer that is empty, unsealed, of another kind or for another call is a failure."""
     calls = open_calls(ASK)
-    refused = calls.refuse_answer(1, answer)
-    assert isinstance(refused, Failure)
-    assert refused.cause == NOT_SEALED
-    assert why in refused.message
+    rejection = calls.refuse_answer(1, answer)
+    assert isinstance(rejection, Failure)
+    assert rejection.cause == NOT_SEALED
+    assert why in rejection.message
     (call,) = calls.under_way(LLMRequest)
     assert calls.refuse_answer(1, LLMReply(answers=call.request.order)) is None
     assert calls.refuse_answer(2, None) is None

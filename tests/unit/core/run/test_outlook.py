@@ -106,11 +106,11 @@ def test_every_state_has_a_text(seed: int) -> None:
     thread, state = play(seed).thread, RunState(thread="t")
     for event in thread.log:
         state = evolve(state, event)
-        words = doing(state)
-        assert words == words.strip() != ""
-        assert "\n" not in words
-        assert bool(following(state)) != bool(state.outcome) or words.startswith("stops because of")
-        assert ThreadState.model_validate(run_view(state)).now == words
+        text = doing(state)
+        assert text == text.strip() != ""
+        assert "\n" not in text
+        assert bool(following(state)) != bool(state.outcome) or text.startswith("stops because of")
+        assert ThreadState.model_validate(run_view(state)).now == text
     headline = current_details(state).splitlines()[0]
     assert headline.endswith(f" · {run_view(state)['lifecycle']}") == (state.status == "running")
 

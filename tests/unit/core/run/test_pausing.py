@@ -249,9 +249,9 @@ def test_resume_without_a_pause_is_rejected() -> None:
     older = loaded_thread()
     older.signal("pause", ALICE)
     assert older.state.status == "running"
-    refused = older.run.refused("pause", ALICE, at=older.at)
-    assert refused is not None
-    assert refused["outcome"] == "unknown_update"
+    rejection = older.run.refused("pause", ALICE, at=older.at)
+    assert rejection is not None
+    assert rejection["outcome"] == "unknown_update"
 
 
 def test_the_web_ui_says_first_that_a_run_is_paused() -> None:

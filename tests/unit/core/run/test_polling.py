@@ -65,7 +65,7 @@ def bring(thread: Thread, content: Any = "not yet", status: str = "ok", **more: 
     thread.end(call, ToolOutcome.model_validate({"status": status, "content": content, **more}))
 
 
-def recorded(thread: Thread) -> list[WaitPolled]:
+def recorded_polls(thread: Thread) -> list[WaitPolled]:
     """Return the events of all polls."""
     return [event for event in thread.log if isinstance(event, WaitPolled)]
 
@@ -89,7 +89,7 @@ def test_the_first_poll_is_made_at_once_and_the_llm_is_not_called_until_the_cond
     head, text = result(thread).text.split("\n")
     assert head.startswith("Your condition was met after 5s, in 3 looks. It is now 2026-01-02T03:04:1")
     assert (text, result(thread).status, thread.calling_llm()) == ("all done", "ok", True)
-    assert [(event.poll, event.result, event.again is None) for event in recorded(thread)] == [
+    assert [(event.poll, event.result, event.again is None) for event in recorded_polls(thread)] == [
         *((1, "news", False), (2, "same", False), (3, "news", True))
     ]
     audited(thread)
@@ -116,7 +116,7 @@ def test_a_condition_is_met_by_the_first_result_that_fulfils_it(
     for content in contents:
         bring(thread, content)
     assert result(thread).text.split("\n", 1)[1] == contents[met - 1]
-    assert len(recorded(thread)) == met
+    assert len(recorded_polls(thread)) == met
     audited(thread)
 
 
@@ -198,7 +198,7 @@ def test_same_results_slow_down_and_news_starts_over() -> None:
     delays = []
     for content in ("a", "a", "a", "a", "a", "b", "b"):
         bring(thread, content)
-        (event,) = recorded(thread)[-1:]
+        (event,) = recorded_polls(thread)[-1:]
         assert event.again is not None
         delays.append(round((event.again - event.at).total_seconds(), 3))
     assert delays == [1, 1.5, 2.25, 3, 3, 1, 1.5]
@@ -212,7 +212,9 @@ def test_a_slow_answer_a_time_out_and_a_failure_slow_down_more() -> None:
     bring(thread, "down", "failed", duration_ms=10)
     bring(thread, "slow", "failed", duration_ms=5_000)
     kinds = [
-        (event.result, round((event.again - event.at).total_seconds())) for event in recorded(thread) if event.again
+        (event.result, round((event.again - event.at).total_seconds()))
+        for event in recorded_polls(thread)
+        if event.again
     ]
     assert kinds == [("news", 4), ("no_response", 12), ("timeout", 36)]
     audited(thread)
@@ -226,8 +228,8 @@ def test_results_that_always_differ_do_not_poll_faster_for_ever() -> None:
         at += 1
         changing = f"it is {at}" if at % 20 == 0 or at > 20 * NEWS else "the same"
         bring(thread, changing)
-    assert recorded(thread)[-1].again is None
-    assert 2_000 < len(recorded(thread)) < 2_300
+    assert recorded_polls(thread)[-1].again is None
+    assert 2_000 < len(recorded_polls(thread)) < 2_300
     assert len(str(thread.state.dormancy)) < 1_000
 
 
@@ -250,7 +252,7 @@ def test_a_lost_activity_is_a_failed_poll() -> None:
     thread = polling()
     (call,) = polls(thread)
     thread.fail(call, "TimeoutError")
-    assert (recorded(thread)[-1].status, thread.state.status) == ("failed", "dormant")
+    assert (recorded_polls(thread)[-1].status, thread.state.status) == ("failed", "dormant")
     bring(thread, "done")
     audited(thread)
 
@@ -435,7 +437,7 @@ def test_a_message_and_a_wake_end_the_wait(what: str, under_way: bool) -> None:
     call = polls(thread)[0]
     if not under_way:
         bring(thread)
-    before = len(recorded(thread))
+    before = len(recorded_polls(thread))
     if what == "say":
         thread.say("how is it?")
     else:
@@ -443,7 +445,7 @@ def test_a_message_and_a_wake_end_the_wait(what: str, under_way: bool) -> None:
     assert (result(thread).text.startswith("You were woken after "), thread.calling_llm()) == (True, True)
     assert not polls(thread)
     thread.run.ended(call.id, ToolOutcome(status="ok", content="done"))
-    assert len(recorded(thread)) == before
+    assert len(recorded_polls(thread)) == before
     assert not thread.waiting(Sleep)
     audited(thread)
 
@@ -454,7 +456,7 @@ def test_a_pause_starts_no_poll_and_resume_makes_the_due_one() -> None:
     thread.signal("pause", {"by": "alice"})
     bring(thread)
     thread.advance(hours=2)
-    assert (polls(thread), thread.state.status, len(recorded(thread))) == ([], "paused", 1)
+    assert (polls(thread), thread.state.status, len(recorded_polls(thread))) == ([], "paused", 1)
     assert not thread.waiting(Sleep)
     thread.signal("resume", {"by": "alice"})
     bring(thread, "no")

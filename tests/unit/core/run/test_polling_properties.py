@@ -40,10 +40,10 @@ def live(thread: Thread, steps: list[tuple[str, Any]]) -> None:
         under_way = polls(thread)
         match what:
             case "wait" if thread.calling_llm():
-                made = [
+                tool_calls = [
                     check(condition=condition, **({"until": until} if until else {})) for condition, until in chosen
                 ]
-                thread.reply(calling(check_back=made))
+                thread.reply(calling(check_back=tool_calls))
             case "result" if under_way:
                 thread.end(under_way[0], ToolOutcome(status="ok", content=chosen))
             case "failure" if under_way:

@@ -32,10 +32,12 @@ def refiner(policy: Policy | None = None, **more: Any) -> AgentSpec:
     return agent_spec(tools=(tool_spec("look"), own), policy=policy or Policy(rules=(allow(),)), **more)
 
 
-def asks(arguments: Any = OWN, *, number: int = 0, usage: Usage | None = None) -> LLMReply:
+def reply_with_refinement(arguments: Any = OWN, *, number: int = 0, usage: Usage | None = None) -> LLMReply:
     """Return a reply that asks for a refinement."""
-    made = (ToolCall(id=f"r{number}", name="refine_task", arguments=json.dumps(arguments)),)
-    return LLMReply(message=AssistantMessage(content=made), usage=usage or Usage(prompt_tokens=10, completion_tokens=1))
+    tool_calls = (ToolCall(id=f"r{number}", name="refine_task", arguments=json.dumps(arguments)),)
+    return LLMReply(
+        message=AssistantMessage(content=tool_calls), usage=usage or Usage(prompt_tokens=10, completion_tokens=1)
+    )
 
 
 def last(thread: Thread) -> ToolCallFinished:
@@ -47,7 +49,7 @@ def last(thread: Thread) -> ToolCallFinished:
 def test_a_refinement_by_the_agent_counts_when_people_approve_it(policy: Policy) -> None:
     """The policy cannot replace that approval; the LLM reads it as the result of its call, and no message follows."""
     thread = loaded_thread(refiner(policy), features=1)
-    thread.reply(asks())
+    thread.reply(reply_with_refinement())
     (request,) = thread.state.authority.requests
     assert request.terms.on_expiry == "deny"
     assert not thread.running_calls
@@ -66,20 +68,20 @@ def test_a_refinement_by_the_agent_counts_when_people_approve_it(policy: Policy)
 def test_the_task_stays_if_people_or_the_policy_deny_it() -> None:
     """Only the rejection is recorded."""
     thread = loaded_thread(refiner(), features=1)
-    thread.reply(asks())
+    thread.reply(reply_with_refinement())
     thread.decide("1", "deny", reason="do all of it")
     assert (last(thread).status, refinements(thread)) == ("denied", [])
     thread = loaded_thread(refiner(Policy(rules=(deny("refine_task"), allow()))), features=1)
-    thread.reply(asks())
+    thread.reply(reply_with_refinement())
     assert (last(thread).status, refinements(thread), thread.state.authority.requests) == ("denied", [], ())
 
 
 def test_a_remembered_rule_does_not_suppress_the_question() -> None:
     """The same refinement asks again, although people allowed the call for the future."""
     thread = loaded_thread(refiner(Policy(rules=(ask("refine_task"),))), features=1)
-    thread.reply(asks())
+    thread.reply(reply_with_refinement())
     thread.decide("1", remember=True)
-    thread.reply(asks(number=1))
+    thread.reply(reply_with_refinement(number=1))
     verdicts = [event.verdict for event in thread.log if isinstance(event, VerdictGiven)]
     assert verdicts == ["ask", "ask"]
     assert len(thread.state.authority.requests) == 1
@@ -89,7 +91,7 @@ def test_a_request_that_expires_refines_nothing() -> None:
     """This holds even if the policy approves on expiry: only a person may change the task."""
     terms = Terms(expires_after=60, on_expiry="approve")
     thread = loaded_thread(refiner(Policy(rules=(allow(),), terms=terms)), features=1)
-    thread.reply(asks())
+    thread.reply(reply_with_refinement())
     thread.advance(seconds=61)
     assert (last(thread).status, refinements(thread)) == ("denied", [])
 
@@ -106,7 +108,7 @@ def test_a_request_that_expires_refines_nothing() -> None:
 def test_an_invalid_refinement_is_reported_to_the_llm(arguments: dict[str, Any], why: str) -> None:
     """Even an approved call fails without a refinement, and the task stays."""
     thread = loaded_thread(refiner(), features=1)
-    thread.reply(asks(arguments))
+    thread.reply(reply_with_refinement(arguments))
     if thread.state.authority.requests:
         thread.decide("1")
     assert last(thread).status in ("failed", "invalid")
@@ -117,7 +119,7 @@ def test_an_invalid_refinement_is_reported_to_the_llm(arguments: dict[str, Any],
 def test_edited_arguments_count() -> None:
     """If a person changes the text before approving, the refinement has that text."""
     thread = loaded_thread(refiner(), features=1)
-    thread.reply(asks())
+    thread.reply(reply_with_refinement())
     thread.decide("1", arguments={"kind": "narrow", "text": "Only Malta"})
     assert [each.text for each in refinements(thread)] == ["Only Malta"]
     assert "alice changed the arguments" in last(thread).text
@@ -131,7 +133,7 @@ def test_it_shares_the_limit_with_people() -> None:
         refine(thread, text=f"{number}")
         thread.reply(calls("look", first=number))
         thread.finish(thread.state.calls.count)
-    thread.reply(asks(number=99))
+    thread.reply(reply_with_refinement(number=99))
     thread.decide(thread.state.authority.requests[0].id)
     assert (last(thread).status, len(refinements(thread))) == ("failed", REFINEMENTS)
 
@@ -139,7 +141,7 @@ def test_it_shares_the_limit_with_people() -> None:
 def test_a_forged_refinement_by_a_call_is_found() -> None:
     """In a log, a refinement follows only from the start of an approved call."""
     thread = loaded_thread(refiner(), features=1)
-    thread.reply(asks())
+    thread.reply(reply_with_refinement())
     thread.decide("1")
     position = next(event.position for event in thread.log if event.type == "task_refined")
     events = list(thread.log)
@@ -158,7 +160,9 @@ def test_both_kinds_survive_compaction_word_for_word(by_agent: list[bool]) -> No
     full = Usage(prompt_tokens=5_000, completion_tokens=1)
     for number, own in enumerate(by_agent, 1):
         if own:
-            thread.reply(asks({"kind": "correct", "text": f"text {number}"}, number=number, usage=full))
+            thread.reply(
+                reply_with_refinement({"kind": "correct", "text": f"text {number}"}, number=number, usage=full)
+            )
             thread.decide(thread.state.authority.requests[0].id)
         else:
             assert refine(thread, text=f"text {number}") == "queued"
@@ -175,8 +179,8 @@ def test_both_kinds_survive_compaction_word_for_word(by_agent: list[bool]) -> No
         assert shown == list(range(1, len(shown) + 1))
         for n in shown:
             each = thread.state.refinements[n - 1]
-            words = refinement_text(number=n, kind=each.kind, by=each.by, text=each.text)
-            assert summary.count(words) == 1
+            text = refinement_text(number=n, kind=each.kind, by=each.by, text=each.text)
+            assert summary.count(text) == 1
 
 
 def test_an_older_run_carries_out_no_such_call() -> None:

@@ -127,9 +127,9 @@ def test_a_run_that_waits_for_a_message_resumes_with_it() -> None:
     assert thread.calling_llm()
     thread.reply(says("done again"))
     thread.cancel()
-    refused = thread.run.refused("refine", LESS, at=thread.at)
-    assert refused is not None
-    assert (refused["outcome"], refused["explanation"]) == ("too_late", "the run is cancelled")
+    rejection = thread.run.refused("refine", LESS, at=thread.at)
+    assert rejection is not None
+    assert (rejection["outcome"], rejection["explanation"]) == ("too_late", "the run is cancelled")
 
 
 def test_a_refinement_that_comes_with_the_last_answer_is_not_lost() -> None:
@@ -236,9 +236,9 @@ def test_an_id_counts_once() -> None:
 def test_a_run_of_an_older_level_has_no_refinements() -> None:
     """The signal has no effect on it, and the update is unknown."""
     thread = loaded_thread(features=0)
-    refused = thread.run.refused("refine", LESS, at=thread.at)
-    assert refused is not None
-    assert refused["outcome"] == "unknown_update"
+    rejection = thread.run.refused("refine", LESS, at=thread.at)
+    assert rejection is not None
+    assert rejection["outcome"] == "unknown_update"
     thread.signal("refine", LESS)
     assert outcomes(thread) == ["unknown_signal"]
     assert '"kind"' not in current_details(thread.state)

@@ -46,15 +46,17 @@ def guarded(policy: Policy | None = None, *, features: int = 1, **limits: Any) -
     return loaded_thread(spec, features=features)
 
 
-def asks_for(*made: tuple[str, str], step: int = 0) -> LLMReply:
+def reply_with_calls(*calls_to_make: tuple[str, str], step: int = 0) -> LLMReply:
     """Return a reply that calls these tools with these arguments."""
-    blocks = tuple(ToolCall(id=f"{step}-{n}", name=name, arguments=args) for n, (name, args) in enumerate(made))
+    blocks = tuple(
+        ToolCall(id=f"{step}-{n}", name=name, arguments=args) for n, (name, args) in enumerate(calls_to_make)
+    )
     return LLMReply(message=AssistantMessage(content=blocks), usage=Usage(prompt_tokens=10, completion_tokens=1))
 
 
 def step(thread: Thread, name: str = "look", args: str = "{}", result: str = "done", status: str = "ok") -> float:
     """Make one call as the LLM, and end it once it starts. Return the seconds before its start."""
-    thread.reply(asks_for((name, args), step=thread.state.steps.count))
+    thread.reply(reply_with_calls((name, args), step=thread.state.steps.count))
     at = thread.at
     while thread.state.calls.delayed:
         assert not thread.running_calls
@@ -109,11 +111,11 @@ def test_the_llm_is_notified_from_the_limit_on(limit: int) -> None:
 def test_a_cycle_of_calls_is_found(cycle: int) -> None:
     """A, B, A, B, … counts as A, A, A, … does, for cycles up to the window's size."""
     thread = guarded()
-    made = 0
+    count = 0
     while thread.state.status != "waiting_approval":
-        step(thread, args=f'{{"n":{made % cycle}}}')
-        made += 1
-    assert made == 10 * cycle + cycle  # the last call of the first round was news, and the count starts there
+        step(thread, args=f'{{"n":{count % cycle}}}')
+        count += 1
+    assert count == 10 * cycle + cycle  # the last call of the first round was news, and the count starts there
 
 
 def test_a_cycle_that_is_longer_than_the_window_escapes() -> None:
@@ -165,12 +167,12 @@ def test_a_failure_counts_as_a_result() -> None:
 def test_identical_calls_of_one_reply_run_side_by_side_and_each_counts() -> None:
     """No result exists when they start; all of them count for the next reply."""
     thread = guarded()
-    thread.reply(asks_for(*[("look", "{}")] * 12))
+    thread.reply(reply_with_calls(*[("look", "{}")] * 12))
     assert len(thread.running_calls) == 12
     for number in range(1, 13):
         thread.finish(number)
     assert repeats(thread) == [0] * 4 + list(range(5, 13))
-    thread.reply(asks_for(("look", "{}"), step=1))
+    thread.reply(reply_with_calls(("look", "{}"), step=1))
     assert thread.state.status == "waiting_approval"
     thread.check_consistent()
 
@@ -210,7 +212,7 @@ def test_each_measure_can_be_turned_off(limit: str, off: str) -> None:
     limits: dict[str, Any] = {limit: 0}
     thread = guarded(**limits)
     delays = [step(thread) for _ in range(10)]
-    thread.reply(asks_for(("look", "{}"), step=99))
+    thread.reply(reply_with_calls(("look", "{}"), step=99))
     measures = {"delay": any(delays), "note": any(repeats(thread)), "ask": thread.state.status == "waiting_approval"}
     assert measures == {name: name != off for name in measures}
 
@@ -231,7 +233,7 @@ def waiting_thread(count: int = 6) -> Thread:
     thread = guarded(idle_limit=60)
     for _ in range(count):
         step(thread)
-    thread.reply(asks_for(("look", "{}"), step=count))
+    thread.reply(reply_with_calls(("look", "{}"), step=count))
     assert not thread.running_calls
     return thread
 
@@ -305,7 +307,7 @@ def test_an_expired_delay_keeps_no_timer_during_verification() -> None:
     thread = loaded_thread(agent_spec(limits=Limits(max_steps=99, stale_after=1), verify=("look",)), features=1)
     for _ in range(3):
         step(thread)
-    thread.reply(asks_for(("look", "{}"), step=3))
+    thread.reply(reply_with_calls(("look", "{}"), step=3))
     thread.wake()
     assert not thread.running_calls
     assert not thread.waiting(Sleep)
@@ -316,7 +318,7 @@ def test_an_expired_delay_keeps_no_timer_during_verification() -> None:
 # People.
 
 
-def asked_thread(policy: Policy | None = None, **limits: Any) -> Thread:
+def thread_with_question(policy: Policy | None = None, **limits: Any) -> Thread:
     """Return a thread whose repeated call people are asked about, as request 1."""
     thread = guarded(policy, repeats_slowed=0, repeats_asked=4, **limits)
     for _ in range(4):
@@ -328,7 +330,7 @@ def asked_thread(policy: Policy | None = None, **limits: Any) -> Thread:
 
 def test_a_person_who_approves_grants_the_same_number_again() -> None:
     """The call runs; four later, people are asked again."""
-    thread = asked_thread()
+    thread = thread_with_question()
     assert thread.decide("1") == "accepted"
     thread.finish(5)
     assert [step(thread) for _ in range(3)] == [0] * 3
@@ -340,7 +342,7 @@ def test_a_person_who_approves_grants_the_same_number_again() -> None:
 
 def test_a_denied_repeat_is_denied_without_a_question_until_there_is_news() -> None:
     """The LLM cannot ask a person ten times; after news, the call runs again."""
-    thread = asked_thread()
+    thread = thread_with_question()
     assert thread.decide("1", "deny", reason="stop it") == "accepted"
     step(thread)
     verdict = last(thread, VerdictGiven)
@@ -355,7 +357,7 @@ def test_a_denied_repeat_is_denied_without_a_question_until_there_is_news() -> N
 
 def test_an_unanswered_question_denies_the_call_under_any_policy() -> None:
     """Only a person may let a loop continue: `on_expiry="approve"` is not for this question."""
-    thread = asked_thread(Policy(rules=(allow(),), terms=Terms(expires_after=60, on_expiry="approve")))
+    thread = thread_with_question(Policy(rules=(allow(),), terms=Terms(expires_after=60, on_expiry="approve")))
     thread.advance(seconds=61)
     assert last(thread, ToolCallFinished).status == "denied"
     step(thread)
@@ -365,7 +367,7 @@ def test_an_unanswered_question_denies_the_call_under_any_policy() -> None:
 def test_a_remembered_rule_does_not_suppress_the_question() -> None:
     """The rule permits the call, but not for ever."""
     thread = guarded(repeats_slowed=0, repeats_asked=3)
-    thread.reply(asks_for(("pay", "{}")))
+    thread.reply(reply_with_calls(("pay", "{}")))
     assert thread.decide("1", remember=True) == "accepted"
     thread.finish(1)
     for _ in range(2):
@@ -385,10 +387,10 @@ def test_a_call_that_the_policy_asks_about_says_that_it_repeats_itself() -> None
     """The policy's rule and requirements stay; the reason gives the count."""
     thread = guarded(Policy(rules=(ask("pay", reason="money"),)), repeats_slowed=0, repeats_asked=2)
     for request in ("1", "2"):
-        thread.reply(asks_for(("pay", "{}"), step=thread.state.steps.count))
+        thread.reply(reply_with_calls(("pay", "{}"), step=thread.state.steps.count))
         thread.decide(request)
         thread.finish(thread.state.calls.count)
-    thread.reply(asks_for(("pay", "{}"), step=9))
+    thread.reply(reply_with_calls(("pay", "{}"), step=9))
     asked = thread.state.authority.requests[0]
     assert asked.rule != RULE
     assert asked.why.startswith("money; the same call has had the same result 2 times")
@@ -396,7 +398,7 @@ def test_a_call_that_the_policy_asks_about_says_that_it_repeats_itself() -> None
 
 def test_changed_arguments_are_another_call() -> None:
     """A person who approves with other arguments ends the question; the policy judges those arguments."""
-    thread = asked_thread()
+    thread = thread_with_question()
     assert thread.decide("1", arguments={"n": 1}) == "accepted"
     thread.finish(5, "other")
     step(thread)
@@ -415,7 +417,7 @@ def test_a_repeated_rejected_call_notifies_the_llm_and_blocks_the_run(name: str)
     thread = guarded()
     for number in range(10):
         # With a call that is judged, so that the reply as a whole can be used.
-        thread.reply(asks_for((name, "{}"), ("wipe", f'{{"n":{number}}}'), step=number))
+        thread.reply(reply_with_calls((name, "{}"), ("wipe", f'{{"n":{number}}}'), step=number))
     blocked = last(thread, RunBlocked)
     assert blocked.cause == "RefusedAgain"
     assert f"the LLM has made {name}() 10 times" in blocked.message
@@ -440,7 +442,7 @@ def test_a_message_comes_before_the_block() -> None:
     thread = guarded(repeats_asked=2, idle_limit=60)
     step(thread, "wipe")
     thread.say("stop that")
-    thread.reply(asks_for(("wipe", "{}"), step=9))
+    thread.reply(reply_with_calls(("wipe", "{}"), step=9))
     assert thread.state.status == "running"
     assert thread.calling_llm()
 
@@ -448,7 +450,7 @@ def test_a_message_comes_before_the_block() -> None:
 def test_a_constraint_that_rejects_repeatedly_blocks_the_run() -> None:
     """After the tool's `Cannot`, the same call is rejected without running, and the rejections are counted."""
     thread = guarded(repeats_asked=3)
-    thread.reply(asks_for(("look", "{}")))
+    thread.reply(reply_with_calls(("look", "{}")))
     call = next(call for call in thread.waiting(ToolRequest))
     thread.end(call, ToolOutcome(status="cannot", content="locked", scope="here"))
     for _ in range(3):
@@ -522,7 +524,7 @@ def test_the_guard_only_ever_restricts_and_its_log_can_be_audited(made: list[tup
     thread = guarded(repeats_slowed=1, repeats_told=2, repeats_asked=3, idle_limit=60)
     for name, n, result, act in made:
         if thread.calling_llm():
-            thread.reply(asks_for((name, f'{{"n":{n}}}'), ("look", "{}"), step=thread.state.steps.count))
+            thread.reply(reply_with_calls((name, f'{{"n":{n}}}'), ("look", "{}"), step=thread.state.steps.count))
         if act == "say":
             thread.say(f"message {thread.state.events}")
         elif act == "pause":
@@ -571,7 +573,7 @@ def test_a_repeatedly_rejected_sleep_is_a_repeated_call() -> None:
     assert fault(thread.log) is None
     thread = loaded_thread(sleeper(limits=Limits(max_steps=1_000)), features=1)
     for _ in range(12):
-        thread.reply(asks_for(("sleep_until", '{"until":"1h"}'), step=thread.state.steps.count))
+        thread.reply(reply_with_calls(("sleep_until", '{"until":"1h"}'), step=thread.state.steps.count))
         thread.advance(hours=1)
     assert not any(repeats(thread))
     assert thread.calling_llm()

@@ -192,20 +192,20 @@ def test_a_field_added_later_alters_no_older_digest() -> None:
 def test_only_allowed_calls_run(seed: int) -> None:
     """I5: a call that starts has a verdict `allow`, or uses one grant: a decision on a request about that call."""
     allowed: set[int] = set()
-    asked: dict[str, ApprovalRequest] = {}
+    requests: dict[str, ApprovalRequest] = {}
     granted: set[str] = set()
     for event in play(seed).thread.log:
         if event.type == "verdict_given" and event.verdict == "allow":
             allowed.add(event.number)
         elif isinstance(event, ApprovalRequested | ReconcileRequested):
-            asked[event.request.id] = event.request
+            requests[event.request.id] = event.request
         elif isinstance(event, DecisionReceived) and event.outcome == "accepted":
             granted |= {event.request} if event.decision in ("approve", "absent", "undo") else set()
         elif isinstance(event, ApprovalExpired) and event.decision == "approve":
             granted.add(event.request)
         elif isinstance(event, ToolCallStarted) and event.request:
             granted.remove(event.request)
-            assert asked[event.request].number == event.number
+            assert requests[event.request].number == event.number
         elif isinstance(event, ToolCallStarted):
             allowed.remove(event.number)
 
@@ -216,25 +216,27 @@ def test_only_a_quorum_of_entitled_people_decides(seed: int) -> None:
     thread = play(seed).thread
     policy = thread.spec.policy
     votes: dict[str, dict[str, tuple[Any, str]]] = {}
-    asked: dict[str, ApprovalRequest] = {}
+    requests: dict[str, ApprovalRequest] = {}
     requesters: set[str] = set()
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
             requesters.add(event.by)
-            for name, request in asked.items():
+            for name, request in requests.items():
                 if not request.terms.requester_may_decide:
                     votes[name] = {by: vote for by, vote in votes[name].items() if event.by not in (by, vote[1])}
         elif isinstance(event, ApprovalRequested | ReconcileRequested):
-            asked[event.request.id] = event.request
+            requests[event.request.id] = event.request
             votes[event.request.id] = {}
         elif isinstance(event, DelegationRevoked):
             for counted in votes.values():
                 if counted.get(event.to, (None, ""))[1] == event.by:
                     del counted[event.to]
         elif isinstance(event, ApprovalEscalated):
-            asked[event.request] = asked[event.request].model_copy(update={"level": asked[event.request].level + 1})
+            requests[event.request] = requests[event.request].model_copy(
+                update={"level": requests[event.request].level + 1}
+            )
         elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
-            request, right = asked[event.request], event.right or event.by
+            request, right = requests[event.request], event.right or event.by
             entitled = set(policy.entitled(request.who))
             if event.decision == "deny":
                 assert not policy.approvers or right in entitled | set(policy.entitled(request.terms.veto))
@@ -243,7 +245,7 @@ def test_only_a_quorum_of_entitled_people_decides(seed: int) -> None:
             assert not policy.approvers or right in entitled
             assert request.terms.requester_may_decide or not {right, event.by} & requesters
             if event.arguments is not None and event.arguments != json.loads(request.arguments):
-                asked[event.request] = request.model_copy(update={"arguments": canonical(event.arguments).decode()})
+                requests[event.request] = request.model_copy(update={"arguments": canonical(event.arguments).decode()})
                 votes[event.request] = {}
             result = event.result if event.decision in ("respond", "happened") else None
             counted = votes[event.request]
@@ -263,9 +265,9 @@ def test_no_effect_is_started_twice(seed: int) -> None:
     for event in events_of(thread.log, ToolCallStarted):
         assert keys.setdefault(event.key, event.number) == event.number
     edited = {event.request for event in events_of(thread.log, DecisionReceived) if event.arguments is not None}
-    asked = {event.request.id: event.request.number for event in events_of(thread.log, ApprovalRequested)}
+    requests = {event.request.id: event.request.number for event in events_of(thread.log, ApprovalRequested)}
     again = Counter(keys.values()) - Counter(set(keys.values()))
-    assert set(again) <= {asked[request] for request in edited if request in asked}
+    assert set(again) <= {requests[request] for request in edited if request in requests}
 
 
 @given(SEEDS)
@@ -324,7 +326,7 @@ def test_the_summary_message_has_everything_that_must_survive(seed: int) -> None
     own: set[int] = set()
     shown: dict[str, str] = {}
     texts: dict[int, Any] = {}
-    asked: dict[str, int] = {}
+    requests: dict[str, int] = {}
     let_run: set[int] = set()
     for event in thread.log:
         if isinstance(event, UserMessageReceived):
@@ -342,14 +344,14 @@ def test_the_summary_message_has_everything_that_must_survive(seed: int) -> None
             shown[request.id] = request.arguments
             if request.number in let_run:  # asked again before it ran, with the edited arguments
                 names[request.number] = (request.tool, request.arguments)
-            asked[request.id] = request.number
+            requests[request.id] = request.number
         elif isinstance(event, ApprovalExpired):
-            let_run.add(asked[event.request])
+            let_run.add(requests[event.request])
         elif isinstance(event, DecisionReceived) and event.outcome in ("accepted", "waiting_for_quorum"):
             if event.arguments is not None and event.arguments != json.loads(shown[event.request]):
                 shown[event.request] = canonical(event.arguments).decode()
             if event.decision == "approve" and event.outcome == "accepted":
-                let_run.add(asked[event.request])
+                let_run.add(requests[event.request])
         elif isinstance(event, ToolCallStarted):
             names[event.number] = (names[event.number][0], shown.get(event.request, names[event.number][1]))
         elif isinstance(event, ToolCallFinished) and event.status in ("denied", "unknown") and event.number not in own:
@@ -359,8 +361,8 @@ def test_the_summary_message_has_everything_that_must_survive(seed: int) -> None
             whole = [position for position in event.originals if position != 1]
             assert sum("see below" in line for line in event.summary_message.splitlines()) == len(whole)
             left = [texts[message] for message in taken if message not in whole]
-            for words in (task, *left, *standing[-50:], event.summary):
-                assert words in event.summary_message
+            for text in (task, *left, *standing[-50:], event.summary):
+                assert text in event.summary_message
 
 
 @given(SEEDS)
@@ -611,16 +613,16 @@ def test_people_ask_for_a_compaction() -> None:
     thread.reply(says("so far"))
     assert not thread.summarizing()
     assert thread.calling_llm()
-    (asked,) = events_of(thread.log, CompactionRequested)
-    assert (asked.by, asked.reason) == ("bob", "new topic")
+    (requests,) = events_of(thread.log, CompactionRequested)
+    assert (requests.by, requests.reason) == ("bob", "new topic")
     assert thread.update("compact", {"by": "bob"})["outcome"] == "nothing_to_compact"
     thread.check_consistent()
 
     older = loaded_thread()
     older.reply(calls("pay"))
-    refused = older.run.refused("compact", {"by": "bob"}, at=older.at)
-    assert refused is not None
-    assert refused["outcome"] == "unknown_update"
+    rejection = older.run.refused("compact", {"by": "bob"}, at=older.at)
+    assert rejection is not None
+    assert rejection["outcome"] == "unknown_update"
     older.signal("compact", {"by": "bob"})
     assert events_of(older.log, SignalRejected)[-1].outcome == "unknown_signal"
 

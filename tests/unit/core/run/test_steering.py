@@ -36,7 +36,7 @@ def run(policy: Policy = SIGNED, *, features: int = 1) -> Thread:
     return thread
 
 
-def blocked(policy: Policy = SIGNED) -> Thread:
+def blocked_run(policy: Policy = SIGNED) -> Thread:
     """Return a run that is blocked, because the provider rejects its requests."""
     thread = loaded_thread(agent_spec(policy=policy), features=1)
     thread.refuse(LLM_REJECTED)
@@ -51,7 +51,7 @@ def steer(thread: Thread, name: str, by: str, *, sign: bool = True, **said: Any)
     return thread.update(name, payload)["outcome"]
 
 
-def audited(thread: Thread) -> None:
+def check_audit(thread: Thread) -> None:
     """Check that the log passes its audit, and that the state follows from the log."""
     audit = Audit(thread.name, trusted=thread.spec.policy)
     audit.take(thread.log)
@@ -68,7 +68,7 @@ def test_nobody_steers_unsigned_if_signatures_are_required(name: str) -> None:
     thread.signal(name, {"by": "alice"})
     assert (thread.state.pause, thread.state.moving) == (None, None)
     assert steer(thread, name, "alice") == "accepted"
-    audited(thread)
+    check_audit(thread)
 
 
 def test_a_signed_pause_is_ended_by_a_signed_resume_alone() -> None:
@@ -84,7 +84,7 @@ def test_a_signed_pause_is_ended_by_a_signed_resume_alone() -> None:
         assert steer(thread, "resume", "bob") == "accepted"
         assert thread.state.status == "waiting_approval"
         assert [event.proof for event in thread.log if isinstance(event, RunResumed)] == ["signed"]
-        audited(thread)
+        check_audit(thread)
 
 
 def test_a_stranger_does_not_end_an_approvers_pause() -> None:
@@ -96,16 +96,16 @@ def test_a_stranger_does_not_end_an_approvers_pause() -> None:
     assert steer(thread, "resume", "bob", sign=False) == "accepted"
     assert steer(thread, "pause", "mallory", sign=False) == "accepted"
     assert steer(thread, "resume", "eve", sign=False) == "accepted"
-    audited(thread)
+    check_audit(thread)
 
 
 def test_a_signed_statement_ends_no_later_pause() -> None:
     """A resumption sent or rejected earlier is bound to the pause that its sender saw."""
     thread = run()
-    refused = steering("t", thread.state.view(), "resume", "alice")
-    assert thread.update("resume", refused)["outcome"] == "not_paused"
+    rejected = steering("t", thread.state.view(), "resume", "alice")
+    assert thread.update("resume", rejected)["outcome"] == "not_paused"
     steer(thread, "pause", "bob")
-    assert thread.update("resume", refused)["outcome"] == "outdated"
+    assert thread.update("resume", rejected)["outcome"] == "outdated"
     used = steering("t", thread.state.view(), "resume", "alice")
     assert thread.update("resume", used)["outcome"] == "accepted"
     steer(thread, "pause", "bob")
@@ -117,15 +117,15 @@ def test_a_signed_statement_ends_no_later_pause() -> None:
 
 def test_a_blocked_run_is_retried_by_a_signature_where_they_are_required() -> None:
     """Only a signed statement lets the run continue, and the log has the signature."""
-    thread = blocked()
+    thread = blocked_run()
     assert steer(thread, "retry", "alice", sign=False) == "unsigned"
     thread.signal("retry", {"by": "alice"})
     assert thread.state.blocked is not None
     assert steer(thread, "retry", "alice") == "accepted"
     (event,) = [event for event in thread.log if isinstance(event, RunUnblocked)]
     assert (event.proof, event.key) == ("signed", public_key(KEYS["alice"]))
-    audited(thread)
-    claims = blocked(CLAIMED)
+    check_audit(thread)
+    claims = blocked_run(CLAIMED)
     assert steer(claims, "retry", "anybody", sign=False) == "accepted"
 
 
@@ -150,7 +150,7 @@ def test_a_gateway_vouches_for_the_person_who_pauses() -> None:
     (event,) = [event for event in thread.log if isinstance(event, RunPaused)]
     assert (event.by, event.proof) == ("operator", "vouched")
     assert steer(thread, "resume", "operator", key=KEYS["mallory"]) == "accepted"
-    audited(thread)
+    check_audit(thread)
 
 
 def test_a_policy_from_above_also_decides_who_steers() -> None:
@@ -215,7 +215,7 @@ def test_a_revoked_key_takes_its_votes_with_it(by: str) -> None:
     assert revoke_key(thread, "bob", "alice") == "bad_signature"
     assert revoke_key(thread, "alice", "bob") == "duplicate"
     assert [vote(thread, by) for by in ("bob", "carol")] == ["waiting_for_quorum", "accepted"]
-    audited(thread)
+    check_audit(thread)
 
 
 def test_who_may_revoke_a_key() -> None:
@@ -244,7 +244,7 @@ def test_a_call_that_a_revoked_key_approved_is_asked_about_again() -> None:
     assert not thread.running_calls
     assert [vote(thread, by) for by in ("bob", "carol")] == ["waiting_for_quorum", "accepted"]
     assert thread.running_calls == [1]
-    audited(thread)
+    check_audit(thread)
 
 
 def test_a_rule_that_a_revoked_key_made_is_gone() -> None:
@@ -256,7 +256,7 @@ def test_a_rule_that_a_revoked_key_made_is_gone() -> None:
     steer(thread, "pause", "carol")
     assert revoke_key(thread, "bob", "carol") == "accepted"
     assert thread.state.view()["remembered"] == []
-    audited(thread)
+    check_audit(thread)
 
 
 def test_a_later_sub_agent_rejects_the_revoked_key() -> None:
@@ -270,7 +270,7 @@ def test_a_later_sub_agent_rejects_the_revoked_key() -> None:
     (order,) = thread.waiting(StartChildren)
     assert order.request.revoked_keys == (public_key(KEYS["alice"]),)  # type: ignore[union-attr]
     lineage = Lineage(path=("p",), number=1, key="k", deepest=3, revoked_keys=(public_key(KEYS["alice"]),))
-    child = Thread(agent_spec(policy=Policy()), lineage=lineage, features=1, depth=1, policies=(SIGNED,))
-    child.load(1)
-    assert steer(child, "pause", "alice") == "bad_signature"
-    assert steer(child, "pause", "bob") == "accepted"
+    subagent = Thread(agent_spec(policy=Policy()), lineage=lineage, features=1, depth=1, policies=(SIGNED,))
+    subagent.load(1)
+    assert steer(subagent, "pause", "alice") == "bad_signature"
+    assert steer(subagent, "pause", "bob") == "accepted"

@@ -67,20 +67,20 @@ def start(thread: Thread) -> list[int]:
     """Execute the start request; return the numbers of the calls."""
     call = order(thread, StartChildren)
     assert isinstance(call.request, StartChildren)
-    numbers = [child.number for child in call.request.children]
+    numbers = [subagent.number for subagent in call.request.children]
     started = tuple(StartedChild(number=number, run_id=f"run-{number}") for number in numbers)
     thread.end(call, StartedChildren(children=started))
     return numbers
 
 
-def completed(number: int, **more: Any) -> ChildReport:
+def completed_report(number: int, **more: Any) -> ChildReport:
     """Return the report of a sub-agent that has given its answer."""
     return ChildReport.model_validate(
         {"number": number, "status": "completed", "text": "done", "trust": "agent"} | more
     )
 
 
-def of(thread: Thread, kind: type[AgentEvent]) -> list[Any]:
+def events_of(thread: Thread, kind: type[AgentEvent]) -> list[Any]:
     """Return the events of a kind."""
     return [event for event in thread.log if isinstance(event, kind)]
 
@@ -98,7 +98,7 @@ def test_a_sub_agent_started_during_a_cancellation_is_not_one_of_the_cancelled()
     thread.reply(helpers(1))
     (second,) = start(thread)
     thread.end(ending, ChildReports())
-    assert [(child.number, child.status) for child in thread.state.subagents.children] == [
+    assert [(subagent.number, subagent.status) for subagent in thread.state.subagents.children] == [
         (first, "unfinished"),
         (second, ""),
     ]
@@ -118,7 +118,7 @@ def test_a_cancelled_run_ends_although_a_sub_agent_does_not() -> None:
     assert ending.request.seconds == 3 * subagents.END_SECONDS  # for each level below
     thread.end(ending, ChildReports(reports=(ChildReport(number=first, status="cancelled", text="no answer"),)))
     thread.archive()
-    assert [event.status for event in of(thread, SubagentEnded)] == ["cancelled", "unfinished"]
+    assert [event.status for event in events_of(thread, SubagentEnded)] == ["cancelled", "unfinished"]
     assert thread.state.outcome == "cancelled"
     assert thread.run.over
     assert fault(thread.log) is None
@@ -137,7 +137,7 @@ def test_a_cancelled_run_retries_a_failed_cancellation_of_a_sub_agent_after_a_pa
         assert not thread.closed
         while not thread.waiting(EndChildren):
             thread.wake()
-    thread.end(order(thread, EndChildren), ChildReports(reports=(completed(number),)))
+    thread.end(order(thread, EndChildren), ChildReports(reports=(completed_report(number),)))
     thread.archive()
     assert thread.state.outcome == "cancelled"
     assert thread.closed
@@ -152,7 +152,7 @@ def test_a_cancelled_run_waits_for_a_pending_start_and_cancels_its_sub_agents() 
     thread.cancel()
     assert not thread.waiting(EndChildren)
     (number,) = start(thread)
-    thread.end(order(thread, EndChildren), ChildReports(reports=(completed(number),)))
+    thread.end(order(thread, EndChildren), ChildReports(reports=(completed_report(number),)))
     assert thread.state.outcome == "cancelled"
 
 
@@ -183,8 +183,8 @@ def test_a_cancelled_run_also_ends_sub_agents_of_calls_that_wait_for_a_start() -
     thread.archive()
     assert thread.state.outcome == "cancelled"
     assert thread.closed
-    assert [event.number for event in of(thread, SubagentStarted)] == [2, 3]
-    assert [(event.number, event.status) for event in of(thread, SubagentEnded)] == [
+    assert [event.number for event in events_of(thread, SubagentStarted)] == [2, 3]
+    assert [(event.number, event.status) for event in events_of(thread, SubagentEnded)] == [
         (2, "cancelled"),
         (3, "unfinished"),
     ]
@@ -203,7 +203,7 @@ def test_a_run_cancelled_while_paused_ends_sub_agents_of_failed_starts() -> None
     thread.cancel()
     thread.end(order(thread, EndChildren), ChildReports())
     assert thread.state.outcome == "cancelled"
-    assert not of(thread, SubagentStarted)
+    assert not events_of(thread, SubagentStarted)
     assert fault(thread.log) is None
 
 
@@ -250,7 +250,7 @@ def test_a_sub_agents_constraint_has_its_trust_level(background: bool) -> None:
     if background:
         thread.reply(asks(("agent_result", {"thread": "x"})))
     thread.end(
-        order(thread, LookAtChildren), ChildReports(reports=(completed(number, trust="web", constraints=(no,)),))
+        order(thread, LookAtChildren), ChildReports(reports=(completed_report(number, trust="web", constraints=(no,)),))
     )
     assert thread.state.context.trust == "web"
     assert thread.state.constraints.kept[-1].reason == no.reason
@@ -267,16 +267,18 @@ def read_later(thread: Thread, first: ChildReport, later: ChildReport) -> ToolCa
     thread.finish(number + 1)
     thread.reply(asks(("agent_result", {"thread": f"{thread.state.thread}.{number}"})))
     thread.end(order(thread, LookAtChildren), ChildReports(reports=(later,)))
-    finished_call: ToolCallFinished = of(thread, ToolCallFinished)[-1]
+    finished_call: ToolCallFinished = events_of(thread, ToolCallFinished)[-1]
     assert finished_call.number == number + 2
     return finished_call
 
 
-@pytest.mark.parametrize("later", [completed(1, steps=2, cost=TreeCost(short="tokens")), completed(1, trust="web")])
+@pytest.mark.parametrize(
+    "later", [completed_report(1, steps=2, cost=TreeCost(short="tokens")), completed_report(1, trust="web")]
+)
 def test_an_answer_that_is_read_later_is_the_one_that_the_log_has_the_digest_of(later: ChildReport) -> None:
     """The answer comes from Temporal or from the permanent record, which has no steps and no cost for it."""
     thread = parent()
-    read = read_later(thread, completed(1, steps=2), later)
+    read = read_later(thread, completed_report(1, steps=2), later)
     assert read.text.startswith("Agent helper (thread t.1) has completed in 2 steps.")
     assert read.text.endswith("\ndone")
     assert (read.status, read.trust) == ("ok", "agent")
@@ -288,7 +290,7 @@ def test_an_answer_that_is_read_later_is_the_one_that_the_log_has_the_digest_of(
 def test_only_the_logged_answer_is_read(change: dict[str, Any]) -> None:
     """A later run under the sub-agent's id never replaces its answer; the call reads that the answer is gone."""
     thread = parent()
-    read = read_later(thread, completed(1), completed(1, **{"text": "other", **change}))
+    read = read_later(thread, completed_report(1), completed_report(1, **{"text": "other", **change}))
     assert (
         read.text == "Agent helper (thread t.1) had ended before (completed): what it said then can no longer be read"
     )
@@ -307,11 +309,11 @@ def test_the_answer_of_a_sub_agent_that_was_asked_to_end_can_be_read_again(in_ti
     ending = order(thread, EndChildren)
     whole = "x" * (2 * END_CHARS)
     thread.say("one more thing")
-    ended = (completed(1, text=clip(whole, END_CHARS)),) if in_time else ()
+    ended = (completed_report(1, text=clip(whole, END_CHARS)),) if in_time else ()
     thread.end(ending, ChildReports(reports=ended))
     thread.reply(asks(("agent_result", {"thread": "t.1"})))
-    thread.end(order(thread, LookAtChildren), ChildReports(reports=(completed(1, text=whole),)))
-    read = of(thread, ToolCallFinished)[-1]
+    thread.end(order(thread, LookAtChildren), ChildReports(reports=(completed_report(1, text=whole),)))
+    read = events_of(thread, ToolCallFinished)[-1]
     assert GONE not in read.text
     assert (clip(whole, END_CHARS) if in_time else UNFINISHED) in read.text
     assert fault(thread.log) is None
@@ -322,7 +324,7 @@ def test_the_answer_of_a_sub_agent_that_was_asked_to_end_can_be_read_again(in_ti
 def test_a_run_that_ends_while_a_call_reads_an_answer_again_passes_the_audit(closed: bool) -> None:
     """The run is cancelled, or closed from outside and continued: the call has another text than the sub-agent's."""
     thread = parent()
-    read_later(thread, completed(1), completed(1))
+    read_later(thread, completed_report(1), completed_report(1))
     thread.reply(asks(("agent_result", {"thread": "t.1"})))
     assert thread.waiting(LookAtChildren)
     if closed:
@@ -349,7 +351,7 @@ def test_a_forged_answer_is_a_fault_of_the_log_that_names_the_difference(
 ) -> None:
     """Holdfast's own text follows from `subagent_ended`, and the sub-agent's text has its digest."""
     thread = parent()
-    read = read_later(thread, completed(1, steps=2), completed(1, steps=2))
+    read = read_later(thread, completed_report(1, steps=2), completed_report(1, steps=2))
     place = thread.log.index(read)
     for field, forged in {"content": change(read.text), "trust": "person", "status": "failed"}.items():
         event = read.model_copy(update={field: forged})
@@ -367,10 +369,10 @@ def test_a_constraint_from_the_parent_is_not_returned_to_it() -> None:
     look = order(thread, LookAtChildren) if thread.waiting(LookAtChildren) else None
     assert look is None or isinstance(look.request, LookAtChildren)
     down, own = HandedConstraint(tool="a", reason="above"), HandedConstraint(tool="b", reason="below")
-    child = thread.state.constraints.take_over((down,), number=0, at=thread.at)
-    child = child.take_over((own,), number=number, at=thread.at)
-    assert [each.tool for each in child.to_hand_over(thread.at)] == ["a", "b"]
-    assert [each.tool for each in child.to_hand_over(thread.at, up=True)] == ["b"]
+    subagent = thread.state.constraints.take_over((down,), number=0, at=thread.at)
+    subagent = subagent.take_over((own,), number=number, at=thread.at)
+    assert [each.tool for each in subagent.to_hand_over(thread.at)] == ["a", "b"]
+    assert [each.tool for each in subagent.to_hand_over(thread.at, up=True)] == ["b"]
 
 
 def test_the_work_for_hundreds_of_sub_agents_is_linear() -> None:
@@ -391,7 +393,7 @@ def test_the_work_for_hundreds_of_sub_agents_is_linear() -> None:
         thread.reply(helpers(500))
         assert scans < 20
         inputs = 0
-        while len(of(thread, SubagentStarted)) < 500:
+        while len(events_of(thread, SubagentStarted)) < 500:
             start(thread)
             inputs += 1
         assert scans < 20 + 3 * inputs
@@ -402,8 +404,8 @@ def test_the_work_for_hundreds_of_sub_agents_is_linear() -> None:
         assert isinstance(look.request, LookAtChildren)
         assert len(look.request.children) <= LOOKS
         assert 6 * look.request.clip * len(look.request.children) + LOOKS * HANDED_BYTES < 1_900_000
-        thread.end(look, ChildReports(reports=tuple(completed(ref.number) for ref in look.request.children)))
-    assert len(of(thread, ToolCallFinished)) == 500
+        thread.end(look, ChildReports(reports=tuple(completed_report(ref.number) for ref in look.request.children)))
+    assert len(events_of(thread, ToolCallFinished)) == 500
     assert not thread.state.subagents.open
 
 
@@ -416,6 +418,6 @@ def test_hundreds_of_cancelled_sub_agents_fit_into_one_result() -> None:
     thread.cancel()
     ending = order(thread, EndChildren)
     assert isinstance(ending.request, EndChildren)
-    words = "\x00" * ending.request.clip
-    reports = tuple(ChildReport(number=n, status="failed", text=words) for n in range(1, 501))
+    text = "\x00" * ending.request.clip
+    reports = tuple(ChildReport(number=n, status="failed", text=text) for n in range(1, 501))
     assert len(to_json(ChildReports(reports=reports))) < 1_900_000

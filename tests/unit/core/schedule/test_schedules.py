@@ -121,12 +121,12 @@ def test_ids_are_taken_apart_as_they_were_put_together() -> None:
         check_own_id(f"{LAUNCHER}x")
 
 
-def opened(sealed_for: str, opened_as: str) -> ScheduledInput:
+def seal_and_open(sealed_for: str, opened_as: str) -> ScheduledInput:
     """Seal an input for one workflow id, and read it as another."""
-    made = sealing(Seals({"k": bytes(32)}))()
+    converter = sealing(Seals({"k": bytes(32)}))()
     places = [WorkflowSerializationContext(namespace="default", workflow_id=each) for each in (sealed_for, opened_as)]
-    payloads = made.with_context(places[0]).to_payloads([issued(ScheduledInput(task="Sort", by="alice"))])
-    (read,) = made.with_context(places[1]).from_payloads(payloads, [ScheduledInput])
+    payloads = converter.with_context(places[0]).to_payloads([issued(ScheduledInput(task="Sort", by="alice"))])
+    (read,) = converter.with_context(places[1]).from_payloads(payloads, [ScheduledInput])
     assert isinstance(read, ScheduledInput)
     return read
 
@@ -134,10 +134,10 @@ def opened(sealed_for: str, opened_as: str) -> ScheduledInput:
 def test_an_input_is_valid_for_each_launcher_of_its_schedule_and_for_no_other() -> None:
     """An input sealed once for a schedule is valid at any time, and for no schedule with a similar name."""
     nightly = launcher_prefix("nightly")
-    assert opened(nightly, f"{nightly}-{AT}").sealed
-    assert opened(nightly, f"{nightly}-2030-01-01T00:00:00Z").sealed
+    assert seal_and_open(nightly, f"{nightly}-{AT}").sealed
+    assert seal_and_open(nightly, f"{nightly}-2030-01-01T00:00:00Z").sealed
     for other in ("daily", "nightly-2", f"nightly-{AT}"):
-        assert not opened(nightly, f"{launcher_prefix(other)}-{AT}").sealed
+        assert not seal_and_open(nightly, f"{launcher_prefix(other)}-{AT}").sealed
 
 
 def test_a_launch_is_the_input_that_the_maker_sealed() -> None:

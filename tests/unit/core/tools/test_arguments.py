@@ -120,7 +120,7 @@ TYPES: dict[str, Any] = {
 }
 
 
-def taking(kind: Any) -> Tool:
+def tool_with(kind: Any) -> Tool:
     """Return a tool that takes one argument of that type, and one more with a default."""
 
     def act(x, force: bool = False):  # type: ignore[no-untyped-def]
@@ -130,7 +130,7 @@ def taking(kind: Any) -> Tool:
     return tool(effect="unsafe")(act)
 
 
-TOOLS = {name: taking(kind) for name, kind in TYPES.items()}
+TOOLS = {name: tool_with(kind) for name, kind in TYPES.items()}
 
 SCALARS = [
     *(

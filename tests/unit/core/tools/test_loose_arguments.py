@@ -22,7 +22,7 @@ class Item(BaseModel):
     count: int = 1
 
 
-def taking(kind: Any) -> Tool:
+def tool_with(kind: Any) -> Tool:
     """Return a tool that takes one argument of that type, and one more with a default."""
 
     def act(x, limit: int = 10):  # type: ignore[no-untyped-def]
@@ -65,7 +65,7 @@ MEANT: dict[str, tuple[Any, str, Any]] = {
 def test_unambiguous_text_is_read(case: str) -> None:
     """The call gets the value, recorded in canonical form: reading that again gives the same."""
     kind, written, value = MEANT[case]
-    act = taking(kind)
+    act = tool_with(kind)
     read = act.read(written)
     assert json.loads(read.text) == {"x": value, "limit": 10}
     assert act.read(read.text).text == read.text
@@ -99,7 +99,7 @@ def test_ambiguous_or_truncated_text_is_rejected(case: str) -> None:
     """Nothing is completed or guessed: the LLM reads what is wrong with its own text."""
     kind, written = REFUSED[case]
     with pytest.raises(ArgumentsInvalid):
-        taking(kind).read(written)
+        tool_with(kind).read(written)
 
 
 def test_results_are_read_like_arguments() -> None:

@@ -300,8 +300,8 @@ def test_an_error_about_a_tool_has_file_line_and_parameter() -> None:
         """Pay."""
 
     line = pay.__code__.co_firstlineno
-    words = f"{__file__}:{line}: tool 'transfer', parameter 'sender': the type is a secret"
-    with pytest.raises(ToolSignatureError, match=f"^{re.escape(words)}"):
+    message = f"{__file__}:{line}: tool 'transfer', parameter 'sender': the type is a secret"
+    with pytest.raises(ToolSignatureError, match=f"^{re.escape(message)}"):
         tool(name="transfer")(pay)
 
 

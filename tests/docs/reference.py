@@ -141,8 +141,8 @@ def _verb(verb: Any, path: tuple[str, ...], parent: Any) -> str:
         "",
     ]
     rows = [_row(param, context) for param in verb.params]
-    if actual := [row for row in rows if row]:
-        lines += ["| argument or option | meaning |", "|---|---|", *actual, ""]
+    if filled_rows := [row for row in rows if row]:
+        lines += ["| argument or option | meaning |", "|---|---|", *filled_rows, ""]
     if examples.strip():
         lines += ["```sh", *(line.strip() for line in examples.strip().splitlines()), "```", ""]
     return "\n".join(lines)

@@ -129,8 +129,8 @@ async def test_the_chat_loop(rig: StartRig, stack: Stack, tmp_path: Path) -> Non
         rig(CATALOG, script) as worker,
         program("chat.py", "chat.py", rig=worker, stack=stack, folder=tmp_path) as chat,
     ):
-        message = b"hello\nRefund 5 cents of order 1.\ny\nbye\n"
-        output, _ = await chat.communicate(message)
+        typed_lines = b"hello\nRefund 5 cents of order 1.\ny\nbye\n"
+        output, _ = await chat.communicate(typed_lines)
         assert output.decode().splitlines() == [
             "You said: hello",
             "May it call refund with {'cents': 5, 'order': 1}? (y/n)",

@@ -2,7 +2,7 @@
 
 1. Python blocks of a page run in their order, in one namespace and in a folder of their own. A block whose first line
    is a comment such as `# mycompany/agents.py` is a file there. A page that awaits something runs beside a worker.
-2. Files that need more than to be imported are run by a test of their page (`DRIVEN`); those in `TYPED` are only
+2. Files that need more than an import are run by a test of their page (`DRIVEN`); those in `TYPED` are only
    type-checked, because they would take minutes.
 3. All Python is type-checked in strict mode.
 4. `sh` holds commands alone: bash parses them, and ours are parsed by the command line itself. Tutorials are carried

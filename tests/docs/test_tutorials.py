@@ -56,8 +56,8 @@ class Terminals:
             self.kill(signal.SIGKILL)
         elif not line.startswith("pip install"):
             self.printed += self.output(line)
-            if actual := re.search(r"\bcd (\w+)$", line):
-                self.folder = self.folder / actual[1]
+            if match := re.search(r"\bcd (\w+)$", line):
+                self.folder = self.folder / match[1]
 
     def output(self, line: str) -> str:
         """Carry out a command; return its output."""
@@ -167,9 +167,9 @@ def test_approvals_and_recovery(terminals: Terminals) -> None:
 def test_a_loop(terminals: Terminals) -> None:
     """Each task is done once, and the reader's addition is a commit of its own."""
     carry_out(terminals, "tutorial/loop.md", {})
-    arguments = terminals.folder / "words"
-    assert {path.stem for path in arguments.glob("*.md")} == {"TASKS", "ledger", "quorum", "takeover"}
-    assert (arguments / "TASKS.md").read_text().count("- [x]") == 3
+    repository = terminals.folder / "words"
+    assert {path.stem for path in repository.glob("*.md")} == {"TASKS", "ledger", "quorum", "takeover"}
+    assert (repository / "TASKS.md").read_text().count("- [x]") == 3
     authors = [line.partition(": ")[0] for line in terminals.output("git -C words log --format='%an: %s'").splitlines()]
     assert authors[0] == "writer (Holdfast)"
     assert authors[1] != authors[0]

@@ -85,5 +85,5 @@ def _workflow(kind: type) -> Formats:
     definition = workflow._Definition.must_from_class(kind)
     begin, result = INPUTS[str(definition.name)]
     handlers = {"signal": definition.signals, "update": definition.updates, "query": definition.queries}
-    names = {f"{what} {name or '(any other)'}": "handled" for what, actual in handlers.items() for name in actual}
+    names = {f"{what} {name or '(any other)'}": "handled" for what, handled in handlers.items() for name in handled}
     return {"name": definition.name, "input": begin.__name__, "result": result.__name__, **names}

@@ -2,10 +2,10 @@
 
     python -m tests.replay.record [SCENARIO ...]
 
-1. They are those of the version in `holdfast/version.py`. Each release has a folder of its own and never writes to
+1. The release is the version in `holdfast/version.py`. Each release has a folder of its own and never writes to
    another's.
-2. The histories of a release that is out, which is one that CHANGELOG.md has a date for, are never changed or removed:
-   they stand for runs that may still be open.
+2. The histories of a published release, which is one that CHANGELOG.md has a date for, are never changed or removed:
+   they represent runs that may still be open.
 """
 
 import asyncio

@@ -26,8 +26,8 @@ def frozen(release: str) -> Formats:
 def test_this_release_has_frozen_its_formats() -> None:
     """The formats of the current code are those in the file of this version."""
     assert (
-        actual := report(changes(frozen(CURRENT), now()), before=f"{CURRENT} as frozen", after="this code")
-    ) == "", actual
+        differences := report(changes(frozen(CURRENT), now()), before=f"{CURRENT} as frozen", after="this code")
+    ) == "", differences
 
 
 @pytest.mark.parametrize("release", RELEASES)

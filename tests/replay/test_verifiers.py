@@ -117,7 +117,7 @@ def in_node(logs: Sequence[bytes]) -> list[Judgement]:
     done = subprocess.run(
         [NODE, "--input-type=module", "--eval", script], input=text, capture_output=True, text=True, check=True
     )
-    return [parse_judgement(actual) for actual in json.loads(done.stdout)]
+    return [parse_judgement(judgement) for judgement in json.loads(done.stdout)]
 
 
 def redigested(lines: Log, start: int = 0) -> Log:

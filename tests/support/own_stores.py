@@ -83,9 +83,9 @@ class FileMemories:
         return Recalled(items=tuple(matching[:limit]))
 
     async def history(self, id: str, scopes: Sequence[str] | None) -> list[MemoryItem]:
-        if not (actual := [item for item in self._items() if item.id == id]):
+        if not (matches := [item for item in self._items() if item.id == id]):
             raise ItemNotFound(f"no memory has the id {id}")
-        return actual
+        return matches
 
     async def forget(self, id: str, scopes: Sequence[str] | None, **_: Any) -> MemoryItem:
         raise NotImplementedError

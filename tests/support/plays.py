@@ -463,12 +463,12 @@ class Play:
     def _sleeps(self, chance: random.Random, step: int) -> tuple[ToolCall, ...]:
         """Return calls that sleep, or that should."""
         waits = (f'{{"name": "{chance.choice("abc!")}"}}', '{"name": "a", "match": {"n": 1}, "until": "20m"}')
-        tool_calls = chance.choices(
+        chosen = chance.choices(
             [("sleep_until", f'{{"until": "{chance.choice([0, 60, 900, "?"])}"}}')]
             + [("wait_for_event", each) for each in waits],
             k=chance.choice([0, 0, 1, 2]),
         )
-        sleeping = (ToolCall(id=f"s{step}.{n}", name=name, arguments=text) for n, (name, text) in enumerate(tool_calls))
+        sleeping = (ToolCall(id=f"s{step}.{n}", name=name, arguments=text) for n, (name, text) in enumerate(chosen))
         return (*sleeping, *self._polls(chance, step))
 
     def _delegates(self, chance: random.Random, step: int) -> tuple[ToolCall, ...]:
@@ -481,9 +481,9 @@ class Play:
             ("run_agent", {"agent": "helper", "task": "help", "background": True}),
             ("agent_result", {"thread": f"t.{chance.randrange(1, 1 + self.thread.state.calls.count + 1)}"}),
         ]
-        tool_calls = chance.choices(candidates, k=chance.choice([0, 1, 3]))
+        chosen = chance.choices(candidates, k=chance.choice([0, 1, 3]))
         return tuple(
-            ToolCall(id=f"d{step}.{n}", name=name, arguments=json.dumps(a)) for n, (name, a) in enumerate(tool_calls)
+            ToolCall(id=f"d{step}.{n}", name=name, arguments=json.dumps(a)) for n, (name, a) in enumerate(chosen)
         )
 
     def _wake(self, chance: random.Random) -> None:

@@ -58,7 +58,7 @@ def _member(name: str, chance: random.Random, *, levels: int, room: list[int]) -
         kind = chance.choices(list(kinds), weights=(6, 3, 1))[0]
         kinds[kind].append(_member(f"{name}-{number}", chance, levels=levels - 1, room=room))
     effects = tuple(chance.sample(("charge", "transfer", "ship"), k=chance.randint(1, 2)))
-    return Member(name=name, effects=effects, **{kind: tuple(actual) for kind, actual in kinds.items()})
+    return Member(name=name, effects=effects, **{kind: tuple(chosen) for kind, chosen in kinds.items()})
 
 
 def task_of(member: Member) -> str:

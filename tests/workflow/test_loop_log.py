@@ -248,7 +248,7 @@ def task_changed(line: bytes) -> bytes:
     return line.replace(b'"task":"one"', b'"task":"two"')
 
 
-class Altered:
+class AlteredStore:
     """A record in which somebody has changed lines, and recomputed the chain from there on."""
 
     def __init__(self, store: ThreadStore, change: Callable[[bytes], bytes], *, again: bool) -> None:
@@ -284,7 +284,7 @@ async def test_verify_names_the_first_altered_event(
         (at_work.workspace / "TASKS.md").write_text("- [ ] one\n")
         handle = await at_work.start_loop()
         await handle.result()
-        altered = client_of(at_work, Altered(at_work.threads, change, again=again))
+        altered = client_of(at_work, AlteredStore(at_work.threads, change, again=again))
         result = await verify_loop(altered, handle.id)
         assert (result.ok, result.where, result.position) == (False, "record", position)
 

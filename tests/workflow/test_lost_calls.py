@@ -67,7 +67,7 @@ CLERK = Agent(
 CATALOG = Catalog(agents=[CLERK], tools=[look])
 
 
-class Losing:
+class LostAttempts:
     """Attempts that wait for a reply until their worker has died.
 
     Args:
@@ -139,7 +139,7 @@ def replies_in_turn(*replies: Reply) -> Callable[[Conversation], Reply]:
 async def test_attempts_before_a_reply_are_charged_with_their_requests(rig: StartRig, client: Client) -> None:
     """Each lost attempt ends its call and is charged to the token, and the step has one reply."""
     async with rig(CATALOG, replies_in_turn(hang(), hang(), call("look", at="a"), hang(), say("done"))) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         for number in (1, 2, 4):
             await losing.lose(run, number)
         assert (await run.result())["result"] == "done"
@@ -156,7 +156,7 @@ async def test_attempts_before_a_reply_are_charged_with_their_requests(rig: Star
 async def test_attempts_before_a_rejection_are_charged(rig: StartRig, client: Client) -> None:
     """The rejection itself costs nothing."""
     async with rig(CATALOG, replies_in_turn(hang(), hang(), fail(401, "wrong key"), say("done"))) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         await losing.lose(run, 1)
         await losing.lose(run, 2)
         await status_of(run, "blocked")
@@ -176,7 +176,7 @@ async def test_a_cancelled_run_has_paid_for_every_attempt(
 ) -> None:
     """This holds for a cancellation during an attempt, and while Temporal waits before the next one."""
     async with rig(CATALOG, lambda _: hang()) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         for number in range(1, lost + 1):
             await losing.lose(run, number)
         if between:
@@ -197,7 +197,7 @@ async def test_a_run_that_is_cancelled_before_its_first_attempt_counts_what_it_r
 ) -> None:
     """It is then unknown whether the attempt has sent anything."""
     async with rig(CATALOG, replies_in_turn(call("look", at="a"), hang())) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         await losing.sent(run, 2)
         await run.cancel()
         with pytest.raises(WorkflowFailureError):
@@ -211,7 +211,7 @@ async def test_a_run_that_is_cancelled_before_its_first_attempt_counts_what_it_r
 async def test_an_interrupted_call_has_paid_for_every_attempt(rig: StartRig, client: Client) -> None:
     """The message abandons the call; the next call is another one."""
     async with rig(CATALOG, replies_in_turn(hang(), hang(), hang(), say("done"))) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         await losing.lose(run, 1)
         await losing.lose(run, 2)
         await losing.sent(run, 3)
@@ -223,7 +223,7 @@ async def test_an_interrupted_call_has_paid_for_every_attempt(rig: StartRig, cli
 async def test_a_compaction_is_made_again_and_charged(rig: StartRig, client: Client) -> None:
     """Its lost attempts count like those of a step, and the summary is requested again."""
     async with rig(CATALOG, replies_in_turn(say("hello"), hang(), hang(), say("a summary"), say("done"))) as r:
-        losing, run = Losing(r), await r.start(idle_limit=3_600.0)
+        losing, run = LostAttempts(r), await r.start(idle_limit=3_600.0)
         await status_of(run, "waiting_message")
         await run.signal("compact", {"by": "alice"})
         await losing.lose(run, 2)
@@ -244,7 +244,7 @@ async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(ri
     agent = CLERK.model_copy(update={"limits": Limits(tool_result_chars=400, history_events=20)})
     script = replies_in_turn(hang(), hang(), call("look", at="a"), hang(), call("look", at="b"), hang(), say("done"))
     async with rig(Catalog(agents=[agent], tools=[look]), script) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         for number in (1, 2, 4, 6):
             await losing.lose(run, number)
         await run.result()
@@ -261,7 +261,7 @@ async def test_a_sub_agents_attempts_are_in_its_parents_account(rig: StartRig, c
     catalog = Catalog(agents=[boss, CLERK.model_copy(update={"budget": None})], tools=[look])
     script = replies_in_turn(call("run_agent", agent="clerk", task="work"), hang(), hang(), hang(), say("done"))
     async with rig(catalog, script) as r:
-        losing, run = Losing(r), await r.start(agent="boss")
+        losing, run = LostAttempts(r), await r.start(agent="boss")
         begun = await eventually(lambda: events_of(run), lambda events: bool(of_kind(events, SubagentStarted)))
         subagent = client.get_workflow_handle(of_kind(begun, SubagentStarted)[0].thread)
         await losing.lose(subagent, 2)
@@ -284,7 +284,7 @@ async def test_an_iterations_attempts_are_in_the_loops_account(rig: StartRig) ->
     script = replies_in_turn(hang(), call("complete_task", title="one", what="did it"), hang(), say("done"))
     async with rig(Catalog(agents=[builder], tools=tools), script) as r:
         (r.workspace / "TASKS.md").write_text("- [ ] one\n")
-        losing, handle = Losing(r), await r.start_loop(limits=LoopLimits(tokens=100_000))
+        losing, handle = LostAttempts(r), await r.start_loop(limits=LoopLimits(tokens=100_000))
 
         async def iterations() -> list[Any]:
             return list((await handle.query("state"))["iterations"])
@@ -302,7 +302,7 @@ async def test_a_lost_last_call_is_repeated_a_bounded_number_of_times(rig: Start
     """Three of its attempts may be lost; then the budget is exhausted, and no request is sent."""
     agent = CLERK.model_copy(update={"budget": Budget(steps=1)})
     async with rig(Catalog(agents=[agent]), lambda _: hang()) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         for number in (1, 2, 3):
             await losing.lose(run, number)
         state = await status_of(run, "blocked")
@@ -324,7 +324,7 @@ async def test_an_attempt_at_an_activity_that_is_reset_is_charged(
     """
     replies = [*[fail(503, "busy")] * failures, hang(), say("done")]
     async with rig(CATALOG, replies_in_turn(*replies)) as r:
-        losing, run = Losing(r), await r.start()
+        losing, run = LostAttempts(r), await r.start()
         _, activity = await losing.sent(run, failures + 1)
 
         async def beats() -> bool:
@@ -353,7 +353,7 @@ def reply_costing(text: str, tokens: int) -> Reply:
     return Reply(body=json.dumps({**message, "usage": usage}).encode())
 
 
-class Refusing(Middleware):
+class RejectingMiddleware(Middleware):
     """Middleware that rejects each reply that says `secret`, or fails."""
 
     async def around_llm(self, call: LLMCall, proceed: ProceedLLM) -> LLMResult:
@@ -369,7 +369,7 @@ class Refusing(Middleware):
 
 async def test_a_reply_that_is_not_recorded_is_charged_with_what_it_has_used(rig: StartRig, client: Client) -> None:
     """Middleware has rejected it, or failed: the provider's count is known, and exceeds the request."""
-    catalog = Catalog(agents=[CLERK], tools=[look], middleware=[Refusing()])
+    catalog = Catalog(agents=[CLERK], tools=[look], middleware=[RejectingMiddleware()])
     async with rig(
         catalog, replies_in_turn(*map(reply_costing, ("bug", "secret", "done"), (7_000, 7_001, 7_002)))
     ) as r:
@@ -397,7 +397,7 @@ async def test_lost_calls_exhaust_the_budget(rig: StartRig, client: Client) -> N
         return say("what I have") if closing else hang()
 
     async with rig(Catalog(agents=[agent]), script) as r:
-        losing, run, number = Losing(r), await r.start("x" * 800), 0
+        losing, run, number = LostAttempts(r), await r.start("x" * 800), 0
         while not of_kind(await events_of(run), BudgetSpent):
             number += 1
             await losing.lose(run, number)

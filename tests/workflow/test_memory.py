@@ -248,7 +248,7 @@ async def test_an_agent_without_memory_has_no_memory_tools(rig: StartRig) -> Non
 async def test_a_catalogs_own_store_remembers(rig: StartRig, tmp_path: Path, database_url: str) -> None:
     """A catalog's own store replaces the built-in one, for the tools and for standing memory."""
 
-    class Own(PostgresMemories):
+    class RecordingMemories(PostgresMemories):
         """The built-in store, recording its calls."""
 
         def __init__(self, pool: AsyncConnectionPool) -> None:
@@ -264,7 +264,7 @@ async def test_a_catalogs_own_store_remembers(rig: StartRig, tmp_path: Path, dat
             return await super().standing(scopes, chars)
 
     async with open_pool(database_url, size=2) as pool:
-        own = Own(pool)
+        own = RecordingMemories(pool)
         agent = Agent(
             name="keeper",
             instructions="Work.",

@@ -18,7 +18,7 @@ from holdfast.storage.in_memory.artifacts import InMemoryArtifacts
 from holdfast.storage.in_memory.threads import InMemoryThreads
 
 
-class OneChain(Chains):
+class SingleChain(Chains):
     """A thread whose newest run is the calling one."""
 
     async def first_run_id(self, workflow_id: str, run_id: str) -> str:
@@ -30,7 +30,7 @@ class OneChain(Chains):
         return "test-run"
 
 
-class Overtaken(InMemoryThreads):
+class OvertakenStore(InMemoryThreads):
     """A store in which another attempt archives the branch just after this one was rejected."""
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
@@ -47,7 +47,7 @@ RUN = cast(WorkflowHandle[object, object], _Run())
 
 async def test_a_branch_archived_by_another_attempt_is_a_temporary_conflict() -> None:
     """Two attempts run at once if heartbeats are late; the slower one is retried and does not block the run."""
-    store = Record(Overtaken(), InMemoryArtifacts(), chains=OneChain())
+    store = Record(OvertakenStore(), InMemoryArtifacts(), chains=SingleChain())
     with pytest.raises(RecordConflict):
         await ActivityEnvironment().run(store.append, "thread", 0, [b"{}"])
 
@@ -60,7 +60,7 @@ async def test_an_unavailable_temporal_is_no_conflict(monkeypatch: pytest.Monkey
         raise RPCError("no history", status, b"")
 
     monkeypatch.setattr(record, "events_of_run", fail)
-    store = Record(InMemoryThreads(), InMemoryArtifacts(), chains=OneChain())
+    store = Record(InMemoryThreads(), InMemoryArtifacts(), chains=SingleChain())
     final = status is RPCStatusCode.NOT_FOUND
     with pytest.raises(ApplicationError if final else RPCError) as error:
         await ActivityEnvironment().run(store.ensure, RUN, 7, "head")

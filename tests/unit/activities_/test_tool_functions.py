@@ -40,7 +40,7 @@ async def send() -> str:
     return "sent"
 
 
-class Later:
+class CustomAwaitable:
     """An awaitable that is not a coroutine."""
 
     def __await__(self) -> Generator[Any, None, str]:
@@ -83,17 +83,17 @@ async def as_task() -> Any:
 
 async def nested() -> Any:
     """Return an awaitable, from an async function."""
-    return Later()
+    return CustomAwaitable()
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        Later,
+        CustomAwaitable,
         send,
         lambda: send(),
-        lambda: Later(),
-        functools.partial(lambda: Later()),
+        lambda: CustomAwaitable(),
+        functools.partial(lambda: CustomAwaitable()),
         functools.partial(send),
         wrapped(),
         Sender(),

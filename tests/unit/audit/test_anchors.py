@@ -28,9 +28,9 @@ from tests.unit.audit.test_node_seals import KEY, NODE, seal_of
 HEAD = "a" * 64
 
 
-def settings(home: Path, **given: str) -> Settings:
+def settings(home: Path, **variables: str) -> Settings:
     """Return settings with this state folder."""
-    return Settings.from_env({"HOLDFAST_HOME": str(home), **given}, root=home)
+    return Settings.from_env({"HOLDFAST_HOME": str(home), **variables}, root=home)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -43,7 +43,7 @@ def lines_in(place: Path, thread: str = "rel-1") -> list[bytes]:
     return list(AnchoredLines([place], thread))
 
 
-class Kept:
+class FakeWitness:
     """A witness that keeps signed checkpoints in a list while `open`; otherwise it fails, rejects or hangs."""
 
     name = "kept"
@@ -221,7 +221,7 @@ async def test_without_a_folder_for_the_key_sealing_is_off(tmp_path: Path) -> No
 @pytest.mark.parametrize("state", ["fails", "hangs"])
 async def test_a_faulty_witness_gets_the_last_checkpoint_once_it_answers(state: str) -> None:
     """Sealing raises nothing, other witnesses get every checkpoint, and the faulty one finally gets the last one."""
-    bad, good = Kept(state), Kept()
+    bad, good = FakeWitness(state), FakeWitness()
     async with Sealer(KEY, [bad, good], namespace="default") as sealer:
         for events in range(1, 6):
             await sealer.seal("rel-1", events, HEAD)
@@ -233,7 +233,7 @@ async def test_a_faulty_witness_gets_the_last_checkpoint_once_it_answers(state: 
 
 async def test_a_checkpoint_that_a_witness_rejects_is_not_sent_again() -> None:
     """A receiver that rejects for good gets each checkpoint once; a head that is not a digest is never sealed."""
-    refusing, good = Kept("refuses"), Kept()
+    refusing, good = FakeWitness("refuses"), FakeWitness()
     async with Sealer(KEY, [refusing, good], namespace="default") as sealer:
         await sealer.seal("rel-1", 1, HEAD)
         await sealer.seal("rel-1", 2, "no digest")

@@ -26,7 +26,7 @@ from holdfast.core.authority.votes import Seen, Vote
 from holdfast.core.base.constraint_names import FIRST_HANDED
 from holdfast.core.run.state.state import RunState
 from holdfast.encryption.signing_keys import make_key, read_key
-from tests.unit.client.test_trees import Known
+from tests.unit.client.test_trees import FakeThreads
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ALICE = Vote(
@@ -72,9 +72,9 @@ def test_a_question_explains_the_delay_of_an_early_answer() -> None:
 
 def test_the_answers_that_fit_are_shown_as_commands() -> None:
     """The screen shows every answer that the request accepts, and `undo` only if the tool supports it."""
-    request = request_screen(view()).plain
+    screen = request_screen(view()).plain
     for command in ("approve t 1", "deny t 1", "respond t 1 TEXT"):
-        assert f"python starter.py {command} " in request
+        assert f"python starter.py {command} " in screen
     doubtful = PAY.model_copy(update={"kind": "reconcile"})
     assert "--undo" not in request_screen(view(doubtful)).plain
     undoable = doubtful.model_copy(update={"undoable": True})
@@ -139,7 +139,7 @@ async def test_a_decision_goes_to_the_thread_that_asks(monkeypatch: pytest.Monke
     answer = Answer(view() | {"thread": "t.3", "digest": shown_digest(view())}, "approve", "ok")
     public = make_key(tmp_path / "alice.key")
     private = read_key(tmp_path / "alice.key")
-    assert await watch.send(Known({}), "t", answer, by="alice", private=private) == ""
+    assert await watch.send(FakeThreads({}), "t", answer, by="alice", private=private) == ""
     ((thread, payload),) = sent
     assert thread == "t.3"
     decision = Decision.model_validate(payload)

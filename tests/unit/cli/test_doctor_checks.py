@@ -22,11 +22,11 @@ from holdfast.worker.takeover.registry import Offer, WorkerRegistry
 QUEUE = ("127.0.0.1:7233", "default", "holdfast")
 
 
-def project(folder: Path, toml: str | None, **given: str) -> tuple[Settings, Project]:
+def project(folder: Path, toml: str | None, **environ: str) -> tuple[Settings, Project]:
     """Return the project as the CLI reads it from a folder."""
     if toml is not None:
         (folder / TOML).write_text(toml)
-    loaded = read_project(given, folder=folder, default_root=folder, runs_code=False)
+    loaded = read_project(environ, folder=folder, default_root=folder, runs_code=False)
     return Settings.from_env(loaded.environ, root=loaded.root), loaded
 
 
@@ -81,7 +81,7 @@ def test_workers_with_different_agents_on_one_queue_are_a_fault(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("toml", "given", "workers", "status"),
+    ("toml", "environ", "workers", "status"),
     [
         ("", {}, [], "missing"),
         ('script = "script:script"', {}, [], "ok"),
@@ -90,10 +90,10 @@ def test_workers_with_different_agents_on_one_queue_are_a_fault(tmp_path: Path) 
     ],
 )
 def test_a_project_without_key_endpoint_and_script_is_a_fault(
-    tmp_path: Path, toml: str | None, given: dict[str, str], workers: list[str], status: str
+    tmp_path: Path, toml: str | None, environ: dict[str, str], workers: list[str], status: str
 ) -> None:
     """The fault applies to a local project only: elsewhere, the key may be on the workers' machine."""
-    check = llm_check(*project(tmp_path, toml, **given), [offer(tmp_path, llm=each) for each in workers])
+    check = llm_check(*project(tmp_path, toml, **environ), [offer(tmp_path, llm=each) for each in workers])
     assert check
     assert check.status == status
     assert check.status == "ok" or "OPENAI_API_KEY" in check.fix

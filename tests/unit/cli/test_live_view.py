@@ -28,11 +28,11 @@ HOSTILE = (
 def waiting(*calls: tuple[str, dict[str, Any]], width: int = 80, height: int = 24) -> View:
     """Return the view of a run with one open request for each call."""
     run = loaded_thread()
-    requests = tuple(
+    tool_calls = tuple(
         ToolCall(id=f"c{number}", name=name, arguments=json.dumps(arguments))
         for number, (name, arguments) in enumerate(calls)
     )
-    run.reply(LLMReply(message=AssistantMessage(content=requests)))
+    run.reply(LLMReply(message=AssistantMessage(content=tool_calls)))
     view = View("t", Console(width=width, height=height, file=io.StringIO(), color_system=None))
     for event in run.log:
         view.add(event.model_dump(mode="json"))

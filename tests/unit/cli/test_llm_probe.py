@@ -71,7 +71,7 @@ async def probe(url: str, key: str = KEY) -> Check:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "found", "detail", "fix"),
+    ("status", "body", "expected", "detail", "fix"),
     [
         (200, '{"object": "list", "data": []}', "ok", "key set", ""),
         (200, "<html>Log in</html>", "weak", "not with a list of models", "ends in /v1"),
@@ -83,12 +83,12 @@ async def probe(url: str, key: str = KEY) -> Check:
     ],
 )
 async def test_each_answer_of_an_endpoint_has_its_meaning(
-    serve: Serve, status: int, body: str, found: str, detail: str, fix: str
+    serve: Serve, status: int, body: str, expected: str, detail: str, fix: str
 ) -> None:
     """The provider's message is shown, a key in it is redacted, and each fault has a remedy."""
     endpoint = serve(status, body)
     check = await probe(endpoint.url)
-    assert (check.status, detail in check.detail, fix in check.fix) == (found, True, True), check
+    assert (check.status, detail in check.detail, fix in check.fix) == (expected, True, True), check
     assert KEY not in check.detail + check.fix
     assert endpoint.asked == [("/v1/models", f"Bearer {KEY}")]
 

@@ -16,7 +16,7 @@ FINISHED = RunFinished(outcome="failed", result="there is no such agent")
 async def cost_by_log(*events: AgentEvent, first_run_id: str = "r") -> TreeCost | None:
     """Return the cost of a run from a log of these events."""
 
-    class Logged:
+    class FakeLog:
         async def lines(self, *_: Any, **__: Any) -> AsyncIterator[bytes]:
             log = EventLog()
             for event in events:
@@ -24,7 +24,7 @@ async def cost_by_log(*events: AgentEvent, first_run_id: str = "r") -> TreeCost 
             for line in log.page(0).split(b"\n"):
                 yield line
 
-    reader: Any = Logged()
+    reader: Any = FakeLog()
     return await spent_by(reader, "l-0", first_run_id=first_run_id)
 
 

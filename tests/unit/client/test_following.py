@@ -26,7 +26,7 @@ BEGUN, FINISHED = {"position": 0, "type": "run_started"}, {"position": 1, "type"
 
 
 @dataclass
-class Found:
+class FakeDescription:
     """Temporal's description of a run."""
 
     status: WorkflowExecutionStatus = WorkflowExecutionStatus.RUNNING
@@ -89,20 +89,22 @@ class FakeThreads:
         """The thread's reader."""
         return self
 
-    async def find(self, thread: str, *, loops: bool = False) -> Found:
+    async def find(self, thread: str, *, loops: bool = False) -> FakeDescription:
         """Return a running or closed description."""
         return await self.describe(thread)
 
-    async def describe(self, thread: str, *, loops: bool = False) -> Found:
+    async def describe(self, thread: str, *, loops: bool = False) -> FakeDescription:
         """Return a running or closed description."""
-        return Found(WorkflowExecutionStatus.COMPLETED if self.asked >= self.ends_after else Found.status)
+        return FakeDescription(
+            WorkflowExecutionStatus.COMPLETED if self.asked >= self.ends_after else FakeDescription.status
+        )
 
     async def query(self, thread: str, name: str) -> dict[str, Any]:
         """Return the state: closed after the last event of the script, unless a later run has begun."""
         return {"status": "running" if self.reopened else "completed", "events": self.yielded}
 
     async def events(
-        self, thread: str, *, after: int = -1, found: Found, loops: bool = False
+        self, thread: str, *, after: int = -1, found: FakeDescription, loops: bool = False
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the script's events that the caller does not have yet."""
         self.asked += 1

@@ -35,7 +35,7 @@ def state(*children: JSON, request: str = "") -> JSON:
     return {"agent": "boss", "status": "running", "step": 1, "subagents": children, "pending": pending}
 
 
-class Known(Threads):
+class FakeThreads(Threads):
     """Threads with known states, which count each read."""
 
     def __init__(self, states: dict[str, JSON]) -> None:
@@ -66,7 +66,7 @@ FAMILY = {
 
 async def test_a_tree_has_only_threads_below_its_top() -> None:
     """A state that names an unrelated thread as a sub-agent leads nowhere, and no cycle is followed."""
-    threads = Known(FAMILY)
+    threads = FakeThreads(FAMILY)
     tree = await read_tree(threads, "billing-1")
     assert [node.thread for _, node in tree.walk()] == ["billing-1", "billing-1.1", "billing-1.1.1", "billing-1.3"]
     assert len(threads.read) == 4
@@ -77,7 +77,7 @@ async def test_a_tree_is_read_within_one_time_limit_and_names_unread_runs() -> N
     loop, read = asyncio.get_running_loop(), asyncio.Event()
     clock, late = loop.time, 0.0
 
-    class Silent(Known):
+    class Silent(FakeThreads):
         async def state(self, thread: str, **_: Any) -> JSON:
             nonlocal late
             if thread == "t.1":
@@ -104,7 +104,7 @@ async def test_after_the_first_silence_histories_are_read_at_once() -> None:
     """Histories are read at once only after a timeout, because each timeout costs seconds."""
     reads: list[bool] = []
 
-    class Away(Known):
+    class Unavailable(FakeThreads):
         async def state(self, thread: str, *, note: Any = None, use_worker: bool = True, **_: Any) -> JSON:
             reads.append(use_worker)
             if use_worker and note:
@@ -114,13 +114,13 @@ async def test_after_the_first_silence_histories_are_read_at_once() -> None:
     family = {"t": state(*(child(f"t.{n}", n) for n in (1, 2))), "t.1": state(), "t.2": state()}
     for note, expected in ((print, [True, False, False]), (None, [True, True, True])):
         reads.clear()
-        await read_tree(Away(family), "t", note=note)
+        await read_tree(Unavailable(family), "t", note=note)
         assert reads == expected
 
 
 async def test_a_tenant_sees_through_a_tree_neither_other_threads_nor_errors_of_drivers() -> None:
     """The token of `billing-` reads the requests of its tree; an unreadable thread is reported in our own words."""
-    threads = Known(FAMILY)
+    threads = FakeThreads(FAMILY)
     transport = httpx2.ASGITransport(app=build_app(threads, Callers(FILE, POLICY)))
     async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as http:
         answer = await http.get("/threads/billing-1/pending", headers=bearer("of-billing"))

@@ -13,14 +13,14 @@ ELSEWHERE = Path("/srv/holdfast")
 
 
 def project(
-    folder: Path, *, toml: str | None = "", env: str | None = None, given: dict[str, str] | None = None
+    folder: Path, *, toml: str | None = "", env: str | None = None, environ: dict[str, str] | None = None
 ) -> Project:
     """Write the files, and read them as a worker does."""
     for name, text, mode in ((TOML, toml, 0o644), (ENV, env, 0o600)):
         if text is not None:
             (folder / name).write_text(text)
             (folder / name).chmod(mode)
-    return read_project(given or {}, folder=folder, default_root=ELSEWHERE, runs_code=True)
+    return read_project(environ or {}, folder=folder, default_root=ELSEWHERE, runs_code=True)
 
 
 def test_flags_and_environment_win_over_env_and_env_over_toml(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_flags_and_environment_win_over_env_and_env_over_toml(tmp_path: Path) ->
         tmp_path,
         toml='llm = "toml"\ntask_queue = "toml"\nlog_level = "error"\nlog_format = "json"\n',
         env='HOLDFAST_LLM=env\nexport HOLDFAST_TASK_QUEUE="env"\nOPENAI_API_KEY=sk-1 # comment\n',
-        given={"HOLDFAST_LLM": "given", "HOLDFAST_LOG_LEVEL": " "},
+        environ={"HOLDFAST_LLM": "given", "HOLDFAST_LOG_LEVEL": " "},
     )
     settings = Settings.from_env(loaded.environ, root=loaded.root)
     assert (settings.llm, settings.task_queue, settings.log_level, settings.log_format) == (
@@ -57,7 +57,7 @@ def test_a_file_that_chooses_servers_is_named(tmp_path: Path) -> None:
     """Clients print the file that chooses the server; an environment variable is the user's own choice."""
     env = "TEMPORAL_ADDRESS=here:7233\nHOLDFAST_HOME=state\nHOLDFAST_BY=ann\n"
     assert project(tmp_path, env=env).redirects == [f"{tmp_path / ENV} sets HOLDFAST_HOME, TEMPORAL_ADDRESS"]
-    assert project(tmp_path, env=env, given={"TEMPORAL_ADDRESS": "x:1", "HOLDFAST_HOME": "y"}).redirects == []
+    assert project(tmp_path, env=env, environ={"TEMPORAL_ADDRESS": "x:1", "HOLDFAST_HOME": "y"}).redirects == []
 
 
 def test_tools_secrets_may_be_in_env_but_not_in_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_line_of_env_that_sets_nothing_is_rejected(tmp_path: Path) -> None:
 
 def test_an_invalid_setting_names_its_file(tmp_path: Path) -> None:
     """The author of a file looks for an invalid value there, not in the environment."""
-    loaded = project(tmp_path, toml='catalog = "agents.catalog"\n', given={"HOLDFAST_LOG_LEVEL": "loud"})
+    loaded = project(tmp_path, toml='catalog = "agents.catalog"\n', environ={"HOLDFAST_LOG_LEVEL": "loud"})
     with pytest.raises(SettingsError) as caught:
         Settings.from_env(loaded.environ, root=loaded.root, files=loaded.files)
     assert f"HOLDFAST_CATALOG=agents.catalog, set in {tmp_path / TOML}, is not valid" in str(caught.value)

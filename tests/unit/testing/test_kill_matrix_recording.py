@@ -19,7 +19,7 @@ from holdfast.testing.kill_matrix.recording import Recording
 STARTED, DONE = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED, EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 
-class Noting(Stopper):
+class BoundaryRecorder(Stopper):
     """Records the boundaries instead of stopping."""
 
     def __init__(self, folder: Path) -> None:
@@ -43,7 +43,7 @@ async def test_a_completion_that_is_held_back_for_a_query_is_not_recorded(tmp_pa
         """Return, as the SDK does whether or not it has sent anything."""
 
     write_plan(tmp_path, Plan(boundaries=("after run_paused",)))
-    stopper = Noting(tmp_path)
+    stopper = BoundaryRecorder(tmp_path)
     recording = Recording(stopper)
     service = SimpleNamespace(get_workflow_execution_history_reverse=read)
     recording.client = cast(Client, SimpleNamespace(namespace="default", workflow_service=service))

@@ -230,7 +230,7 @@ def test_the_runs_own_questions_go_to_the_people_of_every_policy() -> None:
 
 
 def test_only_a_person_of_every_policy_unlocks_a_fork() -> None:
-    """A fork with another agent lets nobody remove an earlier requirement to ask."""
+    """Removing the constraint of a fork with another agent takes a person whom every policy names."""
     thread = fork(NOBODY, FINANCE)
     assert thread.update("lift", {"by": "mallory", "constraint": 0})["outcome"] == "unsigned"
     assert thread.update("lift", lift("u", "alice", 0))["outcome"] == "accepted"

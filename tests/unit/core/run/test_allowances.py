@@ -91,12 +91,12 @@ def begin(thread: Thread, *, taken: tuple[int, ...] = ()) -> list[Budget | None]
     return budgets
 
 
-def report_existing(thread: Thread, *given: Budget | None) -> None:
+def report_existing(thread: Thread, *budgets: Budget | None) -> None:
     """Answer the start request: each sub-agent exists, and was started with this allowance."""
     call = order(thread, StartChildren)
     existing = [
         StartedChild(number=each.number, run_id=f"c{each.number}", existing=True, budget=budget)
-        for each, budget in zip(call.request.children, given, strict=True)
+        for each, budget in zip(call.request.children, budgets, strict=True)
     ]
     thread.end(call, StartedChildren(children=tuple(existing)))
 
@@ -126,13 +126,13 @@ def test_the_current_reservation_covers_a_sub_agent_from_before_a_reset() -> Non
     assert audit.fault is None, "a fork may leave it right after"
 
 
-@pytest.mark.parametrize("given", [Budget(steps=99), Budget(tokens=5), None])
-def test_a_sub_agent_from_before_a_reset_beyond_the_budget_is_cancelled(given: Budget | None) -> None:
+@pytest.mark.parametrize("budget", [Budget(steps=99), Budget(tokens=5), None])
+def test_a_sub_agent_from_before_a_reset_beyond_the_budget_is_cancelled(budget: Budget | None) -> None:
     """No tree exceeds its ceiling: the call ends and frees its reservation, and nothing takes over the sub-agent."""
     thread = parent(Budget(steps=20))
     delegate(thread, False, False)
     share = thread.state.account.reserved["agent 2"].steps
-    report_existing(thread, given, Budget(steps=share))
+    report_existing(thread, budget, Budget(steps=share))
     ending = order(thread, EndChildren)
     assert [(each.number, each.run_id) for each in ending.request.children] == [(1, "c1")]
     finished = [event for event in thread.log if isinstance(event, ToolCallFinished)]

@@ -72,9 +72,9 @@ def step(thread: Thread, **usage: int) -> None:
         thread.finish(count + 1)
 
 
-def extend(thread: Thread, **given: Any) -> str:
+def extend(thread: Thread, **fields: Any) -> str:
     """Extend the budget by update; return the outcome."""
-    return thread.update("extend", {"by": "alice", **given})["outcome"]
+    return thread.update("extend", {"by": "alice", **fields})["outcome"]
 
 
 def settled_amounts(thread: Thread) -> tuple[int, int]:
@@ -574,7 +574,7 @@ def test_a_requester_who_may_not_approve_may_not_extend() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "outcome"),
+    ("payload", "outcome"),
     [
         ({"usd": "1"}, "no_budget"),
         ({"steps": 10**6}, "too_much"),
@@ -584,11 +584,11 @@ def test_a_requester_who_may_not_approve_may_not_extend() -> None:
         ({}, "malformed"),
     ],
 )
-def test_wrong_extensions_change_nothing(given: dict[str, Any], outcome: str) -> None:
+def test_wrong_extensions_change_nothing(payload: dict[str, Any], outcome: str) -> None:
     """Each is rejected with an outcome, by signal and by update."""
     thread = budgeted(Budget(steps=3))
-    assert extend(thread, **given) == outcome
-    thread.signal("extend", {"by": "alice", **given})
+    assert extend(thread, **payload) == outcome
+    thread.signal("extend", {"by": "alice", **payload})
     assert thread.state.account.limits == {"steps": 3}
     assert events_of(thread, SignalRejected)[-1].outcome == outcome
     thread.check_consistent()

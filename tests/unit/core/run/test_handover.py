@@ -30,9 +30,9 @@ def lines_of(page: Callable[[int], bytes], start: int = 0) -> list[bytes]:
     return lines
 
 
-def take(given: HandOver, request: Request, *run_ids: str) -> list[str]:
+def take(hand_over: HandOver, request: Request, *run_ids: str) -> list[str]:
     """Take a request of each run, and return those that had passed something."""
-    return [run_id for run_id in run_ids if given.take(request, caller=CALLER._replace(run_id=run_id))]
+    return [run_id for run_id in run_ids if hand_over.take(request, caller=CALLER._replace(run_id=run_id))]
 
 
 def test_an_llm_call_gets_its_query_results_in_process() -> None:

@@ -13,8 +13,8 @@ OWN, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 CONTENT = (TextBlock(text=left_out("image", 700_000, OWN)), TextBlock(text=left_out("image", 700_000, OTHER)))
 
 
-@pytest.mark.parametrize(("features", "found"), [(0, [OWN, OTHER]), (1, [OWN])])
-def test_an_event_names_its_artifacts_from_its_level_on(features: int, found: list[str]) -> None:
+@pytest.mark.parametrize(("features", "artifacts"), [(0, [OWN, OTHER]), (1, [OWN])])
+def test_an_event_names_its_artifacts_from_its_level_on(features: int, artifacts: list[str]) -> None:
     """Below it, the text of the result counts, and no field is recorded or requested; an audit reads both alike."""
     thread = loaded_thread(features=features)
     thread.reply(calls("look"))
@@ -24,10 +24,10 @@ def test_an_event_names_its_artifacts_from_its_level_on(features: int, found: li
     finished = thread.log[-1]
     assert isinstance(finished, ToolCallFinished)
     assert finished.artifacts == ((OWN,) if features else ())
-    assert list(artifacts_of(finished, named=bool(features))) == found
+    assert list(artifacts_of(finished, named=bool(features))) == artifacts
     audit = Audit("t")
     audit.take(thread.log)
-    assert (audit.fault, sorted(audit.artifacts)) == (None, found)
+    assert (audit.fault, sorted(audit.artifacts)) == (None, artifacts)
     thread.check_consistent()
 
 

@@ -290,13 +290,13 @@ REFINED = st.tuples(st.sampled_from(get_args(RefinementKind)), WORDS.filter(lamb
 
 @given(st.lists(REFINED, min_size=1, max_size=6), st.integers(0, 5))
 def test_task_and_refinements_survive_compaction_and_continue_as_new_word_for_word(
-    given: list[tuple[str, str]], place: int
+    pairs: list[tuple[str, str]], place: int
 ) -> None:
     """Each is in every later request as the LLM first read it, once; requests extend each other up to a compaction."""
     limits = Limits(max_steps=90, compaction_tokens=1_000)
     thread = loaded_thread(agent_spec(limits=limits), features=1)
     full = Usage(prompt_tokens=5_000, completion_tokens=1)
-    for index, (kind, text) in enumerate(given):
+    for index, (kind, text) in enumerate(pairs):
         if index == place:
             thread.say("by the way")
         assert refine(thread, kind=kind, text=text) == "queued"
@@ -309,7 +309,7 @@ def test_task_and_refinements_survive_compaction_and_continue_as_new_word_for_wo
         if thread.summarizing():
             thread.reply(says("so far"))
         shown = [
-            refinement_text(number=n, kind=k, by="alice", text=t) for n, (k, t) in enumerate(given[: index + 1], 1)
+            refinement_text(number=n, kind=k, by="alice", text=t) for n, (k, t) in enumerate(pairs[: index + 1], 1)
         ]
         request = json.loads(thread.sent[-1].live)
         everything = "\n\n".join(str(message["content"]) for message in request["messages"])

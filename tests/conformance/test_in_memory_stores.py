@@ -16,7 +16,7 @@ class TestInMemoryThreads(ThreadStoreConformance):
         return InMemoryThreads()
 
     async def test_a_log_is_set_aside(self, store: ThreadStore) -> None:
-        """The whole log is copied to the first free id; the thread ends where the new branch differs."""
+        """The whole log is copied to the first free id; the thread ends at the first difference of the new branch."""
         assert isinstance(store, SetsAside)
         thread, before, after = a_thread(), record("a", "b", "c"), record("a", "x")
         for number in (1, 2):

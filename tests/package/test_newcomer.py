@@ -26,7 +26,7 @@ def installation(request: pytest.FixtureRequest) -> Installation:
 
 @dataclass
 class Newcomer:
-    """A person who types the page's commands, and waits where a person would look first."""
+    """A person who types the page's commands, and waits at the points where a person would look first."""
 
     installation: Installation
     folder: Path

@@ -58,7 +58,7 @@ def diligent(conversation: Conversation) -> Reply:
 
 
 def git(workspace: Path, *arguments: str) -> list[str]:
-    """Return what git prints, line by line."""
+    """Return git's output, line by line."""
     done = subprocess.run(["git", *arguments], cwd=workspace, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 

@@ -1,4 +1,4 @@
-"""Budgets on a real server: reserve, settle, notice, last call, extend, continue; and what programs see of it."""
+"""Budgets on a real server: reserve, settle, notice, last call, extend, continue; and the view of programs."""
 
 import pytest
 from temporalio.client import Client

@@ -1,4 +1,4 @@
-"""Negative capability on a real server: rejected calls, the removal of a constraint, and what programs read of both."""
+"""Negative capability on a real server: rejected calls, the removal of a constraint, and the view of programs."""
 
 import pytest
 from temporalio.client import Client

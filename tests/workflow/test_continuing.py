@@ -112,7 +112,7 @@ async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: Sta
 
 @pytest.mark.slow
 async def test_no_message_of_a_storm_is_lost_across_temporal_runs(rig: StartRig) -> None:
-    """Of two hundred signals and twenty updates during continue-as-new, each is recorded once, each update answered."""
+    """During continue-as-new, each of two hundred signals is recorded once, and each of twenty updates answered."""
     chance = random.Random(7)
     steps_before_the_end = 10
 

@@ -1,4 +1,4 @@
-"""Refinements of the task on a real server: recorded, replayed, and what programs read of them."""
+"""Refinements of the task on a real server: recorded, replayed, and read by programs."""
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus

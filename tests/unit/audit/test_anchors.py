@@ -96,7 +96,7 @@ async def test_a_torn_line_damages_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("thread", ["../../etc", "a/b", "x" * 900, "ä \n~reset-1", ".."])
 async def test_a_threads_id_names_no_path(tmp_path: Path, thread: str) -> None:
-    """A thread's checkpoints are always two levels below the folder, whatever its id contains."""
+    """A thread's checkpoints are always two levels below the folder, for any id."""
     folder = tmp_path / "anchors"
     folder.mkdir()
     await FolderAnchor(folder).put(seal_of(1, thread=thread))

@@ -1,4 +1,4 @@
-"""Logging, and what it withholds."""
+"""Logging: its lines, and the withheld values."""
 
 import io
 import json

@@ -106,7 +106,7 @@ def test_a_missing_attribute_error_lists_possible_names(folder: Path) -> None:
 
 
 def test_an_object_of_another_type_is_rejected(folder: Path) -> None:
-    """The error says what the object is and what it should be."""
+    """The error gives the object's type and the expected one."""
     (folder / "agents.py").write_text("catalog = [1]\n")
 
     assert "'agents:catalog' is a list, not a dict." in message("agents:catalog")

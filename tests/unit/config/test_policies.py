@@ -244,7 +244,7 @@ _FILES = (
 @example(b"? [a]: b")
 @example(b"{? {a: b} : c}")
 def test_any_file_gives_a_policy_or_a_policy_error(data: bytes) -> None:
-    """Any bytes give a policy or a `PolicyError` that says what is wrong."""
+    """Any bytes give a policy or a `PolicyError` that names the fault."""
     with suppress(PolicyError):
         assert isinstance(read(data), Policy)
 

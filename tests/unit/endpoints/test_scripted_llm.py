@@ -224,7 +224,7 @@ def test_models(client: OpenAI) -> None:
 
 
 def test_other_requests_are_rejected(llm: ScriptedLLM, client: OpenAI) -> None:
-    """The endpoint says what it does not support."""
+    """The endpoint names the unsupported part."""
     with pytest.raises(openai.NotFoundError, match="there is /v1/chat/completions"):
         client.post("/images/generations", body={}, cast_to=object)
     with pytest.raises(openai.NotFoundError, match="there is /v1/models"):

@@ -1,4 +1,4 @@
-"""A worker stops exactly where the plan says; the supervisor can kill it there, or resume it."""
+"""A worker stops exactly at the planned points; the supervisor can kill it there, or resume it."""
 
 import signal
 import subprocess

@@ -1,7 +1,7 @@
 """Only a process that has ended on this machine counts as gone.
 
-The processes and namespaces are real where they can be created here; other states and machines are simulated with a
-/proc of the test's own.
+The processes and namespaces are real if they can be created here; other states and machines are simulated with a /proc
+of the test's own.
 """
 
 import os

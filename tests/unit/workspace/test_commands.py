@@ -77,7 +77,7 @@ async def test_the_workers_secrets_are_not_visible(context: ToolContext, monkeyp
 
 
 async def test_output_is_bounded(context: ToolContext) -> None:
-    """Of a long output, the beginning and the end are kept, and the missing bytes are counted."""
+    """The beginning and the end of a long output are kept, and the missing bytes are counted."""
     result = await run_command("echo first; yes | head -c 20000000; echo last", context=context)
 
     assert result.startswith("[exit code 0]\nfirst\ny\n")

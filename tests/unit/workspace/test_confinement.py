@@ -1,7 +1,7 @@
-"""Confined commands reach only the workspace; where confinement is impossible, no command runs as if confined.
+"""Confined commands reach only the workspace; if confinement is impossible, no command runs as if confined.
 
-Tests marked `confined` run the real `bwrap` and are skipped, with the reason, where it does not work. If the tests run
-as root, most of them run twice: as root and as an ordinary user.
+Tests marked `confined` run the real `bwrap` and are skipped, with the reason, if it does not work. If the tests run as
+root, most of them run twice: as root and as an ordinary user.
 """
 
 import asyncio
@@ -210,7 +210,7 @@ def uncached() -> Iterator[None]:
 def unconfinable(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uncached: None
 ) -> str:
-    """Simulate a machine where bwrap is missing or fails; return the expected reason."""
+    """Simulate a machine on which bwrap is missing or fails; return the expected reason."""
     programs = tmp_path / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
@@ -380,7 +380,7 @@ def test_a_workspace_that_contains_the_home_is_rejected(
 
 
 def test_the_description_lists_the_limits() -> None:
-    """The LLM reads what a confined command cannot do, with the numbers."""
+    """The LLM reads the limits of a confined command, with the numbers."""
     limits = Confinement(processes=99, memory_bytes=77 * MB, cpu_seconds=55, file_bytes=33 * MB)
     spec = confined_tool(limits).spec
 
@@ -704,7 +704,7 @@ async def test_roots_processes_are_counted(context: ToolContext) -> None:
 
 @confined
 async def test_output_is_bounded(context: ToolContext) -> None:
-    """Of an endless output, the beginning and the end are kept until the time limit."""
+    """The beginning and the end of an endless output are kept until the time limit."""
     result, seconds = "", 0
     for seconds in (1, 10, 60):  # on a busy machine, the confinement may take a second to start
         result = await run_confined("yes", timeout_seconds=seconds, context=context)

@@ -219,7 +219,7 @@ def test_a_folder_that_cannot_be_written_is_rejected(root: Path) -> None:
 
 @pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs /sys, which nobody can make files in")
 def test_a_read_only_folder_is_an_error_for_root_too() -> None:
-    """The error says what is wrong in plain words."""
+    """The error names the fault in plain words."""
     with pytest.raises(FileRefused, match=r"TASKS.md: "):
         MemoryFiles(Path("/sys/kernel")).change(TASKS, append_unique)
 

@@ -469,7 +469,7 @@ def test_a_second_attempt_makes_a_missing_edit(root: Path, context: ToolContext)
 def test_an_impossible_edit_is_rejected(
     text: str, old: str, new: str, says: str, root: Path, context: ToolContext
 ) -> None:
-    """The error says why the edit is impossible and what to do; nothing changes."""
+    """The error gives the reason and the remedy; nothing changes."""
     (root / "file").write_text(text)
 
     with pytest.raises(EditRefused, match=says):

@@ -94,7 +94,7 @@ MADE = [
 @pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("own", [NOBODY, LAX, CLERKS])
 def test_a_verdict_from_above_brings_its_people_and_signatures(make: Any, own: Policy) -> None:
-    """A policy from above that asks for two signed approvals gets them, whatever the run's own policy requires."""
+    """A policy from above that asks for two signed approvals gets them, under any policy of the run's own."""
     thread = make(own, FINANCE)
     assert votes(thread, "mallory", "eve", sign=False) == ["unsigned", "unsigned"] or own is CLERKS
     assert votes(thread, "alice", sign=False) in (["unsigned"], ["not_entitled"])

@@ -1,4 +1,4 @@
-"""Tests for `holdfast.core.run.inputs.decisions`: who may decide, how decisions are verified, and their effects."""
+"""Tests for `holdfast.core.run.inputs.decisions`: entitled people, the verification of decisions, and their effects."""
 
 import json
 from datetime import timedelta
@@ -91,7 +91,7 @@ PEOPLE = (
 GATES = (Gateway(name="hooks", keys=(public_key(HOOKS),)),)
 
 
-# What a decision covers.
+# The scope of a decision.
 
 
 def test_an_approval_counts_only_for_the_request_that_was_shown() -> None:
@@ -177,7 +177,7 @@ def test_a_person_can_answer_instead_of_the_tool() -> None:
     assert [event.status for event in thread.log if isinstance(event, ToolCallFinished)] == ["answered"]
 
 
-# Who may decide.
+# Entitled people.
 
 
 @pytest.mark.parametrize(

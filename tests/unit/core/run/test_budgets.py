@@ -1,4 +1,4 @@
-"""Budgets: what a run reserves before each LLM call and settles after it, and its behaviour at a limit."""
+"""Budgets: the reservation before each LLM call, the settlement after it, and a run's behaviour at a limit."""
 
 from contextlib import nullcontext
 from datetime import timedelta
@@ -536,7 +536,7 @@ def test_the_account_is_carried_into_new_temporal_runs() -> None:
     check(thread)
 
 
-# Who may extend.
+# People who may extend.
 
 
 @pytest.mark.parametrize(

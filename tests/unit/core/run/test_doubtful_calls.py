@@ -1,4 +1,4 @@
-"""How a run treats calls whose effects may still arrive, or could not be told apart later."""
+"""How a run treats calls whose effects may still arrive, or would be indistinguishable later."""
 
 from datetime import timedelta
 

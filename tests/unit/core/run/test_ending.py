@@ -1,4 +1,4 @@
-"""The end of a run: its own notes in progress.txt, and the step in which the LLM says what it has learnt."""
+"""The end of a run: its own notes in progress.txt, and the step in which the LLM reports its learnings."""
 
 import json
 from datetime import timedelta
@@ -230,7 +230,7 @@ def test_an_undecided_learning_expires(terms: Terms) -> None:
 
 
 def test_a_learning_of_a_tainted_llm_expires() -> None:
-    """The limit also holds if the policy allows the call and asks only because of what the LLM has read."""
+    """The limit also holds if the policy allows the call and asks only because the run is tainted."""
     thread = begun_thread()
     thread.reply(calls("web"))
     thread.finish(2)

@@ -1,4 +1,4 @@
-"""Feature levels in the pure core: who may raise them, and which releases reject them."""
+"""Feature levels in the pure core: the processes that raise them, and the releases that reject them."""
 
 import json
 from collections.abc import Mapping

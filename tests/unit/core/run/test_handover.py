@@ -1,4 +1,4 @@
-"""What a run passes in process to its activities."""
+"""Values that a run passes in process to its activities."""
 
 from collections.abc import Callable
 from typing import Any

@@ -79,7 +79,7 @@ def test_under_another_agent_people_are_asked_again_with_its_requirements() -> N
     ("recorded", "local"), [("allow", "deny"), ("deny", "allow"), ("ask", "allow"), ("allow", "ask")]
 )
 def test_a_call_has_to_pass_the_recorded_policy_and_the_local_one(recorded: str, local: str) -> None:
-    """Of two verdicts on a call made there, the stricter one counts."""
+    """The stricter of two verdicts on a call made there counts."""
     rules = {"allow": allow, "deny": deny, "ask": ask}
     first, second = (Policy(rules=(rules[kind]("pay"), allow())) for kind in (recorded, local))
     thread = loaded_thread(other(first), features=LEVEL)

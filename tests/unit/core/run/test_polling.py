@@ -426,7 +426,7 @@ def test_the_worker_reads_the_polled_arguments_as_the_polled_tool_does() -> None
     assert "those of look: at: " in read({**values, "arguments": {}}).problems["c"]
 
 
-# What ends or holds a wait.
+# Events that end or hold a wait.
 
 
 @pytest.mark.parametrize("under_way", [True, False])

@@ -1,4 +1,4 @@
-"""Refinements of the task: who may make them, when the LLM reads them, and that nothing else changes."""
+"""Refinements of the task: entitled people, the time when the LLM reads them, and that nothing else changes."""
 
 import json
 from datetime import timedelta

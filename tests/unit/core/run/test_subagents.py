@@ -258,7 +258,7 @@ def test_a_sub_agents_constraint_has_its_trust_level(background: bool) -> None:
 
 
 def read_later(thread: Thread, first: ChildReport, later: ChildReport) -> ToolCallFinished:
-    """End a background sub-agent, read its answer in a later step, and return what the call has read."""
+    """End a background sub-agent, read its answer in a later step, and return the text that the call has read."""
     thread.reply(helpers(1, background=True))
     (number,) = start(thread)
     thread.signal("subagent_ended", {"thread": f"{thread.state.thread}.{number}"})

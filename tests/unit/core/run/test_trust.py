@@ -1,4 +1,4 @@
-"""Trust levels of what an agent reads, and what it may store in memory because of them."""
+"""Trust levels of the content that an agent reads, and their effect on the memories that it may store."""
 
 from typing import Any
 

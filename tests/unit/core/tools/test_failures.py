@@ -18,7 +18,7 @@ def test_the_newest_failures_are_kept_and_all_are_counted() -> None:
 
 
 def test_a_longer_message_is_rejected() -> None:
-    """Whoever writes a heartbeat cannot grow the log: the model bounds its messages."""
+    """The author of a heartbeat cannot grow the log: the model bounds its messages."""
     with pytest.raises(ValidationError):
         AttemptFailure(kind="error", message="x" * (MESSAGE_CHARS + 1))
 

@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_ambiguous_or_truncated_text_is_rejected(case: str) -> None:
-    """Nothing is completed or guessed: the LLM reads what is wrong with its own text."""
+    """Nothing is completed or guessed: the LLM reads the fault in its own text."""
     kind, written = REFUSED[case]
     with pytest.raises(ArgumentsInvalid):
         tool_with(kind).read(written)

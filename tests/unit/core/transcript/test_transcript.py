@@ -113,7 +113,7 @@ def test_pages_together_are_everything_and_none_is_too_large(lines: list[bytes])
 
 
 def test_a_line_larger_than_a_page_has_a_page_of_its_own() -> None:
-    """Every line can be read, whatever its size."""
+    """Every line can be read, at any size."""
     assert page([b"x" * (PAGE_BYTES + 1), b"y"]) == b"x" * (PAGE_BYTES + 1)
 
 

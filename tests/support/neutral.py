@@ -99,15 +99,15 @@ MESSAGES = USERS | RESULTS | ASSISTANTS
 
 def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
     """Return examples, the same ones each time."""
-    examples: list[Any] = []
+    found: list[Any] = []
 
     @settings(max_examples=count, database=None)
     @given(strategy)
     def draw(example: Any) -> None:
-        examples.append(example)
+        found.append(example)
 
     draw()
-    return examples
+    return found
 
 
 @cache

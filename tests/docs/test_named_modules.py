@@ -1,4 +1,4 @@
-"""The pages that lead through the code name files that there are."""
+"""The pages that lead through the code name existing files."""
 
 import re
 from pathlib import Path
@@ -15,13 +15,13 @@ WAY = ROOT / "docs/explanation/way-of-an-approval.md"
 
 @pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_named_module_is_there(page: Path) -> None:
-    """A path below `holdfast/`, `workflows/` or `activities/` that a page names is a file or a folder."""
+    """A path below `holdfast/`, `workflows/` or `activities/` on a page is a file or a folder."""
     named = set(NAMED.findall(page.read_text(encoding="utf-8")))
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
 def test_the_way_of_an_approval_has_each_file_once_and_in_order() -> None:
-    """The steps of the way are numbered without a gap, and no file is two steps."""
+    """The steps are numbered without a gap, and no file is two steps."""
     steps = re.findall(r"^\| (\d+) \| `([^`]+)` \|", WAY.read_text(encoding="utf-8"), re.MULTILINE)
     assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
     assert len({path for _, path in steps}) == len(steps)

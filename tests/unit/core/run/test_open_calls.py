@@ -40,8 +40,8 @@ def test_a_call_that_was_not_started_yet_needs_no_stop() -> None:
     """A call that is given up in the workflow task that made it sends no command; a started call is stopped."""
     calls = open_calls(ASK)
     calls.call(ASK, STATE)
-    calls.give_up(2)
-    calls.give_up(1)
+    calls.drop(2)
+    calls.drop(1)
     assert list(calls.commands()) == [Stop(1)]
     assert not calls.under_way(LLMRequest)
 

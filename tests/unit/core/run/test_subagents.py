@@ -25,7 +25,7 @@ from holdfast.core.run.contracts.subagents import (
     StartedChild,
     StartedChildren,
 )
-from holdfast.core.run.machine.subagents import LOOKS
+from holdfast.core.run.machine.subagents import POLL_BATCH
 from holdfast.core.run.state.constraints import HANDED_BYTES
 from holdfast.core.run.waits import subagents
 from holdfast.core.run.waits.subagents import END_CHARS, GONE, UNFINISHED
@@ -397,8 +397,8 @@ def test_hundreds_of_children_cost_work_in_proportion() -> None:
     while thread.waiting(LookAtChildren):
         look = order(thread, LookAtChildren)
         assert isinstance(look.request, LookAtChildren)
-        assert len(look.request.children) <= LOOKS
-        assert 6 * look.request.clip * len(look.request.children) + LOOKS * HANDED_BYTES < 1_900_000
+        assert len(look.request.children) <= POLL_BATCH
+        assert 6 * look.request.clip * len(look.request.children) + POLL_BATCH * HANDED_BYTES < 1_900_000
         thread.end(look, ChildReports(reports=tuple(completed(ref.number) for ref in look.request.children)))
     assert len(of(thread, ToolCallFinished)) == 500
     assert not thread.state.subagents.open

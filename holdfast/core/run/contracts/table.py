@@ -174,7 +174,7 @@ CALL_LLM = Activity(
     compared=("transcript",),
 )
 """Send the transcript to the LLM. Fails for good with LLM_REJECTED or CONTEXT_TOO_LONG; the error's details are then
-the preceding `Outage`. For a run with a budget, they are `LLMFailed`, and the call can also fail for good with LLM_LOST.
+the preceding `Outage`. For a run with a budget, they are `LLMFailed`, and the call can also fail with LLM_LOST.
 """
 
 CALL_TOOL = Activity(

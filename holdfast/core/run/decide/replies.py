@@ -4,7 +4,7 @@
    at once.
 2. An identical call of an `unsafe` tool runs at most once for each reply: nothing can later determine how often such
    an effect has happened, and an LLM that wants two can call again.
-3. An unusable reply is accept_answer with a notice; after the maximum number of them in a row, the run is blocked.
+3. An unusable reply is answered with a notice; after the maximum number of them in a row, the run is blocked.
 """
 
 from collections.abc import Sequence
@@ -127,11 +127,11 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             events.append(ev.ToolCallFinished(number=number, status="invalid", content=NOT_TWICE.format(twin=twin)))
             continue
         repeats, delay = delay_of(state, call, verdict)
-        judged = ev.VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
+        event = ev.VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
         if verdict.remembered:
             waived = {"terms": verdict.terms, "requirements": verdict.requirements}
-            judged = judged.model_copy(update=waived)
-        events.append(judged.model_copy(update={"repeats": repeats, "delay": delay}) if delay else judged)
+            event = event.model_copy(update=waived)
+        events.append(event.model_copy(update={"repeats": repeats, "delay": delay}) if delay else event)
         if verdict.verdict == "deny":
             content = words_of(denial_of(verdict), past)
             events.append(ev.ToolCallFinished(number=number, status="denied", content=content))

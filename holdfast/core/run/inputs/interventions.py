@@ -219,7 +219,7 @@ def raw_texts(payloads: Iterable[Payload]) -> list[str]:
 
 
 def read_payload(payloads: Sequence[Payload], by: PayloadConverter) -> Any:
-    """Return the decoded first payload of a signal of a later level; if that fails, `Unread` or all payloads as text."""
+    """Return the decoded first payload of a signal of a later level; `Unread` or all payloads as text if that fails."""
     try:
         return by.from_payloads(payloads[:1], [Any])[0] if payloads else None
     except Exception:  # payloads are untrusted, and each converter raises its own exceptions

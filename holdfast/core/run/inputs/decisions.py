@@ -151,8 +151,8 @@ def _count_vote(
         return "duplicate", f"{vote.by} has already answered {decision.decision} to request {request.id}", ()
     votes = agreeing(cast(before, vote), vote)
     if not request.satisfied_by(votes):
-        said = "have approved" if decision.decision == "approve" else f"have answered {decision.decision} so"
-        return "waiting_for_quorum", f"{_tally(request, votes)} {said}", votes
+        verb = "have approved" if decision.decision == "approve" else f"have answered {decision.decision} so"
+        return "waiting_for_quorum", f"{_tally(request, votes)} {verb}", votes
     forgotten = any(each.said.remember for each in votes) and not rule_made_by(votes, number=0, quorum=request.quorum)
     why = "not remembered: every person whose approval counts has to ask for that, with a right of their own"
     return "accepted", why if forgotten else _explain_delay(request, decision, at=at), votes
@@ -253,8 +253,8 @@ def _authorize(
     if request is None or state.outcome:
         return _without_request(state, decision)
     if decision.decision not in request.answers:
-        wanted = " or ".join(request.answers)
-        return Refusal("wrong_kind", f"request {request.id} asks for {wanted}, not {decision.decision}")
+        answers = " or ".join(request.answers)
+        return Refusal("wrong_kind", f"request {request.id} asks for {answers}, not {decision.decision}")
     if decision.digest and decision.digest != request.digest:
         return Refusal("digest_mismatch", f"request {request.id} has the digest {request.digest}")
     speaker = standing_of(state, decision, request, at=at)

@@ -132,9 +132,9 @@ def on_key_revocation(state: RunState, revocation: KeyRevocation, *, at: datetim
     opened = 0
     for call in after.calls.current:
         if _lapses(after, call, revocation.revoked):
-            asked = ask_again(after, call, at=at, ahead=opened, reason=lambda _: why)
-            opened += any(isinstance(event, ApprovalRequested) for event in asked)
-            events += asked
+            new_events = ask_again(after, call, at=at, ahead=opened, reason=lambda _: why)
+            opened += any(isinstance(event, ApprovalRequested) for event in new_events)
+            events += new_events
     return Reaction(events)
 
 

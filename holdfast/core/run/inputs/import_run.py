@@ -87,9 +87,9 @@ def on_import_loaded(state: RunState, *, at: datetime) -> list[AgentEvent]:
     for call in state.calls.current:
         wait, tool = state.dormancy.find(call.number), state.spec.tool(call.call.name)
         if call.phase == "allowed" or (call.phase == "awaiting_approval" and not same):
-            asked = ask_again(state, call, at=at, ahead=opened)
-            opened += any(isinstance(event, ApprovalRequested) for event in asked)
-            events += asked
+            new_events = ask_again(state, call, at=at, ahead=opened)
+            opened += any(isinstance(event, ApprovalRequested) for event in new_events)
+            events += new_events
         elif wait and not same:
             verdict = policy_verdict(state, call.call)
             problem = poll_problem(state.spec, wait.trigger)

@@ -40,7 +40,7 @@ def on_reset(
         if call.past or not waits or past is None:
             continue
         left.remove(past)
-        asked = ask_again(state, call, at=at, ahead=opened, past=past)
-        opened += any(isinstance(event, ApprovalRequested) for event in asked)
-        events += asked
+        new_events = ask_again(state, call, at=at, ahead=opened, past=past)
+        opened += any(isinstance(event, ApprovalRequested) for event in new_events)
+        events += new_events
     return events

@@ -71,7 +71,7 @@ def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls,
         case Compact():
             _compact(action, log, calls)
         case TakeMessages():
-            log.record(*(MessageTaken(message=taken.message) for taken in log.state.inbox.waiting))
+            log.record(*(MessageTaken(message=each.message) for each in log.state.inbox.waiting))
         case Settle(numbers=numbers):
             return _resolve_all(numbers, log, calls)
         case StartCalls(numbers=numbers):

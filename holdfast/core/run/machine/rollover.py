@@ -46,8 +46,8 @@ class HistorySize:
 
 
 class Rollover:
-    """When this Temporal run ends and a new one continues. Not part of `RunState`, because it concerns this Temporal
-    run only: the history of the next one is short.
+    """Decides when to continue as new. Not part of `RunState`, because it concerns this Temporal run only:
+    the history of the next one is short.
 
     Args:
         log: The run's log, and how much of it the permanent record has.

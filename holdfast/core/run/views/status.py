@@ -178,9 +178,9 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
             ends = (Following(when=f"none comes before {_time(state.idle.until)}", then="it completes"),)
             return (Following(when="a message comes", then=calls_llm), *(ends if state.idle.until else ()))
         case StartCalls() | Settle() | Verify() | Poll() | Wait():
-            asked = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
-            asked += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
-            return (*asked, Following(when="every call of the step has its result", then=end or calls_llm))
+            steps = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
+            steps += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
+            return (*steps, Following(when="every call of the step has its result", then=end or calls_llm))
         case NoteProgress():
             blocked = f"it {_waiting(state)}" if state.blocked else ""
             return (Following(when="that is noted", then=end or blocked or calls_llm),)

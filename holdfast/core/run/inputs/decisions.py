@@ -1,6 +1,6 @@
 """Apply people's decisions on approval requests, and the deadlines of undecided requests. Pure functions.
 
-1. Every decision is recorded with its outcome. Only an accepted one lets a call run or ends it.
+1. Every decision is recorded with its outcome. Only an accepted one affects the call.
 2. An approval is bound to the request's digest. The start of the approved call consumes it: one effect, in one run.
 3. Changed arguments are judged like the LLM's (`holdfast.core.run.rules.verdicts`): under another rule, or with other
    approval requirements, they need another request.

@@ -375,7 +375,7 @@ def test_hundreds_of_children_cost_work_in_proportion() -> None:
     an input, and each order and answer stays far below Temporal's 2 MB.
     """
     scans = 0
-    original = subagents.wanted
+    original = subagents.unstarted_calls
 
     def counted(state: Any) -> Any:
         nonlocal scans
@@ -383,7 +383,7 @@ def test_hundreds_of_children_cost_work_in_proportion() -> None:
         return original(state)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subagents, "wanted", counted)
+        patch.setattr(subagents, "unstarted_calls", counted)
         thread = parent(MANY)
         thread.reply(helpers(500))
         assert scans < 20

@@ -29,7 +29,7 @@ from temporalio.exceptions import ApplicationError
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.mac.outcomes import NO_SEALS, MACVerdict, OutcomeMACs, Recorded
 from holdfast.core.mac.seals import Seals
-from holdfast.core.run.contracts.ledger import FIRST_ATTEMPT, CallAttempt, stands
+from holdfast.core.run.contracts.ledger import FIRST_ATTEMPT, CallAttempt, outcome_applies
 from holdfast.core.run.contracts.loading import PastEffects
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.stores import EffectRow
@@ -281,7 +281,7 @@ class Ledger:
             valid, doubt = self.outcome(effect.model_copy(update={"epoch": epoch}), encoded, mac, thread=thread)
             if doubt:
                 doubts[epoch] = doubt
-            if valid and outcome is None and stands(valid, effect, epoch):
+            if valid and outcome is None and outcome_applies(valid, effect, epoch):
                 outcome = valid
         return outcome, doubts
 
@@ -336,7 +336,7 @@ def _row(thread: str, effect: PastEffect) -> list[Any]:
 
 
 def _last_of_each(effects: Iterable[PastEffect]) -> list[PastEffect]:
-    """Return one row per key, by the rule of `stands`: the last one that happened; else that of the last epoch.
+    """Return one row for each key: the last whose outcome applies (`outcome_applies`), else that of the last epoch.
 
     A row without an outcome never hides one with an outcome, because anybody who can write here may have added it.
     """

@@ -222,7 +222,7 @@ async def test_ledger_rows_cannot_suppress_an_effect(here: Here) -> None:
     under_way.reply(calls("pay"))
     under_way.update("move", {"by": "carol"})
     (call,) = under_way.waiting()[:1]
-    under_way.run._calls.give_up(call.id)
+    under_way.run._calls.drop(call.id)
     under_way.signal("x")
     while not under_way.closed:
         under_way.archive()

@@ -80,7 +80,7 @@ from holdfast.core.run.decide.reactions import (
 from holdfast.core.run.decide.replies import on_reply
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.inputs.decisions import on_due
-from holdfast.core.run.inputs.import_run import on_entered, refuse_import
+from holdfast.core.run.inputs.import_run import on_import_loaded, refuse_import
 from holdfast.core.run.inputs.interventions import react
 from holdfast.core.run.inputs.move import on_moved
 from holdfast.core.run.inputs.resets import on_reset
@@ -166,7 +166,10 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             if (given := state.origin.inherited_budget) and event.budget != given.narrowed(event.budget):
                 raise Wrong(f"its budget allows more than its parent gave it ({given.words})")
             entered = evolve(state, event) if state.resumes_import else state
-            yield [event, *(on_entered(entered, at=at) if state.resumes_import and not on_loaded(entered) else [])]
+            yield [
+                event,
+                *(on_import_loaded(entered, at=at) if state.resumes_import and not on_loaded(entered) else []),
+            ]
         case BudgetReserved(call=int()):
             yield on_starts_due(state)
             yield from raisings(state, event, events)

@@ -13,13 +13,13 @@ from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.state.subagents import Child
 from holdfast.core.run.waits.subagents import (
-    gone_words,
     on_report,
     on_started,
-    report_words,
+    report_text,
+    text_digest,
+    unavailable_text,
+    unstarted_calls,
     waits_for,
-    wanted,
-    words_digest,
 )
 from holdfast.core.tools.subagents import AGENT_RESULT, RUN_AGENT, SUBAGENT_TOOLS, read_agent_result
 
@@ -34,7 +34,7 @@ def is_subagent_call(state: RunState, number: int) -> bool:
 
 def beginnings(state: RunState, event: SubagentStarted) -> Iterator[Sequence[AgentEvent]]:
     """Yield what may be recorded where a child starts: a call that was allowed has started, and has none yet."""
-    if any(call.number == event.number for call in wanted(state)):
+    if any(call.number == event.number for call in unstarted_calls(state)):
         yield on_started(state, StartedChild(number=event.number, run_id=event.run_id))
 
 
@@ -63,7 +63,7 @@ def ends(state: RunState, event: SubagentEnded, events: Sequence[AgentEvent]) ->
         return
     if len(events) == 1:  # a fork leaves its original between the end and the result that was recorded with it
         yield [each.model_copy(update={"said": event.said}) for each in on_report(state, report)[:1]]
-    head = report_words(child, report)
+    head = report_text(child, report)
     for finished in events[1:2]:
         if isinstance(finished, ToolCallFinished) and finished.number == waiting[0].number:
             text = finished.text.removeprefix(waiting[0].edit_note).removeprefix(head)
@@ -79,7 +79,7 @@ def results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[Agent
     if call.call.name == RUN_AGENT and text.startswith(_REFUSED):
         yield on_started(state, StartedChild(number=event.number, problem=text.removeprefix(_REFUSED)))
     child = _answering(state, call)
-    if child and (not child.said or text == gone_words(child) or words_digest(text) == child.said):
+    if child and (not child.said or text == unavailable_text(child) or text_digest(text) == child.said):
         yield [_read_again(child, event, text)]
 
 
@@ -94,15 +94,15 @@ def refuse_words(state: RunState, event: ToolCallFinished) -> None:
     if call is None or child is None or not child.said:
         return
     text = event.text.removeprefix(call.edit_note)
-    if text == gone_words(child) or words_digest(text) == child.said:
+    if text == unavailable_text(child) or text_digest(text) == child.said:
         return
     report = ChildReport.model_validate(
         {"number": child.number, "status": child.status, "text": "", "steps": child.steps}
     )
-    head = report_words(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))
+    head = report_text(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))
     if not text.startswith(head):
         raise Wrong(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
-    found = words_digest(text)
+    found = text_digest(text)
     raise Wrong(f"its content is not what {child.thread} has said: its digest is {found}, and not {child.said}")
 
 
@@ -116,7 +116,7 @@ def _answering(state: RunState, call: CallState) -> Child | None:
 def _read_again(child: Child, event: ToolCallFinished, text: str) -> ToolCallFinished:
     """What a call has read of a child that had ended before: its words, by their digest, or that they are gone."""
     status, trust = ("ok" if child.status == "completed" else "failed"), child.trust
-    if text == gone_words(child):
+    if text == unavailable_text(child):
         status, trust = "failed", "agent"
     elif not child.said:  # a snapshot of an earlier build
         status, trust = event.status, event.trust or "web"

@@ -37,9 +37,9 @@ from holdfast.core.run.waits.subagents import (
     REPORT_CHARS,
     deepest,
     limits_of,
-    report_words,
-    wanted,
-    words_digest,
+    report_text,
+    text_digest,
+    unstarted_calls,
 )
 from holdfast.core.tools.cannot import HandedConstraint
 from holdfast.core.tools.subagents import read_run_agent
@@ -100,7 +100,7 @@ class Waiting:
 
     def observe(self, state: RunState) -> None:
         """Note the state after an event."""
-        numbers = [call.number for call in wanted(state)] if state.spec and state.spec.subagents else []
+        numbers = [call.number for call in unstarted_calls(state)] if state.spec and state.spec.subagents else []
         if not numbers:
             self.states, self.since = [], {}
             return
@@ -310,7 +310,7 @@ def _ends(named: Named, ended: SubagentEnded, end: End | None) -> Iterator[str]:
     if end is None or end.outcome != ended.status:
         yield f"there it is {ended.status}, and here {end.outcome if end else 'it has not ended'}"
         return
-    if not any(words_digest(words) == ended.said for words in _words(named, ended, end)):
+    if not any(text_digest(words) == ended.said for words in _words(named, ended, end)):
         yield "the digest of what it has said is another one"
     if ended.status != "completed":
         return
@@ -334,4 +334,4 @@ def _words(named: Named, ended: SubagentEnded, end: End) -> Iterator[str]:
         report = ChildReport(
             number=started.number, status=ended.status, text=clip(text, limit), steps=ended.steps, cost=ended.cost
         )
-        yield report_words(child, report)
+        yield report_text(child, report)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from temporalio.exceptions import ApplicationError
 
 from holdfast.core.llm.blocks import text_of
-from holdfast.core.run.contracts.ledger import FIRST_ATTEMPT, CallAttempt, stands
+from holdfast.core.run.contracts.ledger import FIRST_ATTEMPT, CallAttempt, outcome_applies
 from holdfast.core.run.contracts.loading import PastEffects
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.tools.effects import PastEffect
@@ -46,7 +46,7 @@ class Entry:
         """The outcome of an earlier attempt, if one finished."""
         for epoch in range(self.effect.epoch, -1, -1):
             row = self.rows.get((self.effect.key, epoch))
-            if row and row.outcome and stands(row.outcome, self.effect, epoch):
+            if row and row.outcome and outcome_applies(row.outcome, self.effect, epoch):
                 return row.outcome
         return None
 

@@ -1,4 +1,4 @@
-"""The commands that an agent run (`holdfast.core.run.machine.machine`) gives to its driver, and how it ends."""
+"""The commands that an agent run (`holdfast.core.run.machine.machine`) gives to its driver, and its end."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -50,7 +50,7 @@ Result = (
 
 @dataclass(frozen=True)
 class Call:
-    """Make this call. Its id names it in `AgentRun.ended`, `AgentRun.failed` and `Stop`."""
+    """Make this call. Its id names it in `AgentRun.ended` and in `Stop`."""
 
     id: int
     request: Request
@@ -68,7 +68,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Sleep:
-    """Report when that time has come."""
+    """Report when that time has passed."""
 
     id: int
     until: datetime
@@ -78,7 +78,7 @@ class Sleep:
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop a call or a sleep. The driver still reports the end of a tool call, and nothing more of anything else."""
+    """Stop a call or a sleep. The driver still reports the end of a tool call, but of no other call."""
 
     id: int
 
@@ -91,19 +91,19 @@ class Failure:
     """Why a call failed."""
 
     cause: str
-    """A short name: the error's type."""
+    """The error's type, a short name."""
     message: str
     cancelled: bool = False
     final: bool = False
     """The activity reports that no further attempt can succeed."""
     details: tuple[Any, ...] = ()
-    """The error's details. They are claims: anybody who reaches Temporal can fail an activity."""
+    """The error's details. They are claims: anybody with access to Temporal can fail an activity."""
     proof: LLMFailed | None = None
     """The proof in the details of why an LLM call failed; None if they hold none with a valid seal."""
 
     @classmethod
     def of(cls, error: FailureError) -> Self:
-        """Return the failure that an activity's error stands for; a local one's has no `ActivityError` around it."""
+        """Return the failure that an activity's error describes. `ActivityError` does not wrap a local activity's."""
         cause = error.cause or error
         reported = cause if isinstance(cause, ApplicationError) else None
         final, details = (reported.non_retryable, tuple(reported.details)) if reported else (False, ())
@@ -112,10 +112,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class End:
-    """How a Temporal run ended: one of these is set."""
+    """The end of a Temporal run: exactly one field is set."""
 
     result: RunResult | None = None
     failure: Failure | None = None
-    """The run failed; or it was cancelled, if `cancelled` is set."""
+    """The run failed, or was cancelled if `cancelled` is set."""
     next: RunInput | None = None
-    """It continues as new (continue-as-new), with this input."""
+    """The run continues as new (continue-as-new) with this input."""

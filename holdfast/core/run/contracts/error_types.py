@@ -1,9 +1,9 @@
-"""The types of the errors that end activities and runs. Temporal records them, so their names are frozen."""
+"""The types of the errors that end activities and runs. Temporal records them, so their values are frozen."""
 
 from temporalio.exceptions import ApplicationError, FailureError
 
 EFFECT_SETTLING = "EffectSettling"
-"""The type of the error of an attempt that waits until no request of a lost attempt can arrive any more."""
+"""A retryable error: the attempt has to wait until no request of a lost attempt can still arrive."""
 
 # Types of non-retryable errors: no further attempt can succeed.
 AGENT_NOT_FOUND = "AgentNotFound"
@@ -14,25 +14,25 @@ TASK_EMPTY = "TaskEmpty"
 TASK_TOO_LONG = "TaskTooLong"
 TASK_MALFORMED = "TaskMalformed"
 BUDGET_UNSUPPORTED = "BudgetUnsupported"
-"""The start gives a budget, and the worker that loaded the agent is of a release without budgets."""
+"""The start has a budget, but the worker that loaded the agent is of a release without budgets."""
 NAME_INVALID = "NameInvalid"
 """The name of the person who gives the task could be mistaken for another's."""
 START_UNPROVEN = "StartUnproven"
-"""The policy requires proof of who asks, and none of our own processes started the run."""
+"""The policy requires proof of the requester's identity, but none of our own processes started the run."""
 LLM_REJECTED = "LLMRejected"
 """The provider rejects the request: wrong key, unknown model, malformed request."""
 CONTEXT_TOO_LONG = "ContextTooLong"
-"""The request does not fit the LLM's context window."""
+"""The request exceeds the LLM's context window."""
 LLM_LOST = "LLMCallLost"
-"""An attempt may have cost something, and gave no reply: a run with a budget charges it, then calls the LLM again."""
+"""An attempt may have cost something without a reply: a run with a budget charges it, then calls the LLM again."""
 START_REFUSED = "StartRefused"
-"""The start claims what only a sealed start may, or is not valid for this thread at this time."""
+"""The start sets fields that only a sealed start may set, or is invalid for this thread at this time."""
 NOT_SEALED = "NotSealed"
-"""An order or an answer does not come from our own processes, or belongs to another call."""
+"""A request or an answer was not made by our own processes, or belongs to another call."""
 THREAD_EXISTS = "ThreadExists"
-"""The run expects its thread to be new, and the permanent record has events of it."""
+"""The run expects its thread to be new, but the permanent record has events of it."""
 NOT_SETTLED = "NotSettled"
-"""Some of the events to write were exposed early by a query: the run is replayed, and asks again."""
+"""A query exposed some of the events to write early: the run is replayed, and tries again."""
 RECORD_CONFLICT = "RecordConflict"
 """The permanent record has other events at these positions, for example after a reset."""
 RECORD_UNREADABLE = "RecordUnreadable"
@@ -40,7 +40,7 @@ RECORD_UNREADABLE = "RecordUnreadable"
 
 
 def cause_of(error: FailureError) -> tuple[str, str]:
-    """Return type and message of the cause of an activity's failure. A local activity's error is itself the cause."""
+    """Return type and message of the cause of an activity's failure. For a local activity, the error is the cause."""
     cause = error.cause or error
     name = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
     return name, getattr(cause, "message", None) or str(cause)

@@ -1,4 +1,4 @@
-"""The effect ledger, as calls and runs use it. What it is for is in `holdfast.core.tools.effects`."""
+"""The interface of the effect ledger for calls and runs. `holdfast.core.tools.effects` explains its purpose."""
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from holdfast.core.tools.effects import PastEffect
 
 @dataclass(frozen=True)
 class CallAttempt:
-    """Names an attempt at a call, and so the one before it."""
+    """Identifies an attempt at a call, and so the attempt before it."""
 
     call: str = ""
-    """The activity, in its Temporal run."""
+    """Identifies the activity in its Temporal run."""
     number: int = 1
 
     @property
@@ -41,12 +41,12 @@ class ClaimedEffect(Protocol):
 
     @property
     def outcome(self) -> ToolOutcome | None:
-        """The outcome of an earlier attempt, if one finished."""
+        """The outcome of an earlier attempt, if one has finished."""
         ...
 
     @property
     def doubt(self) -> str:
-        """Why an outcome that is recorded does not count, so that people have to be asked; empty for no doubt."""
+        """Why a recorded outcome is not trusted, so that people have to be asked; empty if it is."""
         ...
 
     @property
@@ -55,10 +55,10 @@ class ClaimedEffect(Protocol):
         ...
 
     async def confirm(self) -> None:
-        """Make sure that this attempt still holds the claim, which ends with the connection to the ledger.
+        """Verify that this attempt still holds the claim, which ends with the connection to the ledger.
 
         Raises:
-            Exception: It does not; the attempt must not act, and Temporal tries again.
+            Exception: The claim is lost; the attempt must not act, and Temporal retries.
         """
         ...
 
@@ -67,32 +67,32 @@ class ClaimedEffect(Protocol):
         ...
 
     async def settling(self) -> float | None:
-        """Return for how many seconds no attempt has been at work whose request may still arrive.
+        """Return how many seconds have passed since the last attempt that was lost; None if no attempt was lost.
 
-        Counted by the ledger's clock alone, from the first time that this is asked after the end of an attempt. None
-        where no attempt was lost.
+        A request of that attempt may still arrive. Measured by the ledger's clock alone, from the first call of this
+        method after the end of the attempt.
         """
         ...
 
     async def finish(self, outcome: ToolOutcome) -> ToolOutcome:
-        """Record the outcome, unless one is recorded, and return the recorded one.
+        """Record the outcome, unless one is recorded already, and return the recorded one.
 
-        The effect has happened, so this does not give up.
+        Retries without end, because the effect has happened.
         """
         ...
 
 
-def stands(outcome: ToolOutcome, effect: PastEffect, epoch: int) -> bool:
-    """Whether an outcome that the ledger has of an epoch is that of the effect.
+def outcome_applies(outcome: ToolOutcome, effect: PastEffect, epoch: int) -> bool:
+    """Return whether the ledger's outcome of an epoch is the outcome of the effect.
 
-    People are asked while no outcome is recorded. Where they said that it did not happen, and the attempt that they
-    were asked about returns after all, it has happened.
+    People are asked while no outcome is recorded. If they say that the effect did not happen, but the attempt in
+    question succeeds after all, the effect has happened.
     """
     return epoch == effect.epoch or outcome.status == "ok"
 
 
 class EffectLedger(Protocol):
-    """Which effects were started, which were finished, and with which outcome."""
+    """Records started effects, and the outcomes of finished ones."""
 
     def claim(
         self, effect: PastEffect, *, thread: str, start: bool = False, attempt: CallAttempt = FIRST_ATTEMPT
@@ -102,11 +102,11 @@ class EffectLedger(Protocol):
         Args:
             effect: The effect, identified by key and epoch; its other fields describe the call.
             thread: The thread of the call.
-            start: Record that the effect may happen from here on, unless an earlier attempt has.
+            start: Record that the effect may happen from here on, unless an earlier attempt has recorded it.
             attempt: The attempt that claims it.
 
         Raises:
-            ApplicationError: Another attempt holds the claim, or the ledger is unavailable; Temporal tries again.
+            ApplicationError: Another attempt holds the claim, or the ledger is unavailable; Temporal retries.
         """
         ...
 

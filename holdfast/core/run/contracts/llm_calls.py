@@ -1,4 +1,4 @@
-"""An LLM call: its request, its reply, and the proof of how it failed."""
+"""An LLM call: its request, its reply, and the proof of its failure."""
 
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.llm.outages import Outage
@@ -17,18 +17,18 @@ class LLMRequest(Order):
     budgeted: bool = False
     """The run has a budget: an attempt that may have cost something ends the call, before another one is made."""
     lost: int = 0
-    """How many attempts at the same step have ended calls before this one: the next retries wait longer."""
+    """How many attempts at the same step have already ended calls: retries wait longer."""
     sized: bool = False
-    """Report the request's own size if the provider counts far fewer tokens."""
+    """Report the request's size in tokens if the provider counts far fewer."""
 
 
 class LLMReply(Answer):
     """The result of `call_llm`: the reply, normalised before it is recorded."""
 
     message: AssistantMessage | None = None
-    """The LLM's message; None if the provider's reply holds none: `rejected` says why."""
+    """The LLM's message; None if the provider's reply has none, for the reason in `rejected`."""
     rejected: str = ""
-    """Why the reply cannot be used as it is; empty if it can."""
+    """Why the reply is unusable; empty if it is usable."""
     problems: dict[str, str] = {}
     """Call id → why the call cannot run (unknown tool, arguments that do not fit)."""
     arguments: dict[str, str] = {}
@@ -42,11 +42,11 @@ class LLMReply(Answer):
     outage: Outage | None = None
     """The failed attempts before this one, as far as they left a trace."""
     artifact: str = ""
-    """The address of the reply's full text, if `message` holds its head and tail only."""
+    """The address of the reply's full text, if `message` has only its head and tail."""
     request_tokens: int = 0
-    """If the request asks for it: its tokens by its bytes, if the provider counts far fewer; else 0."""
+    """If requested: the request's tokens, estimated from its bytes, if the provider counts far fewer; else 0."""
     cost: int | None = None
-    """If the request asks for it: nano-dollars by list prices; None if the LLM's price is unknown."""
+    """If requested: nano-dollars by list prices; None if the LLM's price is unknown."""
 
 
 class Failures(Answer):
@@ -54,17 +54,17 @@ class Failures(Answer):
 
     outage: Outage
     untraced: bool = False
-    """With a budget: an attempt after these may have ended without a trace, whatever Temporal's count of attempts says,
-    which begins again if somebody resets the activity."""
+    """With a budget: an attempt after these may have ended without a trace. Temporal's count of attempts cannot show
+    that, because it restarts if somebody resets the activity."""
     usage: Usage | None = None
-    """With a budget: usage of a reply that an attempt received, and that is not recorded; None if none did."""
+    """With a budget: usage of an unrecorded reply that an attempt received; None if there is none."""
     cost: int | None = None
-    """Nano-dollars of that reply; None if no price is asked for, or known."""
+    """Nano-dollars of that reply; None if the price was not requested, or is unknown."""
 
 
 class LLMFailed(Answer):
     """Proof of why an LLM call failed: the details of the error that ends `call_llm`, if the run has a budget.
-    Anybody who reaches Temporal can fail an activity, and a request that the provider refuses costs nothing.
+    Without it, anybody with access to Temporal could fail the activity and so claim that the call cost nothing.
     """
 
     cause: str
@@ -76,6 +76,6 @@ class LLMFailed(Answer):
     request_tokens: int = 0
     """The tokens of the request that each of them may have sent, estimated from its bytes."""
     usage: Usage | None = None
-    """Usage of a reply that one of them received, and that is not recorded: it is charged instead."""
+    """Usage of an unrecorded reply that one of them received: it is charged instead."""
     cost: int | None = None
-    """Nano-dollars of that reply; None if no price is asked for, or known."""
+    """Nano-dollars of that reply; None if the price was not requested, or is unknown."""

@@ -22,7 +22,7 @@ class ThreadRequest(Order):
     fork: ForkPoint | None = None
     """The thread begins here, with the events of another one."""
     imported: bool = False
-    """With `fork`: an import has put those events into the record, under the fork's own id."""
+    """With `fork`: an import has written those events into the record, under the fork's own id."""
 
 
 class LoadedThread(Answer):
@@ -31,36 +31,36 @@ class LoadedThread(Answer):
     snapshot: RunSnapshot = RunSnapshot()
     """The thread's state; at position 0 if it has no past."""
     moved: bool = False
-    """The run that asks was moved to another place there: it was reset."""
+    """In that past, the requesting run was moved to another cluster: it has since been reset."""
 
 
 class EffectsRequest(Order):
-    """The input of `load_effects`: which effects of the thread the run asks the ledger for."""
+    """The input of `load_effects`: the effects of the thread that the run asks the ledger for."""
 
     after: int
-    """The number of the last call that is finished for good: the run asks for later ones."""
+    """The number of the last call that is finished for good: the run asks for effects of later ones."""
     position: int = 0
-    """How many events the run expects in the permanent record: the record has to lead there."""
+    """How many events the run expects in the permanent record, which has to contain them."""
     head: str = GENESIS
     """The digest of the last of them."""
 
 
 class PastEffects(Answer):
-    """The result of `load_effects`: the effects that the ledger has of the thread."""
+    """The result of `load_effects`: the thread's effects in the ledger."""
 
     effects: tuple[PastEffect, ...] = ()
     """Oldest first."""
     left_out: int = 0
-    """How many older ones are left out."""
+    """The number of older effects that are left out."""
     moved: RunSnapshot | None = None
-    """The thread's state, if it was moved to another place after the events that the run has: it was reset."""
+    """The thread's state, if it was moved to another cluster after the run's events: the run was reset."""
 
 
 class ForkedFolder(Frozen):
     """The files with which a fork begins."""
 
     workspace: str
-    """The folder of the thread that it was forked from."""
+    """The folder of the original thread."""
     at: datetime
     """The time of the last event that both threads have."""
 
@@ -71,23 +71,23 @@ class AgentRequest(Order):
     agent: str | None
     """The agent's name; None for the catalog's first."""
     workspace: str | None
-    """A folder on the worker; None for one of the thread's own."""
+    """A folder on the worker; None for the thread's own."""
     user: str = ""
-    """The person who gave the thread's task, whose standing memories the agent gets; empty if that is not proven."""
+    """The person who gave the thread's task, for their standing memories; empty if their identity is not proven."""
     fresh: bool = False
-    """The run expects the thread to be new: the permanent record must have nothing of it."""
+    """The run expects the thread to be new: the permanent record must have no events of it."""
     plain: bool = False
-    """The start was not sealed; a worker may refuse such starts."""
+    """The start was not sealed; a worker may reject such starts."""
     forked: ForkedFolder | None = None
-    """The thread was forked: its own folder begins with the files that the other thread had then."""
+    """The thread was forked: its folder begins with the files of the original thread at that time."""
     after: int = 0
     """How many calls the thread's log has. The ledger may have later ones, if the run was reset to its beginning."""
     budget: Budget | None = None
-    """The budget that the start gives the run."""
+    """The budget of the start."""
     llm: str = ""
-    """The LLM that takes the place of the agent's; empty for the agent's."""
+    """The LLM that replaces the agent's; empty for the agent's."""
     position: int | None = None
-    """How many events the run has. If the record says that the thread was moved after them, the run was reset."""
+    """How many events the run has. If the record has a later move of the thread, the run was reset."""
 
 
 class LoadedAgent(Answer):
@@ -99,9 +99,9 @@ class LoadedAgent(Answer):
     notify: bool = False
     """The worker has receivers for notices."""
     recalled: tuple[RecalledTier, ...] = ()
-    """The memories that the LLM is shown from the start."""
+    """The memories in the LLM's prompt from the start."""
     past: PastEffects | None = None
-    """Effects that the thread has had and its log lacks, because the run was reset to its beginning."""
+    """Effects of the thread that its log lacks, because the run was reset to its beginning."""
     features: int = 0
     """The feature level of the worker's release."""
     price: TokenPrice | None = None

@@ -1,4 +1,4 @@
-"""Data that a run writes outside of Temporal: the events of the permanent record, and notices for people."""
+"""Data that a run writes outside of Temporal: events for the permanent record, and notices for people."""
 
 from typing import Literal
 
@@ -9,23 +9,23 @@ from holdfast.core.mac.seals import Answer, Order
 
 
 class ArchiveRequest(Order):
-    """The input of `archive`: which of the calling workflow's events to write into the permanent record."""
+    """The input of `archive`: the range of the calling workflow's events to write into the permanent record."""
 
     start: int
     stop: int
     """One more than the last position to write."""
     base: str = GENESIS
-    """The digest of the event before `start`, which the written events have to continue."""
+    """The digest of the event before `start`, on which the written events have to build."""
     head: str
-    """The digest of the last event, to which the written events have to lead."""
+    """The digest of the last event to write."""
     pausing: bool = False
     """The run waits after this: a worker may drop it from its caches."""
     fork: ForkPoint | None = None
-    """`start` is the first event after this fork: the other thread's events are written with it, all or none."""
+    """`start` is the first event after this fork: the original thread's events are written with it, all or none."""
 
 
 class Archived(Answer):
-    """The result of `archive`: how far the permanent record leads."""
+    """The result of `archive`: the length of the permanent record."""
 
     length: int
     """How many events of the thread the permanent record has."""
@@ -46,7 +46,7 @@ Occasion = Literal[
 
 
 class Notice(Order):
-    """The input of `notify`: an event of a run or a loop, for people who do not watch it."""
+    """The input of `notify`: a notice to people about an event of a run or a loop."""
 
     occasion: Occasion
     position: int
@@ -59,6 +59,6 @@ class Notice(Order):
 
 
 class Notified(Answer):
-    """The result of `notify`: how many receivers got the notice."""
+    """The result of `notify`: the number of receivers that accepted the notice."""
 
     receivers: int = 0

@@ -1,4 +1,4 @@
-"""The requests to activities that follow from a run's state. Pure functions."""
+"""Build the requests to activities from a run's state. Pure functions."""
 
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.blocks import ToolCall
@@ -20,7 +20,7 @@ def agent_request(begin: RunInput, state: RunState, *, agent: str | None, record
         begin: The run's input.
         state: The run's state.
         agent: The agent's name; None for the catalog's first.
-        recorded: How many events of the thread the permanent record has, as far as the run knows.
+        recorded: How many events of the thread the permanent record has, according to the run's state.
     """
     fork = state.fork if not (begin.brought or begin.workspace or state.workspace) else None
     return AgentRequest(
@@ -48,17 +48,17 @@ def tool_request(
     poll: int = 0,
     origin: Origin | None = None,
 ) -> ToolRequest:
-    """Return the request to run a tool call, to undo its effect, or to find out what became of that (`settle`).
+    """Return the request to run a tool call, to undo its effect, or to determine its outcome (`settle`).
 
     Args:
         state: The run's state.
         call: The call.
-        number: Its number in the thread; 0 for one that no LLM asked for.
+        number: Its number in the thread; 0 for one that the LLM did not request.
         epoch: How often a person has said that the effect did not happen.
         undo: Undo the effect instead.
-        settle: Find out what became of the effect, and cause none.
+        settle: Determine the outcome of the effect, and cause none.
         poll: The number of the poll; 0 for any other call.
-        origin: Where the call comes from, for tools that ask for it.
+        origin: The origin of the call, for tools that use it.
     """
     assert state.spec is not None
     past = state.past_of(number, call)
@@ -106,7 +106,7 @@ def poll_request(state: RunState, wait: Wait, *, position: int) -> ToolRequest:
 
 
 def origin_of(state: RunState, number: int, name: str, *, position: int) -> Origin | None:
-    """Return where a call that is about to start comes from; None for a tool that does not ask for it.
+    """Return the origin of a call that is about to start; None for a tool that does not use it.
 
     Args:
         state: The state before the start.
@@ -123,7 +123,7 @@ def origin_of(state: RunState, number: int, name: str, *, position: int) -> Orig
 
 
 def effect_of(state: RunState, number: int) -> Effect:
-    """Return the effect class of the tool that a call of the current step calls."""
+    """Return the effect class of the tool in a call of the current step."""
     assert state.spec is not None
     tool = state.spec.tool(state.calls.get(number).call.name)
     assert tool is not None, "a call of an unknown tool never gets a verdict"

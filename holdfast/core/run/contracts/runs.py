@@ -1,5 +1,5 @@
-"""A run from outside: its input, its result, and the answers to its queries. A run is started by name, so the names of
-the workflows and of their task queue are here, too.
+"""The external interface of a run: its input, its result, and the answers to its queries. Clients start a run by name,
+so the names of the workflows and of their task queue are here, too.
 """
 
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ TASK_QUEUE = "holdfast"
 
 
 class RunInput(Start):
-    """The input of `AgentRunWorkflow`: the task, the person who gives it, and the past that the run continues.
+    """The input of `AgentRunWorkflow`: the task, the person who gives it, and the past to continue.
 
     The workflow id is the thread id.
     """
@@ -35,60 +35,60 @@ class RunInput(Start):
     PLAIN = frozenset({"task", "agent", "by", "idle_limit", "budget"})
 
     task: Content = ""
-    """The user's task; empty if `snapshot` holds it."""
+    """The user's task; empty if `snapshot` has it."""
     by: str = ""
     """The name of the person who gives the task; only a claim, unless the start is sealed."""
     by_proven: bool = True
     """With a sealed start: the process that made it has authenticated that person."""
     agent: str | None = None
-    """The agent's name; None for the one that a continued thread had, or else the catalog's first."""
+    """The agent's name; None for the agent of a continued thread, or else the catalog's first."""
     workspace: str | None = None
-    """A folder on the worker; None for the one that a continued thread had, or else one of the thread's own."""
+    """A folder on the worker; None for the folder of a continued thread, or else the thread's own."""
     idle_limit: float | None = None
     """Seconds that the run stays open for follow-up messages; None for the agent's own limit."""
     resume: bool = False
-    """The thread may have a past: load it, and continue from there."""
+    """The thread may have a past: load and continue it."""
     previous_run: str | None = None
     """With `resume`: Temporal's id of the thread's last run, if Temporal still has it."""
     fork: ForkPoint | None = None
-    """The thread is new, and begins with the events of another one up to there. Such a start may have no task."""
+    """The thread is new, and begins with the events of another one up to that point. Such a start may lack a task."""
     llm: str = ""
     """With a fork: the LLM of its agents; empty for their own."""
     keeps_policy: bool = False
-    """With a fork: the policy of the other thread's agent judges its calls, too, whichever agent it has."""
+    """With a fork: the policy of the original thread's agent judges its calls, too, even under another agent."""
     brought: bool = False
     """With a fork: its events were imported, and the folder that they name is on another cluster."""
     imported: ImportPoint | None = None
-    """The past comes from a portable file: with `resume`, the thread continues from there; with `fork`, a new one."""
+    """The past comes from a portable file: `resume` continues the same thread, `fork` begins a new one."""
     depth: int = 0
     """How many agents stand between this run and a person."""
     trust: Trust = "person"
     """The trust level of the task: `tool` if it was read in a file."""
     schedule: str = ""
-    """The name of the schedule that started the run; empty for none. Such a start carries the level that has it."""
+    """The name of the schedule that started the run; empty for none. Such a start has the feature level of schedules.
+    """
     lineage: Lineage | None = None
-    """Which run starts it as a sub-agent; None for none. Such a start carries the level that has it."""
+    """The ancestry of a sub-agent; None for other runs. Such a start has the feature level of sub-agents."""
     policies: tuple[Policy, ...] = ()
-    """With a lineage: the policies of the runs above, which judge its calls beside its own. With a fork: further ones
-    that do."""
+    """Further policies that judge its calls: with a lineage, those of the runs above; also possible with a fork."""
     constraints: tuple[HandedConstraint, ...] = ()
     """With a lineage: the constraints that the parent's tools stated."""
     budget: Budget | None = None
-    """The run's budget: no more than its agent's budget allows; None for that one. A sealed start with a budget
-    carries the level that has it."""
+    """The run's budget, within that of its agent; None for the agent's. A sealed start with a budget has the feature
+    level of budgets."""
     hands_in: bool = False
-    """With a budget: when it is spent, the run returns a partial result, and does not wait for `extend`. For the
+    """With a budget: when it is spent, the run returns a partial result instead of waiting for `extend`. Used by the
     iterations of a loop."""
     snapshot: RunSnapshot | None = None
     """The state at the end of the Temporal run before this one. Only the workflow sets it, when it continues as new."""
     held: tuple[tuple[str, Any], ...] = ()
     """Signals and updates that arrived in an earlier Temporal run, which ended before the thread's past was loaded."""
     refusals: RefusalsCounted | None = None
-    """How many that run refused."""
+    """How many signals and updates that run rejected."""
     features: int = 0
-    """The feature level with which this Temporal run begins (`holdfast.core.run.state.features`). Only workflows set
-    it, the run when it continues as new and the launcher of a scheduled run; and sealed starts of forks, of imports, of
-    sub-agents and with a budget.
+    """The feature level with which this Temporal run begins (`holdfast.core.run.state.features`). Set by a run that
+    continues as new, by the launcher of a scheduled run, and by sealed starts of forks, of imports, of sub-agents and
+    with a budget.
     """
 
 
@@ -101,19 +101,19 @@ class RunResult(Sealed):
     structured: bool = False
     """The result is a value of the agent's result type, as canonical JSON."""
     llm: str = ""
-    """The LLM that the tokens were for; empty below the feature level that names it."""
+    """The LLM that used the tokens; empty below the feature level that names it."""
     refinements: int = 0
     """How often people have refined the task."""
     moved: bool = False
-    """The run was moved to another place, and continues there: `result` says by whom."""
+    """The run was moved to another cluster, and continues there: `result` names the person who moved it."""
     trust: Trust | None = None
     """For a sub-agent: the trust level of the reply."""
     constraints: tuple[HandedConstraint, ...] = ()
     """For a sub-agent: the constraints that its tools stated."""
     cost: TreeCost | None = None
-    """For a sub-agent with a budget: the cost of it and all runs below it."""
+    """For a sub-agent with a budget: its cost, with that of all runs below it."""
     first_run_id: str = ""
-    """The first run id of the chain of Temporal runs that it ends; empty below the feature level that names it."""
+    """The first run id of the ended chain of Temporal runs; empty below the feature level that names it."""
 
 
 class Page(bytes):
@@ -123,7 +123,7 @@ class Page(bytes):
 
 
 class View(dict[str, Any]):
-    """The answer to a query or an update that people read, as JSON."""
+    """The answer to a query or an update, for people, as JSON."""
 
     SEALED: ClassVar[bool] = True
 
@@ -141,4 +141,4 @@ QUERIES: dict[str, type] = {
     "session": View,
     "transcript": Page,
 }
-"""Query → the type of its answer: the queries of a run."""
+"""Query of a run → the type of its answer."""

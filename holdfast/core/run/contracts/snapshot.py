@@ -1,4 +1,4 @@
-"""The snapshot of a thread, of bounded size: carried from one Temporal run to the next, and rebuilt from the permanent
+"""The snapshot of a thread, of bounded size: passed from one Temporal run to the next, and rebuilt from the permanent
 record when a closed thread is continued.
 """
 
@@ -18,13 +18,13 @@ from holdfast.core.transcript.transcript import Transcript, TranscriptBase
 VERSION = 1
 
 MAX_BYTES = 1_500_000
-"""A larger one is not carried, because Temporal allows 2 MB a payload; the run waits until it is smaller."""
+"""Maximum size of a snapshot in bytes: Temporal allows 2 MB a payload. The run waits until its snapshot is smaller."""
 
 PRESSED_BYTES = 1_900_000
-"""The limit where staying would end the run."""
+"""The maximum if Temporal would otherwise terminate the run."""
 
 TAIL_BYTES = 200_000
-"""Bytes of events that a snapshot may carry because the permanent record does not have them yet."""
+"""Maximum size in bytes of the events in a snapshot that the permanent record lacks."""
 
 
 class RunSnapshot(Frozen):
@@ -38,20 +38,20 @@ class RunSnapshot(Frozen):
     state: RunState = Field(default_factory=RunState)
     transcript: TranscriptBase = TranscriptBase()
     tail: tuple[AgentEvent, ...] = ()
-    """Events from `position` on: recorded, and not yet in the permanent record."""
+    """Events from `position` on that are not yet in the permanent record."""
 
     @field_serializer("tail")
     def _with_types(self, tail: tuple[AgentEvent, ...]) -> list[dict[str, Any]]:
-        """Keep the type of each event, which `holdfast.core.temporal.converter` would leave out as a default."""
+        """Keep the type of each event, which `holdfast.core.temporal.converter` would omit as a default."""
         return [event_json(event) for event in tail]
 
 
 def snapshot_of(events: Iterable[AgentEvent], transcript: Transcript | None = None) -> RunSnapshot:
-    """Return the snapshot after these events, which are all events of a thread from the first one on.
+    """Return the snapshot after these events.
 
     Args:
-        events: The events.
-        transcript: Empty; takes in their messages. None for one that is not needed any more.
+        events: All events of a thread from the first one on.
+        transcript: An empty transcript, to which their messages are added; None if the caller does not need it.
     """
     position, head, state = 0, GENESIS, RunState()
     transcript = Transcript() if transcript is None else transcript

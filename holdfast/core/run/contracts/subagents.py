@@ -1,4 +1,4 @@
-"""What a run and activities agree on about its sub-agents: orders to start them, to look at them and to end them."""
+"""Requests and answers about a run's sub-agents: to start them, to poll them and to cancel them."""
 
 from typing import Any
 
@@ -16,17 +16,17 @@ from holdfast.core.tools.subagents import child_thread
 from holdfast.core.trust import Trust
 
 ENDED_SIGNAL = "subagent_ended"
-"""The signal by which a child hints that it is about to end. The parent believes nothing of it, and looks."""
+"""The signal by which a sub-agent hints that it is about to end. The parent trusts none of it, and polls instead."""
 
 NO_ANSWER = "it gave no answer"
-"""The words of a child that was cancelled."""
+"""The text of a sub-agent that was cancelled."""
 
 CLOSING_SECONDS = 3.0
-"""How long a look waits for a child to close that has hinted at its end."""
+"""How long a poll waits for a sub-agent that has sent the hint to close."""
 
 
 class ChildStart(Frozen):
-    """One child to start."""
+    """A sub-agent to start."""
 
     number: int
     """The number of the `run_agent` call."""
@@ -35,17 +35,17 @@ class ChildStart(Frozen):
     agent: str
     task: str
     budget: Budget | None = None
-    """Its allowance; None where the calling run has no budget."""
+    """Its allowance; None if the calling run has no budget."""
 
 
 class StartChildren(Order):
-    """The input of `start_children`: the children to start, and what all of them are given."""
+    """The input of `start_children`: the sub-agents to start, and the properties that they have in common."""
 
     children: tuple[ChildStart, ...]
     path: tuple[str, ...]
     """The threads from the root to the calling run."""
     depth: int
-    """Of the children."""
+    """The depth of the sub-agents."""
     deepest: int
     by: str = ""
     by_proven: bool = False
@@ -60,7 +60,7 @@ class StartChildren(Order):
 
 
 def child_input(order: StartChildren, child: ChildStart) -> RunInput:
-    """Return the input of a child run: the one place that says what a parent hands down."""
+    """Return the input of a child run. Only this function propagates data from a parent."""
     lineage = Lineage(
         path=order.path,
         number=child.number,
@@ -87,29 +87,29 @@ def child_input(order: StartChildren, child: ChildStart) -> RunInput:
     )
 
 
-def is_own(given: Any, order: StartChildren, child: ChildStart) -> bool:
-    """Return whether the start of an existing thread is the one that this order asks for."""
-    lineage = proven_lineage(given)
+def is_own(begin: Any, order: StartChildren, child: ChildStart) -> bool:
+    """Return whether the input of an existing run comes from an earlier attempt at this start."""
+    lineage = proven_lineage(begin)
     return lineage is not None and (lineage.path, lineage.key) == (order.path, child.key)
 
 
-def proven_lineage(given: Any) -> Lineage | None:
-    """Return the lineage of a run by its input; None where that has no seal, or no lineage."""
-    return given.lineage if isinstance(given, RunInput) and given.proven else None
+def proven_lineage(begin: Any) -> Lineage | None:
+    """Return the lineage in a run's input; None if the input has no seal or no lineage."""
+    return begin.lineage if isinstance(begin, RunInput) and begin.proven else None
 
 
 class StartedChild(Frozen):
-    """What became of one start."""
+    """The outcome of one start."""
 
     number: int
     run_id: str = ""
-    """Temporal's first run id of the child; empty where it was not started."""
+    """Temporal's first run id of the sub-agent; empty if it was not started."""
     problem: str = ""
     """Why it was not started."""
     existing: bool = False
     """It had been started before: by an earlier attempt, or before the run was reset."""
     budget: Budget | None = None
-    """Of an existing one: the allowance that it was started with."""
+    """If it existed: the allowance that it was started with."""
 
 
 class StartedChildren(Answer):
@@ -119,19 +119,19 @@ class StartedChildren(Answer):
 
 
 class ChildRef(Frozen):
-    """A child to look at."""
+    """A reference to a sub-agent to poll or cancel."""
 
     number: int
     run_id: str
-    """Temporal's first run id of the child; empty where no answer says that it was started."""
+    """Temporal's first run id of the sub-agent; empty if no answer has confirmed its start."""
     key: str = ""
-    """The effect key of its call, where the run id is unknown: a run that was started for this call has it."""
+    """If the run id is unknown: the effect key of its call, which the lineage of the sub-agent contains."""
     unsettled: bool = False
-    """An order to start it has failed. An attempt may still be under way, so it may yet begin."""
+    """A request to start it has failed. An attempt may still be under way, so it may yet begin."""
     closing: bool = False
-    """It has hinted at its end: wait a moment until it is closed."""
+    """It has sent the hint that it is about to end: wait a moment until it is closed."""
     costs: bool = False
-    """It has an allowance: the run asks what its tree has spent, however it ended."""
+    """It has an allowance: report the cost of its tree, however it ended."""
 
     def thread(self, parent: str) -> str:
         """Return the id of its thread."""
@@ -139,15 +139,15 @@ class ChildRef(Frozen):
 
 
 class LookAtChildren(Order):
-    """The input of `look_at_children`: of which children the run asks how they ended."""
+    """The input of `look_at_children`: the sub-agents to poll for their ends."""
 
     children: tuple[ChildRef, ...]
     clip: int
-    """How many characters of each one's words are kept."""
+    """Maximum characters of each sub-agent's text."""
 
 
 class EndChildren(Order):
-    """The input of `end_children`: which children to cancel, and how long to wait for their ends."""
+    """The input of `end_children`: the sub-agents to cancel, and how long to wait for their ends."""
 
     children: tuple[ChildRef, ...]
     seconds: float
@@ -155,7 +155,7 @@ class EndChildren(Order):
 
 
 class ChildReport(Frozen):
-    """How a child has ended."""
+    """The end of a sub-agent."""
 
     number: int
     status: SubagentStatus
@@ -166,19 +166,19 @@ class ChildReport(Frozen):
     usage: Usage = Usage()
     constraints: tuple[HandedConstraint, ...] = ()
     cost: TreeCost | None = None
-    """Where the look asks for it: what it and all runs below it have spent; None where that is unknown."""
+    """If requested: its cost, with that of all runs below it; None if that is unknown."""
 
 
 class ChildReports(Answer):
-    """The result of `look_at_children` and of `end_children`: those that have ended."""
+    """The result of `look_at_children` and of `end_children`: the sub-agents that have ended."""
 
     reports: tuple[ChildReport, ...] = ()
     started: tuple[StartedChild, ...] = ()
-    """Of `end_children`: those of which the run did not know whether they were started, and that were."""
+    """From `end_children`: the sub-agents that turned out to have been started, without a recorded start."""
 
 
 class AnnounceEnd(Order):
-    """The input of `announce_end`: which run to send the hint that the calling one is about to end."""
+    """The input of `announce_end`: the parent to notify that the calling run is about to end."""
 
     parent: str
 

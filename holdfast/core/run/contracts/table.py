@@ -1,14 +1,14 @@
-"""The table of activities: for each kind of request, which activity answers it, with what, and how it is called.
+"""The table of activities: for each kind of request, the activity that answers it, its answer, and its call options.
 
-`workflows/calls.py` calls activities by this table, `holdfast.core.temporal.history_reader` reads their traces in a
+`workflows/calls.py` calls activities by this table, and `holdfast.core.temporal.history_reader` reads their events in a
 history by it; the implementations are in the top-level package `activities/`. To add an activity, add its request and
 result to `holdfast.core.run.contracts` and `holdfast.core.run.contracts.commands`, one entry here, and the
 implementation. The activities of a loop are entries of the same kind, in `holdfast.core.loop.activities`.
 
 1. An activity takes one request and returns one answer, both sealed.
-2. Temporal retries an activity until it answers or fails for good: an outage delays a run and never ends it.
-3. An activity may run as a local activity only if it reads and never writes. A local activity runs before its workflow
-   task is in history, and runs again if that task is retried: a write could happen without a trace in any log.
+2. Temporal retries an activity until it answers or fails for good: an outage delays a run, but never ends it.
+3. Only a read-only activity may run as a local activity. A local activity runs before its workflow task is in history,
+   and runs again if that task is retried: a write could happen without a trace in any log.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,14 +52,14 @@ StateT = TypeVar("StateT", contravariant=True)
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
 """Heartbeat timeout: how long a worker may be silent before Temporal gives its activity to another worker. This is half
-of what a SIGKILL costs where no process of the same machine takes over (`holdfast/worker/takeover/takeover.py`). The
+of the delay after a SIGKILL if no process of the same machine takes over (`holdfast/worker/takeover/takeover.py`). The
 other half is the sticky queue's timeout (`holdfast/worker/construction.py`).
 """
 
 PATIENT = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
 )
-"""How every activity is retried: without end (rule 2)."""
+"""The retry policy of every activity: without end (rule 2)."""
 
 QUICK = timedelta(seconds=30)
 """Time limit of one attempt that reads or writes a few rows."""
@@ -68,7 +68,7 @@ FILES = timedelta(minutes=5)
 """Time limit of one attempt that reads or writes a repository, which may be large."""
 
 NOTIFYING = timedelta(minutes=2)
-"""Time limit of a notice, retries included: a receiver that is down longer misses it. A run waits no longer to end."""
+"""Time limit of a notice, retries included: a receiver that is down longer misses it, and the run may end."""
 
 MARGIN = timedelta(seconds=30)
 """Added to a call's own time limit, which the activity enforces and reports: Temporal's limit is only the backstop."""
@@ -76,9 +76,9 @@ MARGIN = timedelta(seconds=30)
 
 @dataclass(frozen=True, kw_only=True)
 class Activity(Generic[RequestT, AnswerT, StateT]):
-    """How one kind of request is answered. Functions get the request and the state of the workflow that makes it.
+    """The activity for one kind of request. Functions get the request and the state of the calling workflow.
 
-    No request carries how it is called: the workflow that makes a call and the reader of its history look it up here.
+    Requests carry no call options: the calling workflow and the reader of its history look them up here.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Activity(Generic[RequestT, AnswerT, StateT]):
     request: type[RequestT]
     answer: type[AnswerT]
     summary: Callable[[RequestT, StateT], str]
-    """What the Web UI shows of the call, in one line."""
+    """A one-line summary of the call, for the Web UI."""
     time_limit: Callable[[RequestT, StateT], timedelta] = lambda request, state: QUICK
     """Start-to-close timeout: how long one attempt may take."""
     total_limit: timedelta | None = None
@@ -94,11 +94,11 @@ class Activity(Generic[RequestT, AnswerT, StateT]):
     heartbeat_timeout: timedelta | None = HEARTBEAT_TIMEOUT
     """None for an activity that sends no heartbeat."""
     local_seconds: Callable[[RequestT, StateT], float] = lambda request, state: 0
-    """How long the call may take as a local activity; 0 where it must not be one."""
+    """How long the call may take as a local activity, in seconds; 0 if it must not be one."""
     outlives_stop: bool = False
-    """A call that is stopped is still waited for: its effect may have happened."""
+    """The run waits even for a stopped call: its effect may have happened."""
     compared: tuple[str, ...] = ()
-    """Fields of the request, besides its name, that a history must have as the run rebuilds them."""
+    """Fields of the request, besides its name, that must be equal in the history and in the reconstructed run."""
 
 
 def _limits(state: RunState) -> Limits:
@@ -127,7 +127,7 @@ def _tool_summary(request: ToolRequest, _: RunState) -> str:
 
 def _tool_local(request: ToolRequest, state: RunState) -> float:
     if request.poll:
-        return 0  # it must not hold up what wakes the run
+        return 0  # a local activity would delay the inputs that wake the run
     reads = not request.settle and not request.undo and _tool(request, state).effect is Effect.READ
     return _limits(state).local_seconds if reads else 0
 
@@ -143,7 +143,7 @@ LOAD_THREAD: Activity[ThreadRequest, LoadedThread, RunState] = Activity(
     summary=lambda request, state: "load the thread",
     local_seconds=lambda request, state: 0 if request.fork else _local(request, state),  # its original may be long
 )
-"""Read where a closed thread stands. Fails for good with RECORD_UNREADABLE or RECORD_CONFLICT."""
+"""Read the state of a closed thread. Fails for good with RECORD_UNREADABLE or RECORD_CONFLICT."""
 
 LOAD_EFFECTS = Activity(
     name="load_effects",
@@ -153,7 +153,7 @@ LOAD_EFFECTS = Activity(
     local_seconds=_local,
     compared=tuple(EffectsRequest.model_fields),
 )
-"""Read what a run that was reset did already. Fails for good with RECORD_CONFLICT."""
+"""Read the effects that a run had before it was reset. Fails for good with RECORD_CONFLICT."""
 
 LOAD_AGENT: Activity[AgentRequest, LoadedAgent, RunState] = Activity(
     name="load_agent",
@@ -173,8 +173,8 @@ CALL_LLM = Activity(
     time_limit=_llm_limit,
     compared=("transcript",),
 )
-"""Send the transcript to the LLM. Fails for good with LLM_REJECTED or CONTEXT_TOO_LONG; the error's details then hold
-the `Outage` before. For a run with a budget they hold `LLMFailed`, and the call fails for good with LLM_LOST, too.
+"""Send the transcript to the LLM. Fails for good with LLM_REJECTED or CONTEXT_TOO_LONG; the error's details are then
+the preceding `Outage`. For a run with a budget, they are `LLMFailed`, and the call can also fail with LLM_LOST.
 """
 
 CALL_TOOL = Activity(
@@ -216,7 +216,7 @@ START_CHILDREN: Activity[StartChildren, StartedChildren, object] = Activity(
     time_limit=lambda request, state: FILES,
     compared=("children",),
 )
-"""Start sub-agents, each at most once. What cannot be started is part of the answer."""
+"""Start sub-agents, each at most once. The answer includes those that cannot be started."""
 
 LOOK_AT_CHILDREN: Activity[LookAtChildren, ChildReports, object] = Activity(
     name="look_at_children",
@@ -226,7 +226,7 @@ LOOK_AT_CHILDREN: Activity[LookAtChildren, ChildReports, object] = Activity(
     time_limit=lambda request, state: timedelta(minutes=2),
     compared=("children",),
 )
-"""Read how sub-agents have ended."""
+"""Read the ends of sub-agents."""
 
 END_CHILDREN: Activity[EndChildren, ChildReports, object] = Activity(
     name="end_children",
@@ -236,7 +236,7 @@ END_CHILDREN: Activity[EndChildren, ChildReports, object] = Activity(
     time_limit=lambda request, state: timedelta(seconds=request.seconds) + FILES,
     compared=("children",),
 )
-"""Cancel sub-agents, and wait for their ends."""
+"""Cancel sub-agents, and wait for them to end."""
 
 ANNOUNCE_END: Activity[AnnounceEnd, Announced, object] = Activity(
     name="announce_end",
@@ -246,7 +246,7 @@ ANNOUNCE_END: Activity[AnnounceEnd, Announced, object] = Activity(
     total_limit=QUICK,
     heartbeat_timeout=None,
 )
-"""Hint to the parent that the run is about to end. The parent looks from time to time in any case."""
+"""Notify the parent that the run is about to end. The parent also polls periodically, without this hint."""
 
 ACTIVITIES: Mapping[type[Order], Activity[Any, Any, RunState]] = {
     activity.request: activity
@@ -264,7 +264,7 @@ ACTIVITIES: Mapping[type[Order], Activity[Any, Any, RunState]] = {
         ANNOUNCE_END,
     )
 }
-"""Kind of request → its activity: all activities of an agent run."""
+"""Type of request → its activity, for all activities of an agent run."""
 
 
 def activity_of(request: Request) -> Activity[Any, Any, RunState]:

@@ -1,1 +1,1 @@
-"""What a run does next: `decide.next_action` first, then how it starts, reacts, compacts its context and ends."""
+"""Decide the next action of a run: `decide.next_action`, and the events with which a run starts, reacts and ends."""

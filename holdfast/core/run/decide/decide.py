@@ -1,15 +1,15 @@
-"""What a run does next: `action = next_action(state, at=now)`. A pure function; the workflow carries the action out.
+"""Decide the next action of a run: `action = next_action(state, at=now)`. Pure; the workflow carries the action out.
 
-1. Nothing runs without a recorded verdict (`holdfast.core.run.rules.verdicts`). The LLM's words are input and decide
+1. Nothing runs without a recorded verdict (`holdfast.core.run.rules.verdicts`). The LLM's text is input and decides
    nothing.
-2. Calls that are allowed start at once, or later if they repeat themselves (`holdfast.core.run.rules.loop_guard`); a
-   call that awaits approval holds back no other call.
-3. The next LLM call is made when every call of the step has a result. Before it, the context is compacted if that is
-   due, and then the waiting messages are shown.
-4. Calls that sleep are polled at their times (`holdfast.core.run.waits.polling`).
-5. Between the LLM's answer and the end of the run, closing work may come (`holdfast.core.run.rules.closing_work`).
-6. Every LLM call has room in the budget of the run, or is the last one (`holdfast.core.run.rules.budget`).
-7. While a person pauses or moves the run, nothing follows (`holdfast.core.run.inputs.pause`,
+2. Allowed calls start at once, or after a delay if they repeat (`holdfast.core.run.rules.loop_guard`). A call that
+   awaits approval delays no other call.
+3. The next LLM call is made when every call of the step has a result. Before it, the context is compacted if
+   necessary, and then waiting messages are added.
+4. Calls that sleep are polled on schedule (`holdfast.core.run.waits.polling`).
+5. After the LLM's answer, the run may do closing work before it ends (`holdfast.core.run.rules.closing_work`).
+6. Every LLM call fits the budget of the run, or is the last one (`holdfast.core.run.rules.budget`).
+7. While a person pauses or moves the run, nothing starts (`holdfast.core.run.inputs.pause`,
    `holdfast.core.run.inputs.move`).
 """
 
@@ -46,7 +46,7 @@ from holdfast.core.run.waits.polling import due_polls
 
 
 def next_action(state: RunState, *, at: datetime) -> Action:
-    """Return the next action. After a long pause, the run verifies the state of the world before it does anything else.
+    """Return the next action. After a long pause, the run first verifies the state of the world.
 
     Args:
         state: The run's state.
@@ -54,7 +54,7 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     """
     if state.pause or (state.moving and not state.outcome):
         return Wait()
-    action = _without_looking(state, at=at)
+    action = _unverified_action(state, at=at)
     if not state.spec or not state.spec.verify:
         return action
     if isinstance(action, StartCalls | TakeMessages | CallLLM | Compact) and state.stale_for(at):
@@ -64,11 +64,11 @@ def next_action(state: RunState, *, at: datetime) -> Action:
     return action
 
 
-def _without_looking(state: RunState, *, at: datetime) -> Action:
-    """The next action, if the recorded state of the world still holds."""
+def _unverified_action(state: RunState, *, at: datetime) -> Action:
+    """Return the next action, on the assumption that the recorded state of the world still holds."""
     if state.outcome:
         return Finish()
-    if state.calls.current and (action := _of_calls(state, at=at)):
+    if state.calls.current and (action := _call_action(state, at=at)):
         return action
     if state.subagents.children and state.subagents.open and state.ends_at(at):
         return EndSubagents()
@@ -83,8 +83,8 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
         return Block("RepliesRejected", f"{steps.rejected_replies} replies in a row could not be used")
     if state.awaits_message and not state.compacts_now:
         return _ending(state) if state.ends_at(at) else Wait()
-    if state.account.limits and (held := _budget_due(state)):
-        return held
+    if state.account.limits and (action := _budget_action(state)):
+        return action
     if compaction := _compaction_due(state):
         return compaction
     if state.inbox.waiting:
@@ -92,14 +92,14 @@ def _without_looking(state: RunState, *, at: datetime) -> Action:
     if state.repeats.seen and (block := block_on_refusals(state)):
         return block
     if steps.used_up:
-        return Block("StepLimit", _at_step_limit(steps, limits))
+        return Block("StepLimit", _step_limit_message(steps, limits))
     if state.account.limits and (short := short_of(state)):
         return ReportBudget(short)
     return CallLLM()
 
 
-def _of_calls(state: RunState, *, at: datetime) -> Action | None:
-    """The action for the calls of the step; None if each has its result."""
+def _call_action(state: RunState, *, at: datetime) -> Action | None:
+    """Return the next action for the calls of the step; None if each has its result."""
     if state.spec and (orphaned := state.calls.orphaned):
         return Settle(orphaned)
     if startable := state.calls.startable(at):
@@ -109,8 +109,8 @@ def _of_calls(state: RunState, *, at: datetime) -> Action | None:
     return Wait() if state.calls.waiting else None
 
 
-def _budget_due(state: RunState) -> Action | None:
-    """The action that the budget requires; None if it holds nothing up."""
+def _budget_action(state: RunState) -> Action | None:
+    """Return the action that the budget requires; None if it requires none."""
     if state.account.handed and state.account.closing == "over":
         return EndSubagents() if state.subagents.open else Complete()
     if due := budget_due(state):
@@ -126,15 +126,15 @@ def _budget_due(state: RunState) -> Action | None:
 def _last_call(state: RunState) -> Action:
     assert state.spec is not None
     steps, limits = state.steps, state.spec.limits
-    return Block("StepLimit", _at_step_limit(steps, limits)) if steps.used_up else CallLLM()
+    return Block("StepLimit", _step_limit_message(steps, limits)) if steps.used_up else CallLLM()
 
 
-def _at_step_limit(steps: Steps, limits: Limits) -> str:
+def _step_limit_message(steps: Steps, limits: Limits) -> str:
     return f"{steps.count} steps made; `retry` allows {limits.max_steps} more"
 
 
 def _ending(state: RunState) -> Action:
-    """The next action once the LLM has answered and the wait for a message is over."""
+    """Return the next action after the LLM has answered and the wait for a message is over."""
     if learning_due(state):
         return AskForLearnings()
     return CallLLM() if state.ending.learning == "asked" else Complete()
@@ -146,7 +146,7 @@ def _compaction_due(state: RunState) -> Compact | Block | None:
     if not context.oversized:
         if context.requested:
             return Compact(asking=True, answered_only=False)
-        # The step after a compaction shows whether it helped; compacting at every step would never get anywhere.
+        # The step after a compaction shows whether it helped: never compact at two steps in a row.
         due = context.is_full(state.spec.limits.compaction_tokens) and step > context.compacted_at + 1
         return Compact(asking=True, answered_only=False) if due else None
     if context.overflows == 1 and context.compacted_at < step:

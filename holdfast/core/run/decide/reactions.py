@@ -1,5 +1,5 @@
-"""The events that follow when something happens to a run: a task, a tool call, the passing of time, its end. Those
-that follow from an LLM call are in `holdfast.core.run.decide.replies`.
+"""Return the events that follow from a task, a tool call, the passing of time, or the end of a run. Those that follow
+from an LLM call are in `holdfast.core.run.decide.replies`.
 
 Pure functions: state and fact in, events out. The fact is recorded first, then its consequences.
 """
@@ -45,11 +45,11 @@ Events = list[ev.AgentEvent]
 CLOSED_EARLY = "The run was closed from outside before this was done."
 OUTCOME_UNKNOWN = "Its outcome is unknown."
 CANCEL_REASON_CHARS = 500
-"""Characters of the reason for a cancellation that the log keeps."""
+"""Maximum characters of a cancellation's reason in the log."""
 
 
 def on_task(task: Content, *, by: str = "") -> Events:
-    """Return the events that end a run because of its task; none if it can begin."""
+    """Return the events that end a run whose task is invalid; none if the run can begin."""
     try:
         person_name(by)
     except ValueError as error:
@@ -64,7 +64,7 @@ def on_task(task: Content, *, by: str = "") -> Events:
 
 
 def on_loaded(state: RunState) -> Events:
-    """Return the events that end a run because its agent may not carry it out; none if it may."""
+    """Return the events that end a run whose requester the policy has to identify and cannot; none if it may begin."""
     if state.origin.sealed or state.spec is None or not state.spec.policy.proves_requesters:
         return []
     why = f"the policy of {state.spec.name} does not let requesters approve, and it is not known who started this run"
@@ -77,7 +77,7 @@ def on_lost_agent(cause: str, message: str) -> Events:
 
 
 def on_time(state: RunState, *, at: datetime) -> Events:
-    """Return the events that are due: the end of the wait for a message, and deadlines of open requests."""
+    """Return the events that are due: the end of the wait for a message, and the deadlines of open requests."""
     waits = state.awaits_message and not state.compacts_now and not state.pause
     if waits and state.idle.until and state.idle.until <= at and not state.has_closing_work:
         return [on_complete(state)]
@@ -87,15 +87,15 @@ def on_time(state: RunState, *, at: datetime) -> Events:
 def on_reopen(state: RunState) -> Events:
     """Return the events that end the calls that were open when a thread was closed from outside.
 
-    Effects that had started, or that people were asked about, stay open: the ledger or the tool's `check` may resolve
-    them.
+    Effects that had started, or that people were asked about, stay open: the ledger or the tool's `check` may still
+    resolve them.
     """
     effects = tuple(call.number for call in state.calls.current if _is_effect(state, call))
     return _ended(state, CLOSED_EARLY, but=effects)
 
 
 def _is_effect(state: RunState, call: CallState) -> bool:
-    """Whether a call may have had an effect that was not recorded."""
+    """Return whether a call may have had an effect that was not recorded."""
     tool = state.spec.tool(call.call.name) if state.spec else None
     reads = tool is not None and tool.effect is Effect.READ
     return call.phase == "orphaned" or (call.phase in ("started", "outcome_unknown") and not reads)
@@ -115,7 +115,7 @@ def _ended(state: RunState, why: str, *, in_doubt: tuple[Phase, ...] = (), but: 
 def on_start(state: RunState, number: int, *, at: datetime) -> ev.ToolCallStarted | ev.ToolCallFinished:
     """Return the event that starts an allowed call: its intent, with the key of its one effect.
 
-    If a constraint refuses the call that was added since the call was allowed, the event ends it.
+    If a constraint that was added after the call was allowed rejects it, the event ends the call instead.
     """
     call = state.calls.get(number)
     if state.constraints.kept and not call.undo and (constraint := constraint_on(state, call.call, at=at)):
@@ -143,21 +143,21 @@ def on_runtime_call(state: RunState, number: int, *, at: datetime) -> Events:
 
 
 def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: datetime) -> Events:
-    """Return the events that follow from a tool call's outcome: its result, or the question whether it happened."""
+    """Return the events that follow from a tool call's outcome: its result, or a request to resolve it."""
     call = state.calls.get(number)
     if call.undo and outcome.status != "ok":
         why = f"it could not be undone: {text_of(outcome.content)}"
         outcome = outcome.model_copy(update={"status": "unknown", "content": why})
-    ending = call.own or state.ending.learning  # nobody is asked about a note, which would keep the run from ending
+    ending = call.own or state.ending.learning  # a request about the run's own note would keep the run open
     asking = call.phase != "orphaned" or state.imported is not None
     if outcome.status == "unknown" and asking and not ending:
-        # The same people, and as many of them, as may approve it have to say what became of it. It never expires.
-        asks = ask_all_policies(state, rule="the outcome is unknown", reason="")
+        # Resolving the outcome takes the same approvers and the same quorum as approving the call. It never expires.
+        verdict = ask_all_policies(state, rule="the outcome is unknown", reason="")
         if call.terms:
-            asks = asks.model_copy(update={"terms": call.terms, "requirements": call.requirements})
-        request = new_request(state, "reconcile", number, call.call, asks, why=text_of(outcome.content), at=at)
+            verdict = verdict.model_copy(update={"terms": call.terms, "requirements": call.requirements})
+        request = new_request(state, "reconcile", number, call.call, verdict, why=text_of(outcome.content), at=at)
         if outcome.settles_in and state.features >= SETTLING:
-            # By the run's clock: the ledger's may differ.
+            # Use the run's clock: the ledger's may differ.
             settles_at = at + timedelta(seconds=min(outcome.settles_in, LONGEST_SETTLING))
             request = request.model_copy(update={"settles_at": settles_at})
         return [ev.ReconcileRequested(request=request, cause=outcome.cause, failures=outcome.failures)]
@@ -186,7 +186,7 @@ def on_outcome(state: RunState, number: int, outcome: ToolOutcome, *, at: dateti
 
 
 def on_lost_call(effect: Effect, cause: str, message: str, *, cancelled: bool) -> ToolOutcome:
-    """Return the outcome of a call whose activity returned none: a read failed; an effect may have happened."""
+    """Return the outcome of a call whose activity failed: a read has failed; an effect may have happened."""
     if effect is Effect.READ:
         return ToolOutcome(status="cancelled" if cancelled else "failed", content=f"{cause}: {message}")
     return ToolOutcome(status="unknown", content=f"the call ended without an answer ({cause}: {message})")
@@ -197,13 +197,13 @@ def on_cancel(state: RunState, reason: str = "") -> Events:
 
     Args:
         state: The run's state.
-        reason: What the request to cancel says; a claim, because anybody who reaches Temporal can cancel.
+        reason: The reason in the cancellation request; a claim, because anybody with access to Temporal can cancel.
     """
     if state.outcome:
         return []
     ended = _ended(state, "The run was cancelled.", in_doubt=("outcome_unknown", "orphaned"))
-    said = one_line(reason[:CANCEL_REASON_CHARS], CANCEL_REASON_CHARS) if state.features >= CANCEL_REASON else ""
-    return [*ended, ev.RunFinished(outcome="cancelled", result=f"cancelled: {said}" if said else "cancelled")]
+    why = one_line(reason[:CANCEL_REASON_CHARS], CANCEL_REASON_CHARS) if state.features >= CANCEL_REASON else ""
+    return [*ended, ev.RunFinished(outcome="cancelled", result=f"cancelled: {why}" if why else "cancelled")]
 
 
 def _failed(cause: str, message: str) -> ev.RunFinished:

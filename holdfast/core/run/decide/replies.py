@@ -1,10 +1,10 @@
-"""The events that follow from the end of an LLM call: from a reply and the calls in it, a summary, or a failure.
+"""Return the events that follow from the end of an LLM call: a reply with its tool calls, a summary, or a failure.
 
-1. Each call of a reply is judged before it can run (`holdfast.core.run.rules.verdicts`); one that can never run ends at
-   once.
-2. The very same call of an `unsafe` tool does not run twice for one reply: how often such an effect has happened cannot
-   be found out later, and an LLM that means two can say so again.
-3. A reply that cannot be used is answered with a notice, and the last one that may be blocks the run.
+1. Each call of a reply is judged before it can run (`holdfast.core.run.rules.verdicts`); a call that can never run ends
+   at once.
+2. An identical call of an `unsafe` tool runs at most once for each reply: nothing can later determine how often such
+   an effect has happened, and an LLM that wants two can call again.
+3. An unusable reply is answered with a notice; after the maximum number of them in a row, the run is blocked.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from holdfast.core.llm.outages import Outage
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG
 from holdfast.core.run.contracts.llm_calls import LLMFailed, LLMReply
-from holdfast.core.run.decide.results import MISSING, NOTICE, answered, refuse_result
+from holdfast.core.run.decide.results import MISSING, NOTICE, accept_answer, refuse_result
 from holdfast.core.run.rules.approval_requests import new_request
 from holdfast.core.run.rules.budget import NO_TOOL
 from holdfast.core.run.rules.closing_work import refuse_other_tool
@@ -42,9 +42,9 @@ from holdfast.core.tools.spec import FINAL_RESULT
 Events = list[ev.AgentEvent]
 
 WHY_CHARS = 500
-"""Characters of the reason for the last rejected reply that the block has."""
+"""Maximum characters, in a block's message, of the reason for the last rejected reply."""
 CONTENT_FILTERED = "ContentFiltered"
-"""The cause of a run that is blocked because the provider's content filter keeps back the LLM's replies."""
+"""The cause of a block: the provider's content filter withholds the LLM's replies."""
 
 NOT_TWICE = (
     "Not called: this reply has the very same call already, as call {twin}, and how often such a call has happened "
@@ -57,8 +57,8 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
 
     Args:
         state: The state before the reply.
-        reply: What `call_llm` returned.
-        shown: How many messages the LLM was sent.
+        reply: The result of `call_llm`.
+        shown: The number of messages in the LLM request.
         at: Now, for the requests that open.
     """
     events: Events = [
@@ -90,7 +90,7 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
         return events  # another message arrived meanwhile
     if state.spec and state.spec.gives_result:
         return [*events, ev.ReplyRejected(reason=MISSING, notice=NOTICE)]
-    return [*events, *answered(state, result)]
+    return [*events, *accept_answer(state, result)]
 
 
 def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
@@ -101,15 +101,15 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     before = list(state.calls.past)
     last = state.calls.count + len(reply.message.tool_calls)
     for number, written in enumerate(reply.message.tool_calls, start=state.calls.count + 1):
-        # One value is judged, shown, signed, recorded and run: never the LLM's own text.
+        # The same value is judged, shown, signed, recorded and run: never the LLM's own text.
         arguments = reply.arguments.get(written.id) or canonical_arguments(written.arguments)
         call = ToolCall(id=written.id, name=written.name, arguments=arguments)
         past = next((each for each in before if (each.tool, each.call_digest) == (call.name, call.digest)), None)
         if past:
             before.remove(past)
         events.append(ev.ToolCallRequested(number=number, call=call, past=past.key if past else ""))
-        gives = call.name == FINAL_RESULT and state.spec.gives_result
-        closing = NO_TOOL if state.account.closing == "asked" and not gives else ""
+        gives_result = call.name == FINAL_RESULT and state.spec.gives_result
+        closing = NO_TOOL if state.account.closing == "asked" and not gives_result else ""
         problem = closing or refuse_result(state, reply, call) or refuse_other_tool(state, call)
         problem = problem or _problem(state.spec, call, at=at)
         if state.features >= CUT_OFF_CALLS and number == last and may_be_cut_off(reply.finish_reason):
@@ -127,11 +127,11 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
             events.append(ev.ToolCallFinished(number=number, status="invalid", content=NOT_TWICE.format(twin=twin)))
             continue
         repeats, delay = delay_of(state, call, verdict)
-        given = ev.VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
+        event = ev.VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
         if verdict.remembered:
-            lifted = {"terms": verdict.terms, "requirements": verdict.requirements}
-            given = given.model_copy(update=lifted)
-        events.append(given.model_copy(update={"repeats": repeats, "delay": delay}) if delay else given)
+            waived = {"terms": verdict.terms, "requirements": verdict.requirements}
+            event = event.model_copy(update=waived)
+        events.append(event.model_copy(update={"repeats": repeats, "delay": delay}) if delay else event)
         if verdict.verdict == "deny":
             content = words_of(denial_of(verdict), past)
             events.append(ev.ToolCallFinished(number=number, status="denied", content=content))
@@ -144,38 +144,38 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     if not any(isinstance(event, ev.VerdictGiven) for event in events) and not ends:
         events.append(ev.ReplyRejected(reason="no call in it can run"))
         if state.features >= BLOCK_SAYS_WHY:
-            said = [text_of(event.content) for event in events if isinstance(event, ev.ToolCallFinished)]
-            events += _on_last_rejected(state, reply, said[-1] if said else "no call in it can run")
+            results = [text_of(event.content) for event in events if isinstance(event, ev.ToolCallFinished)]
+            events += _on_last_rejected(state, reply, results[-1] if results else "no call in it can run")
     return events
 
 
 def _problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
-    """Why a call can never run; empty if it can."""
+    """Return why a call can never run; empty if it can."""
     if spec.tool(call.name) is None:
         return f"there is no tool named {call.name!r}"
     return subagent_problem(spec, call) or call_problem(spec, call, at=at)
 
 
 def _twin_of(state: RunState, call: ToolCall, events: Sequence[ev.AgentEvent]) -> int:
-    """Return the number of the very same `unsafe` call before it in the reply; 0 for none.
+    """Return the number of an identical `unsafe` call earlier in the reply; 0 for none.
 
     Args:
         state: The state before the reply.
         call: The call.
-        events: What has followed from the reply so far.
+        events: The events of the reply so far.
     """
     tool = state.spec.tool(call.name) if state.spec else None
     if state.features < UNSAFE_ONCE_A_REPLY or tool is None or tool.effect is not Effect.UNSAFE:
         return 0
-    given = {event.number for event in events if isinstance(event, ev.VerdictGiven) and event.verdict != "deny"}
-    requested = [event for event in events if isinstance(event, ev.ToolCallRequested) and event.number in given]
-    return next((event.number for event in requested if event.call.digest == call.digest), 0)
+    numbers = {event.number for event in events if isinstance(event, ev.VerdictGiven) and event.verdict != "deny"}
+    earlier = [event for event in events if isinstance(event, ev.ToolCallRequested) and event.number in numbers]
+    return next((event.number for event in earlier if event.call.digest == call.digest), 0)
 
 
 def _on_last_rejected(state: RunState, reply: LLMReply, why: str) -> Events:
-    """Block the run if this is the last reply that may be rejected.
+    """Return the event that blocks the run if as many replies in a row were rejected as its limits allow.
 
-    Below its feature level, `next_action` blocks it without the reason; a content filter is the exception.
+    Below that feature level, `next_action` blocks the run without the reason; a content filter is the exception.
     """
     count = state.steps.rejected_replies + 1
     if not state.spec or count < state.spec.limits.max_rejected_replies:
@@ -197,9 +197,9 @@ def on_summary(
     Args:
         state: The state before.
         reply: The LLM's reply.
-        compacted: How many messages the summary stands in for.
-        kept: How many came after those, and stay.
-        originals: Positions of the messages that stay as they were sent.
+        compacted: The number of messages that the summary replaces.
+        kept: The number of later messages, which stay.
+        originals: Positions of the messages that stay unchanged.
     """
     summary = reply.message.text.strip() if reply.message else ""
     if not summary or reply.rejected:
@@ -217,7 +217,7 @@ def on_summary(
 def on_compaction(
     state: RunState, summary: str, *, compacted: int, kept: int, originals: tuple[int, ...]
 ) -> ev.ContextCompacted:
-    """Return the event that compacts the context, with this summary."""
+    """Return the event that compacts the context to this summary."""
     text = summary_message(state, summary, originals=originals)
     return ev.ContextCompacted(
         summary_message=text, summary=summary, messages=compacted, kept=kept, originals=originals
@@ -225,14 +225,14 @@ def on_compaction(
 
 
 def on_lost_llm(state: RunState, cause: str, message: str, outage: Outage | None = None) -> Events:
-    """Return the events that follow when an LLM call failed for good; `outage` has the attempts that failed before."""
+    """Return the events that follow when an LLM call failed for good; `outage` has the earlier failed attempts."""
     if cause == CONTEXT_TOO_LONG:
         return [ev.ContextExceeded(message=message, outage=outage if state.account.limits else None)]
     return [ev.RunBlocked(cause=cause, message=message, outage=outage)]
 
 
 def on_lost_attempts(state: RunState, proof: LLMFailed) -> ev.LLMCallLost:
-    """Return the event that charges the attempts at an LLM call that may have cost something, by the proof of them."""
+    """Return the event that charges the attempts at an LLM call that may have cost something, as its proof states."""
     return ev.LLMCallLost(
         attempts=proof.lost,
         request_tokens=proof.request_tokens,

@@ -1,11 +1,11 @@
-"""The result of an agent whose result has a type (`Agent(result=…)`). Pure functions over the run's state.
+"""The result of an agent with a result type (`Agent(result=…)`). Pure functions over the run's state.
 
-1. Only a call of `final_result` by the LLM gives it, if the worker has read the arguments with the type. Arguments that
-   do not fit, or that a worker without the type has read, go back to the LLM, and count like other unusable replies.
+1. The LLM gives the result by a call of `final_result`, whose arguments the worker validates against the type. Invalid
+   arguments, and those read by a worker without the type, return to the LLM and count as an unusable reply.
 2. No policy judges the call: it does no more than the reply that ends a run of another agent.
 3. The result has the trust level of the transcript, like any reply.
-4. When the budget ends, the LLM may still give it with its last call, even beside calls that no longer run. A result in
-   plain text is not structured.
+4. When the budget is spent, the LLM may still give the result with its last call, even beside calls that no longer run.
+   A result in plain text is not structured.
 """
 
 from pydantic_core import from_json
@@ -29,15 +29,15 @@ _UNREAD = "the worker that took in the reply has no result type for the agent: i
 _LATER = f"Another message has arrived before the end. Read it, then call `{FINAL_RESULT}` again."
 
 
-def answered(state: RunState, result: str, *, structured: bool = False) -> list[AgentEvent]:
-    """Return the event that takes in the LLM's answer: the end of the run, unless something has to come before."""
-    if (state.idle.limit or 0) > 0 or state.pause or state.has_closing_work:  # a paused run does not end
+def accept_answer(state: RunState, result: str, *, structured: bool = False) -> list[AgentEvent]:
+    """Return the event that accepts the LLM's answer: the end of the run, unless something has to come before it."""
+    if (state.idle.limit or 0) > 0 or state.pause or state.has_closing_work:  # a paused run stays open
         return [MessageAwaited(result=result, structured=structured)]
     return [RunFinished(outcome="completed", result=result, structured=structured)]
 
 
 def refuse_result(state: RunState, reply: LLMReply, call: ToolCall) -> str:
-    """Return why a result is not taken from a reply; empty if it is, and for calls of other tools."""
+    """Return why a result is rejected; empty if it is accepted, and for calls of other tools."""
     if call.name != FINAL_RESULT or state.spec is None or not state.spec.gives_result or reply.message is None:
         return ""
     names = [each.name for each in reply.message.tool_calls]
@@ -55,18 +55,18 @@ def on_result(state: RunState, number: int) -> list[AgentEvent]:
     """
     value = exact_json(from_json(state.calls.get(number).call.arguments)["result"])
     if state.inbox.waiting:
-        # After the end of the budget, no call may follow that gives it again.
+        # After the budget is spent, the LLM has no further call to give the result again.
         kept = [MessageAwaited(result=value, structured=True)] if state.account.closing else []
         return [ToolCallFinished(number=number, status="ok", content=_LATER), *kept]
-    taken = ToolCallFinished(number=number, status="ok", content="This is the result.")
-    return [taken, *answered(state, value, structured=True)]
+    finished = ToolCallFinished(number=number, status="ok", content="This is the result.")
+    return [finished, *accept_answer(state, value, structured=True)]
 
 
 def end_of(state: RunState, *, first_run_id: str) -> End:
-    """Return how a Temporal run ends whose thread has reached an outcome.
+    """Return how a Temporal run ends after its thread has reached an outcome.
 
     Args:
-        state: The state at its end.
+        state: The final state.
         first_run_id: Temporal's first execution run id.
     """
     if state.outcome not in ("completed", "moved"):
@@ -82,7 +82,7 @@ def end_of(state: RunState, *, first_run_id: str) -> End:
         first_run_id=first_run_id if state.features >= RESULT_NAMES_RUN else "",
     )
     if state.origin.lineage:
-        handed = state.constraints.to_propagate(state.updated_at, to_parent=True)
-        more = {"trust": state.context.trust, "constraints": handed, "cost": tree_cost(state.account)}
-        result = result.model_copy(update=more)
+        constraints = state.constraints.to_propagate(state.updated_at, to_parent=True)
+        for_parent = {"trust": state.context.trust, "constraints": constraints, "cost": tree_cost(state.account)}
+        result = result.model_copy(update=for_parent)
     return End(result=result)

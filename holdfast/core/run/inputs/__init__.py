@@ -1,1 +1,1 @@
-"""Inputs from outside: the table of interventions, decisions, and how a run reacts to each."""
+"""Inputs from outside: the table of interventions, and the run's reaction to each."""

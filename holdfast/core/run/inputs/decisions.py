@@ -1,11 +1,10 @@
-"""What people's decisions lead to, and what the passing of time leads to where they do not decide. Pure functions.
+"""Apply people's decisions on approval requests, and the deadlines of undecided requests. Pure functions.
 
-1. Every decision that arrives is recorded with its outcome. Only an accepted one changes what may run.
-2. An approval is bound to the request's digest, and used up by the start of the call it lets run: one effect, in one
-   run.
-3. Changed arguments are judged like the LLM's (`holdfast.core.run.rules.verdicts`): under another rule, or other terms,
-   they require another request.
-4. The LLM has no part in this: what it writes is never a decision.
+1. Every decision is recorded with its outcome. Only an accepted one affects the call.
+2. An approval is bound to the request's digest. The start of the approved call consumes it: one effect, in one run.
+3. Changed arguments are judged like the LLM's (`holdfast.core.run.rules.verdicts`): under another rule, or with other
+   approval requirements, they need another request.
+4. The LLM takes no part: its text is never a decision.
 """
 
 from collections.abc import Mapping
@@ -41,7 +40,7 @@ from holdfast.core.tools.effects import words_of
 Events = list[ev.AgentEvent]
 
 EDITED_BYTES = 250_000
-"""Bytes of the votes on open requests, and of arguments that people have changed, in one step."""
+"""Maximum size in bytes, in one step, of the votes on open requests and of arguments that people have changed."""
 
 
 def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[ev.DecisionReceived, Events]:
@@ -49,42 +48,42 @@ def on_decision(state: RunState, decision: Decision, *, at: datetime) -> tuple[e
     if decision.via and state.features < LOGINS:
         decision = decision.model_copy(update={"via": ""})
     request = state.authority.request(decision.request)
-    speaker = _check(state, decision, request, at=at)
+    speaker = _authorize(state, decision, request, at=at)
     if isinstance(speaker, Refusal) or request is None:
         refused = speaker if isinstance(speaker, Refusal) else Refusal("unknown_request", "")
-        return _received(decision, refused.outcome, refused.explanation, Principal()), []
+        return _decision_event(decision, refused.outcome, refused.explanation, Principal()), []
     edit = request.edit(decision.arguments)
-    if (edit or request.quorum > 1 or request.requirements) and (full := _no_room(state, decision)):
-        return _received(decision, full.outcome, full.explanation, Principal()), []
+    if (edit or request.quorum > 1 or request.requirements) and (full := _refuse_size(state, decision)):
+        return _decision_event(decision, full.outcome, full.explanation, Principal()), []
     if not edit:
-        outcome, explanation, votes = _counted(request, decision, speaker, request.votes, at=at)
-        received = _with_logins(state, _received(decision, outcome, explanation, speaker), votes)
+        outcome, explanation, votes = _count_vote(request, decision, speaker, request.votes, at=at)
+        received = _with_logins(state, _decision_event(decision, outcome, explanation, speaker), votes)
         return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
     call = state.calls.get(request.number).call.model_copy(update={"arguments": edit})
     verdict = judge_call(state, call)
     if verdict.verdict == "deny":
         why = f"the policy denies these arguments ({verdict.rule})"
-        return _received(decision, "against_policy", why, Principal()), []
+        return _decision_event(decision, "against_policy", why, Principal()), []
     if verdict.verdict == "allow":
         why = f"the policy allows these arguments ({verdict.rule})"
-        return _received(decision, "accepted", why, speaker, rule=verdict.rule), []
-    anew = with_editor(new_request(state, "approval", request.number, call, verdict, at=at), by=decision.by)
+        return _decision_event(decision, "accepted", why, speaker, rule=verdict.rule), []
+    edited = with_editor(new_request(state, "approval", request.number, call, verdict, at=at), by=decision.by)
     if (verdict.rule, verdict.terms, verdict.requirements) != (request.rule, request.terms, request.requirements):
-        why = f"these arguments fall under another rule, or other terms ({verdict.rule}): request {anew.id}"
-        received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
-        return received, [ev.ApprovalRequested(request=anew)]
-    outcome, explanation, votes = _counted(request, decision, speaker, (), at=at)
+        why = f"these arguments fall under another rule, or other terms ({verdict.rule}): request {edited.id}"
+        received = _decision_event(decision, "judged_anew", why, speaker, rule=verdict.rule)
+        return received, [ev.ApprovalRequested(request=edited)]
+    outcome, explanation, votes = _count_vote(request, decision, speaker, (), at=at)
     if outcome == "waiting_for_quorum" and state.features >= EDITS_ASK_ANEW:
-        # The others have not seen these arguments: they are asked about them under an id that never meant others.
-        why = f"the others are asked about these arguments: request {anew.id}, {explanation}"
-        received = _received(decision, "judged_anew", why, speaker, rule=verdict.rule)
-        return received, [ev.ApprovalRequested(request=with_votes(anew, votes))]
-    received = _with_logins(state, _received(decision, outcome, explanation, speaker, rule=verdict.rule), votes)
+        # The others have not seen these arguments: ask them under a new id, which never named other arguments.
+        why = f"the others are asked about these arguments: request {edited.id}, {explanation}"
+        received = _decision_event(decision, "judged_anew", why, speaker, rule=verdict.rule)
+        return received, [ev.ApprovalRequested(request=with_votes(edited, votes))]
+    received = _with_logins(state, _decision_event(decision, outcome, explanation, speaker, rule=verdict.rule), votes)
     return received, _consequences(state, decision, request, votes) if outcome == "accepted" else []
 
 
-def _no_room(state: RunState, decision: Decision) -> Refusal | None:
-    """Why the state has no room for this vote, or these arguments, until a request is decided; None if it has."""
+def _refuse_size(state: RunState, decision: Decision) -> Refusal | None:
+    """Return why the state has no room for this vote or these arguments until a request is decided; None if it has."""
     if decision.decision == "deny":
         return None
     edited = sum(len(call.call.arguments.encode()) for call in state.calls.current if call.edited_by)
@@ -96,11 +95,11 @@ def _no_room(state: RunState, decision: Decision) -> Refusal | None:
     return Refusal("too_many", f"{full}; deny the request, or decide without changes")
 
 
-def _received(
+def _decision_event(
     decision: Decision, outcome: Outcome, explanation: str, speaker: Principal, *, rule: str = ""
 ) -> ev.DecisionReceived:
     if outcome == "duplicate":
-        speaker = Principal()  # a decision that does not count proves nothing
+        speaker = Principal()  # a duplicate proves nothing
     return ev.DecisionReceived(
         request=decision.request,
         decision=decision.decision,
@@ -123,7 +122,7 @@ def _received(
 
 
 def _with_logins(state: RunState, received: ev.DecisionReceived, votes: tuple[Vote, ...]) -> ev.DecisionReceived:
-    """The event, with those of the quorum whose votes came from one login."""
+    """Add to the event the members of the quorum whose votes came from one login."""
     same = one_login(votes) if received.outcome == "accepted" and state.features >= LOGINS else ()
     if not same:
         return received
@@ -132,10 +131,14 @@ def _with_logins(state: RunState, received: ev.DecisionReceived, votes: tuple[Vo
     return received.model_copy(update={"one_login": same, "explanation": explanation})
 
 
-def _counted(
+def _count_vote(
     request: ApprovalRequest, decision: Decision, speaker: Principal, before: tuple[Vote, ...], *, at: datetime
 ) -> tuple[DecisionOutcome, str, tuple[Vote, ...]]:
-    """Count a decision with the votes before it: its outcome, why, and the votes that give the same answer."""
+    """Count a decision with the votes before it.
+
+    Returns:
+        The outcome, an explanation, and the votes that give the same answer.
+    """
     vote = _vote(request, decision, speaker)
     if decision.decision == "deny":
         return "accepted", "", (vote,)
@@ -148,15 +151,15 @@ def _counted(
         return "duplicate", f"{vote.by} has already answered {decision.decision} to request {request.id}", ()
     votes = agreeing(cast(before, vote), vote)
     if not request.satisfied_by(votes):
-        said = "have approved" if decision.decision == "approve" else f"have answered {decision.decision} so"
-        return "waiting_for_quorum", f"{_count(request, votes)} {said}", votes
+        verb = "have approved" if decision.decision == "approve" else f"have answered {decision.decision} so"
+        return "waiting_for_quorum", f"{_tally(request, votes)} {verb}", votes
     forgotten = any(each.said.remember for each in votes) and not rule_made_by(votes, number=0, quorum=request.quorum)
     why = "not remembered: every person whose approval counts has to ask for that, with a right of their own"
-    return "accepted", why if forgotten else _later(request, decision, at=at), votes
+    return "accepted", why if forgotten else _explain_delay(request, decision, at=at), votes
 
 
-def _later(request: ApprovalRequest, decision: Decision, *, at: datetime) -> str:
-    """When an answer takes effect that people give while a request of the call may still arrive; empty for at once."""
+def _explain_delay(request: ApprovalRequest, decision: Decision, *, at: datetime) -> str:
+    """Say when an answer takes effect if a request of the call may still arrive; empty if it takes effect at once."""
     if decision.decision not in ("absent", "undo") or request.settles_at is None or request.settles_at <= at:
         return ""
     done = "is undone" if decision.decision == "undo" else "runs"
@@ -176,8 +179,8 @@ def _vote(request: ApprovalRequest, decision: Decision, speaker: Principal) -> V
     )
 
 
-def _count(request: ApprovalRequest, votes: tuple[Vote, ...]) -> str:
-    """How many of those who have to agree have done so: `1 of 2`, for each policy that asks."""
+def _tally(request: ApprovalRequest, votes: tuple[Vote, ...]) -> str:
+    """Return the count of votes and the quorum of each policy that requires approval: `1 of 2`."""
     return ", ".join(
         f"{len(votes_for(votes, number))} of {each.terms.quorum}" + (f" ({each.rule})" if request.requirements else "")
         for number, each in enumerate(request.required)
@@ -218,7 +221,7 @@ def _consequences(state: RunState, decision: Decision, request: ApprovalRequest,
 
 def on_due(state: RunState, *, at: datetime) -> Events:
     """Return the events that are due: reminders, escalations and decisions on expiry of open requests, and the ends of
-    waits and of a pause. What is open when a run is moved is due in the other place.
+    waits and of a pause. None for a run that was moved: they are due on the other cluster.
     """
     if state.outcome == "moved":
         return []
@@ -244,14 +247,14 @@ def on_due(state: RunState, *, at: datetime) -> Events:
     return events
 
 
-def _check(
+def _authorize(
     state: RunState, decision: Decision, request: ApprovalRequest | None, *, at: datetime
 ) -> Principal | Refusal:
     if request is None or state.outcome:
         return _without_request(state, decision)
     if decision.decision not in request.answers:
-        wanted = " or ".join(request.answers)
-        return Refusal("wrong_kind", f"request {request.id} asks for {wanted}, not {decision.decision}")
+        answers = " or ".join(request.answers)
+        return Refusal("wrong_kind", f"request {request.id} asks for {answers}, not {decision.decision}")
     if decision.digest and decision.digest != request.digest:
         return Refusal("digest_mismatch", f"request {request.id} has the digest {request.digest}")
     speaker = standing_of(state, decision, request, at=at)
@@ -259,11 +262,11 @@ def _check(
         return speaker
     if decision.decision == "respond" and not decision.result:
         return Refusal("malformed", "give the answer as `result`")
-    if refusal := _editable(state, decision, state.calls.get(request.number), at=at):
+    if refusal := _refuse_edit(state, decision, state.calls.get(request.number), at=at):
         return refusal
     if state.constraints.kept and decision.decision in ("approve", "absent"):
-        asked = request.call(request.edit(decision.arguments))
-        if refusal := refuse_approval(state, asked, at=at):
+        call = request.call(request.edit(decision.arguments))
+        if refusal := refuse_approval(state, call, at=at):
             return refusal
     return speaker
 
@@ -281,38 +284,38 @@ def _without_request(state: RunState, decision: Decision) -> Refusal:
     return Refusal("unknown_request", f"no request {decision.request}; open: {still_open}")
 
 
-def _editable(state: RunState, decision: Decision, call: CallState, *, at: datetime) -> Refusal | None:
-    """Why the tool cannot take the arguments that a person gives; None if it can."""
+def _refuse_edit(state: RunState, decision: Decision, call: CallState, *, at: datetime) -> Refusal | None:
+    """Return why the tool rejects the arguments that a person gives; None if it accepts them."""
     if decision.arguments is None:
         return None
     if decision.decision != "approve":
         return Refusal("malformed", f"arguments go with approve, not with {decision.decision}")
     assert state.spec is not None
     linear = state.features >= LINEAR_SCHEMAS
-    if problem := _unfit(state.spec, call.call.name, decision.arguments, linear=linear):
+    if problem := _argument_problem(state.spec, call.call.name, decision.arguments, linear=linear):
         return Refusal("malformed", problem)
     edited = ToolCall(id="", name=call.call.name, arguments=exact_json(decision.arguments))
     if problem := call_problem(state.spec, edited, at=at):
         return Refusal("malformed", problem[:500])
     if polled := state.spec.polled_call(edited):
-        problem = _unfit(state.spec, polled.name, parsed(polled.arguments), linear=linear)
+        problem = _argument_problem(state.spec, polled.name, parsed(polled.arguments), linear=linear)
         return Refusal("malformed", f"arguments.{problem}") if problem else None
     return None
 
 
-def _unfit(spec: AgentSpec, name: str, arguments: dict[str, Any], *, linear: bool) -> str:
-    """Why the tool of that name cannot take these arguments; empty if it can."""
+def _argument_problem(spec: AgentSpec, name: str, arguments: dict[str, Any], *, linear: bool) -> str:
+    """Return why the tool of that name rejects these arguments; empty if it accepts them."""
     tool = spec.tool(name)
     assert tool is not None
-    if why := (unfit if linear else _unfit_as_in_0_1)(arguments, tool.parameters):
+    if why := (unfit if linear else _unfit_in_0_1)(arguments, tool.parameters):
         return why
     if missing := tool.defaults.keys() - arguments.keys():
-        # All that runs has to be judged; a default would be filled in after the verdict.
+        # Every argument has to be judged; a default would be filled in after the verdict.
         return f"arguments: give every parameter, also {', '.join(sorted(missing))}"
     return ""
 
 
-def _unfit_as_in_0_1(arguments: dict[str, Any], parameters: Mapping[str, Any]) -> str:
+def _unfit_in_0_1(arguments: dict[str, Any], parameters: Mapping[str, Any]) -> str:
     with workflow.unsafe.imports_passed_through():
         import jsonschema  # here, because few processes ever need it
     try:

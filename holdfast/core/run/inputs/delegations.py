@@ -1,12 +1,13 @@
-"""Approvers delegate and revoke authority: delegations, remembered rules, keys. Pure functions over the run's state.
+"""Delegate and revoke approval authority: delegations, remembered rules, keys. Pure functions over the run's state.
 
-1. A delegation lends an approver's authority to another approver within one thread. Who made it may revoke it, and any
-   approver may revoke a remembered rule: revoking only takes authority away.
-2. Any approver of a policy that judges the run may revoke any key that one of them lists, a gateway's too, by a signed
-   statement; also with that very key. A thief can stop a run with a stolen key, as by a denial, and gains nothing.
-3. When a key is revoked, what it has signed, and what has not taken effect yet, lapses: votes on open requests,
-   remembered rules and delegations. A call that was approved with it, and has not started, is asked about again.
-4. A revoked key counts in no later statement to this thread, and in no sub-agent that starts later.
+1. A delegation grants an approver's authority to another approver within one thread. Its author may revoke it, and any
+   approver may revoke a remembered rule: a revocation only removes authority.
+2. Any approver of a policy that judges the run may revoke any key that one of these policies lists, a gateway's too, by
+   a signed statement, even with that key itself. A thief can stop a run with a stolen key, as with a denial, and gains
+   nothing.
+3. When a key is revoked, its signatures that have not taken effect yet lapse: votes on open requests, remembered rules
+   and delegations. A call that was approved with it and has not started needs another approval.
+4. A revoked key is invalid for later statements to this thread, and for sub-agents that start later.
 """
 
 from datetime import datetime, timedelta
@@ -38,10 +39,10 @@ from holdfast.core.run.state.calls import CallState
 from holdfast.core.run.state.state import RunState
 
 DELEGATIONS = 200
-"""Delegations of a thread at the same time; more are refused."""
+"""Maximum number of delegations of a thread at the same time; more are rejected."""
 
 DELEGATIONS_BYTES = 100_000
-"""Bytes of them, as JSON."""
+"""Their maximum total size in bytes, as JSON."""
 
 
 def on_delegation(state: RunState, delegation: AuthorityDelegation, *, at: datetime) -> Reaction | Refusal:
@@ -76,7 +77,7 @@ def _refuse_delegation(
     until: datetime,
     at: datetime,
 ) -> Refusal | None:
-    """Why approval authority cannot be delegated so; None if it can."""
+    """Return why this delegation is rejected; None if it is valid."""
     by, to = delegation.by, delegation.to
     if not policy.approver(by):
         return Refusal("not_entitled", f"{by} has no approval authority to delegate: the policy names no such approver")
@@ -118,7 +119,7 @@ def on_revocation(state: RunState, revocation: Revocation, *, at: datetime) -> R
 
 
 def on_key_revocation(state: RunState, revocation: KeyRevocation, *, at: datetime) -> Reaction | Refusal:
-    """Revoke a key, and ask again about calls whose approval depended on it."""
+    """Revoke a key, and request approval again for calls whose approval depended on it."""
     speaker = verify_by_any(state, revocation)
     if isinstance(speaker, Refusal):
         return speaker
@@ -138,9 +139,9 @@ def on_key_revocation(state: RunState, revocation: KeyRevocation, *, at: datetim
     opened = 0
     for call in after.calls.current:
         if _lapses(after, call, revocation.revoked):
-            anew = ask_again(after, call, at=at, ahead=opened, reason=lambda _: why)
-            opened += any(isinstance(event, ApprovalRequested) for event in anew)
-            events += anew
+            new_events = ask_again(after, call, at=at, ahead=opened, reason=lambda _: why)
+            opened += any(isinstance(event, ApprovalRequested) for event in new_events)
+            events += new_events
     return Reaction(events)
 
 
@@ -158,7 +159,7 @@ def _refuse_key_revocation(state: RunState, revocation: KeyRevocation, speaker: 
 
 
 def _lapses(state: RunState, call: CallState, key: str) -> bool:
-    """Whether a call that has not started was allowed by what the key signed."""
+    """Return whether the permission of a call that has not started depends on a signature of this key."""
     if call.phase != "allowed" or call.undo:
         return False
     if call.grant:

@@ -1,16 +1,16 @@
-"""What is different in a run that continues an imported thread. Pure functions.
+"""Continue an imported thread as a live run. Pure functions.
 
-The file's signer vouches for what happened; this place decides what may happen.
+The signer of the file vouches for the past; this cluster decides what may happen next.
 
-1. The agent is the one of that name in this place, with its policy, which says who decides. The recorded policy judges
-   every call, too, as that of an agent above does: the stricter verdict counts.
-2. What people decided elsewhere counts if it is signed with a key that this place's policy has. All else is asked
-   again: approvals that no call has used up, votes, remembered rules. Unsigned delegations end.
-3. A request stays open under its id where the agent is the very same. Under another agent, it is asked anew.
-4. An effect that was under way is looked up, by the ledger's row under its own key and the tool's check, and is not
-   caused. Where its outcome stays unknown, people are asked.
-5. What the LLM has read is as trusted as the log says, where the file is signed; else it is trusted like the web.
-   Nobody's own memory is recalled: who gave the task is not proven here.
+1. The run uses this cluster's agent of the same name, with its policy and approvers. The recorded policy judges every
+   call as well, like the policy of a parent run: the stricter verdict counts.
+2. Decisions made elsewhere count if they are signed with a key that this cluster's policy lists. The run asks people
+   again about all others: approvals that no call has used, votes, remembered rules. Unsigned delegations end.
+3. A request stays open under its id if the agent is identical. Under another agent, it is replaced by a new request.
+4. An effect that was under way is not repeated: its outcome is read from the ledger's row under its own key, or by the
+   tool's check. If the outcome stays unknown, people are asked.
+5. If the file is signed, the LLM's context keeps the trust level of the log; otherwise it is trusted like the web. No
+   personal memory is recalled, because the identity of the person who gave the task is not proven here.
 """
 
 from datetime import datetime
@@ -26,23 +26,23 @@ from holdfast.core.run.waits.polling import poll_problem
 from holdfast.core.tools.effects import Effect
 
 MOST_POLICIES = 8
-"""Policies of other places and of agents above that judge the calls of a run."""
+"""Maximum number of policies of other clusters and of parent runs that judge the calls of a run."""
 
 READ_CANCELLED = "Cancelled: this run was moved to another place while the call was under way. Call it again."
-"""What the LLM reads about a call without an effect that was under way."""
+"""The result of a read-only call that was under way, for the LLM."""
 
 WAIT_ENDED = "The wait ended: this run was moved to another place, where the agent may not wait like this."
-"""What the LLM reads about a wait that the policy of this place does not allow."""
+"""The result of a wait that this cluster's policy forbids, for the LLM."""
 
 
 def refuse_import(point: ImportPoint, past: RunState, *, thread: str, position: int, head: str) -> str:
-    """Return why a run may not continue with the events that were loaded; empty if it may.
+    """Return why a run may not continue with the loaded events; empty if it may.
 
     Args:
-        point: What was imported.
-        past: The state that was loaded.
+        point: The end of the imported file.
+        past: The loaded state.
         thread: The workflow id.
-        position: How many events were loaded.
+        position: The number of loaded events.
         head: The digest of the last of them.
     """
     if (position, head) != (point.position + 1, point.head):
@@ -51,7 +51,7 @@ def refuse_import(point: ImportPoint, past: RunState, *, thread: str, position: 
 
 
 def refuse_state(past: RunState, *, thread: str) -> str:
-    """Return why a thread cannot be imported as a live run, by the state at its end; empty if it can."""
+    """Return why a thread with this final state cannot be imported as a live run; empty if it can."""
     if past.thread != thread:
         return f"the log belongs to thread {past.thread!r}, and not to {thread!r}"
     if why := immovable(past):
@@ -67,12 +67,12 @@ def refuse_state(past: RunState, *, thread: str) -> str:
 
 
 def import_event(point: ImportPoint, *, run_id: str, first_run_id: str, by: str, level: int) -> RunImported:
-    """Return the event that continues a thread here."""
+    """Return the event that continues a thread on this cluster."""
     return RunImported(run_id=run_id, first_run_id=first_run_id, point=point, by=by, features=level)
 
 
-def on_entered(state: RunState, *, at: datetime) -> list[AgentEvent]:
-    """Return the events that follow when the agent of this place is loaded: open calls are judged by its policy.
+def on_import_loaded(state: RunState, *, at: datetime) -> list[AgentEvent]:
+    """Return the events that follow when this cluster's agent is loaded: its policy judges open calls.
 
     Args:
         state: The state with that agent.
@@ -87,9 +87,9 @@ def on_entered(state: RunState, *, at: datetime) -> list[AgentEvent]:
     for call in state.calls.current:
         wait, tool = state.dormancy.find(call.number), state.spec.tool(call.call.name)
         if call.phase == "allowed" or (call.phase == "awaiting_approval" and not same):
-            anew = ask_again(state, call, at=at, ahead=opened)
-            opened += any(isinstance(event, ApprovalRequested) for event in anew)
-            events += anew
+            new_events = ask_again(state, call, at=at, ahead=opened)
+            opened += any(isinstance(event, ApprovalRequested) for event in new_events)
+            events += new_events
         elif wait and not same:
             verdict = policy_verdict(state, call.call)
             problem = poll_problem(state.spec, wait.trigger)

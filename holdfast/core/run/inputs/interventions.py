@@ -1,13 +1,13 @@
 """The table of interventions: how people, programs and sub-agents change a run from outside. Pure functions.
 
 An intervention reaches a run as a signal or as an update of its name, with one JSON payload. `INTERVENTIONS` has a row
-for each name. From it follow the handlers of the workflow (`workflows/run_interface.py`), the feature levels below, and
-the signature that a client adds (`holdfast.client.interventions`). To add an intervention, write its reaction
-and its row here; then its route in `holdfast.gateway.routes.acting`, its method and its command.
+for each name. The workflow's handlers (`workflows/run_interface.py`), the feature levels below and the signature that a
+client adds (`holdfast.client.interventions`) derive from it. To add an intervention, write its reaction and its row
+here, then its route in `holdfast.gateway.routes.acting`, its client method and its command.
 
-1. Every intervention is recorded, even a meaningless one: `holdfast.core.run.rules.refusals` bounds what is kept of it.
-2. A signal and an update of one name lead to the same events. The update is answered, and its validator refuses what
-   can be refused before it is in history.
+1. Every intervention is recorded, even an invalid one: `holdfast.core.run.rules.refusals` limits how much of it.
+2. A signal and an update of one name lead to the same events. An update also has an answer, and its validator rejects
+   an invalid one before it is in history.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,44 +64,44 @@ from holdfast.core.run.state.features import (
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import on_wake
 
-GivenT = TypeVar("GivenT")
+InputT = TypeVar("InputT")
 StatementT = TypeVar("StatementT", bound=Signed)
-GivenT_contra = TypeVar("GivenT_contra", contravariant=True)
+InputT_contra = TypeVar("InputT_contra", contravariant=True)
 
 
-class React(Protocol[GivenT_contra]):
-    """How a run reacts to an intervention, or why it refuses it."""
+class React(Protocol[InputT_contra]):
+    """Return the run's reaction to an intervention, or why the run rejects it."""
 
-    def __call__(self, state: RunState, given: GivenT_contra, /, *, at: datetime) -> Reaction | Refusal: ...
+    def __call__(self, state: RunState, intervention: InputT_contra, /, *, at: datetime) -> Reaction | Refusal: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Intervention(Generic[GivenT]):
+class Intervention(Generic[InputT]):
     """A row of the table."""
 
-    react: React[GivenT]
-    """How the run reacts. It gets the payload as `read` reads it."""
-    read: Callable[[Any], GivenT | tuple[Any, str] | str] | None = None
-    """Reads the payload, or says what is wrong with it; None if the reaction gets it as it was sent."""
+    react: React[InputT]
+    """Returns the run's reaction to the value that `read` returns."""
+    read: Callable[[Any], InputT | tuple[Any, str] | str] | None = None
+    """Parses the payload: a value, an outcome and an explanation, or an error message. None to pass the payload raw."""
     statement: type[Signed] | None = None
-    """The statement that a sender may sign; None if a signature would not count."""
+    """The statement that a sender may sign; None if signatures are ignored."""
     signal: int | None = None
-    """The feature level from which on a run has the signal of this name; None for no signal.
+    """The first feature level with the signal of this name; None for no signal.
 
-    Signals of level 0 have a handler each. Later ones come through the handler of all other names, as they did in older
-    releases, which recorded them as unknown: a handler of their own would drop what the SDK cannot decode.
+    Signals of level 0 have a handler each. Later ones use the handler of all other names, as in older releases, which
+    recorded them as unknown: with a handler for each, the SDK would drop payloads that it cannot decode.
     """
     update: int | None = None
-    """The feature level from which on a run has the update of this name; None for no update."""
+    """The first feature level with the update of this name; None for no update."""
 
 
 def _decision(kind: DecisionKind | None = None) -> Intervention[Decision]:
-    """The row of a signal that brings a decision of this kind; with None, of the kind that its payload names."""
+    """Return the row of a signal with a decision of this kind; with None, its payload names the kind."""
     return Intervention(react=_on_decision, read=partial(read_decision, decision=kind), statement=Decision, signal=0)
 
 
 def _statement(kind: type[StatementT], react: React[StatementT], *, since: int) -> Intervention[StatementT]:
-    """The row of an approver's statement that is no decision."""
+    """Return the row of an approver's statement other than a decision."""
     return Intervention(react=react, read=partial(read_signed, kind=kind), statement=kind, signal=since, update=since)
 
 
@@ -112,7 +112,7 @@ def _on_decision(state: RunState, decision: Decision, *, at: datetime) -> Reacti
 
 
 def _on_unknown_subagent(state: RunState, payload: Any, *, at: datetime) -> Refusal:
-    """Refuse the report of a sub-agent that is not open. `holdfast.core.run.machine.machine` takes in those of open
+    """Reject the report of a sub-agent that is not open. `holdfast.core.run.machine.machine` handles reports of open
     ones.
     """
     return Refusal("not_waiting", "it names no sub-agent of this run that is open")
@@ -130,13 +130,13 @@ INTERVENTIONS: dict[str, Intervention[Any]] = {
     "revoke": _statement(Revocation, on_revocation, since=0),
     "revoke_key": _statement(KeyRevocation, on_key_revocation, since=KEYS_REVOKED),
     "lift": _statement(Lift, on_lift, since=CONSTRAINTS),
-    # People steer the run. These are read only if they are signed.
+    # People steer the run. The reaction parses the payload, and only if it is signed.
     "pause": Intervention(react=on_pause, statement=Pause, signal=PAUSE_BY_PERSON, update=PAUSE_BY_PERSON),
     "resume": Intervention(react=on_resume, statement=Resume, signal=PAUSE_BY_PERSON, update=PAUSE_BY_PERSON),
     "retry": Intervention(react=on_retry, statement=Retry, signal=0, update=SIGNED_STEERING),
     "move": Intervention(react=on_move, statement=Move, signal=MOVES, update=MOVES),
     "compact": Intervention(react=on_compact, signal=COMPACT_ON_REQUEST, update=COMPACT_ON_REQUEST),
-    # The LLM reads these, and some of them interrupt its call.
+    # Text for the LLM; some of it interrupts the LLM call.
     "say": Intervention(react=on_message, read=read_message, statement=Message, signal=0, update=0),
     "refine": Intervention(
         react=on_refinement, read=read_refinement, statement=Refinement, signal=REFINE_TASK, update=REFINE_TASK
@@ -148,17 +148,17 @@ INTERVENTIONS: dict[str, Intervention[Any]] = {
     "wake": Intervention(react=on_wake, signal=DORMANCY, update=DORMANCY),
     "subagent_ended": Intervention(react=_on_unknown_subagent, signal=SUBAGENTS),
 }
-"""The interventions, by the name of their signal and update. The names and the formats of payloads never change."""
+"""Name of the signal and update → the intervention. The names and the formats of payloads never change."""
 
 SIGNALS: dict[str, int] = {name: row.signal for name, row in INTERVENTIONS.items() if row.signal is not None}
-"""The signals that have a meaning, each with its feature level. A signal of any other name is recorded, too."""
+"""The known signals, each with its feature level. A signal of any other name is recorded, too."""
 
 UPDATES: dict[str, int] = {name: row.update for name, row in INTERVENTIONS.items() if row.update is not None}
-"""The updates, each with its feature level, below which its validator refuses it."""
+"""The updates, each with its feature level, below which its validator rejects it."""
 
 
 def in_level(table: Mapping[str, int], name: str, state: RunState) -> bool:
-    """Whether a run of that state has the signal or update of that name."""
+    """Return whether a run at that state's feature level has the signal or update of that name."""
     return name in table and table[name] <= state.features
 
 
@@ -181,19 +181,19 @@ def react(state: RunState, name: str, payload: Any, *, at: datetime) -> Reaction
     if is_unread(payload):
         return _refused(name, Refusal("malformed", str(payload)), payload)
     row = INTERVENTIONS[name]
-    given = row.read(payload) if row.read else payload
-    if row.read and isinstance(given, str):
-        given = Refusal("malformed", given[:2_000])
-    elif row.read and isinstance(given, tuple):
-        given = Refusal(*given)
-    reaction = given if isinstance(given, Refusal) else row.react(state, given, at=at)
+    value = row.read(payload) if row.read else payload
+    if row.read and isinstance(value, str):
+        value = Refusal("malformed", value[:2_000])
+    elif row.read and isinstance(value, tuple):
+        value = Refusal(*value)
+    reaction = value if isinstance(value, Refusal) else row.react(state, value, at=at)
     if isinstance(reaction, Refusal):
         return _refused(name, reaction, payload)
     return reaction._replace(events=bound_refusals(reaction.events, payload))
 
 
 def refuse_update(state: RunState, name: str, payload: Any, *, at: datetime) -> dict[str, str] | None:
-    """Return the answer to an update that would be refused at that time; None for one that would not."""
+    """Return the answer to an update that the run would reject at that time; None if it would accept it."""
     for event in on_due(state, at=at):  # recorded before the update
         state = evolve(state, event.model_copy(update={"at": at}))
     reaction = react(state, name, payload, at=at)
@@ -205,22 +205,22 @@ def _refused(name: str, refusal: Refusal, payload: Any) -> Reaction:
     return Reaction(bound_refusals([rejected], payload), refusal.outcome, refusal.explanation)
 
 
-# Payloads of signals, as the SDK hands them over.
+# Payloads of signals, as the SDK passes them.
 
 
 def leaves_no_trace(state: RunState, payload: Any) -> bool:
-    """Whether a signal that arrives now is dropped, as the SDK dropped one that did not decode in 0.1.0."""
+    """Return whether to drop a signal, as the SDK did in 0.1.0 if it could not decode the payload."""
     return is_unread(payload) and state.features < UNREAD_CLAIMS
 
 
 def raw_texts(payloads: Iterable[Payload]) -> list[str]:
-    """Return the payload of a signal of an unknown name: read as text, of which only a digest is kept."""
+    """Return the payloads of a signal of an unknown name as text; only a digest of them is kept."""
     return [payload.data.decode("utf-8", "replace") for payload in payloads]
 
 
 def read_payload(payloads: Sequence[Payload], by: PayloadConverter) -> Any:
-    """Return the payload of a signal of a later level: its first one, decoded; `Unread` if it does not decode."""
+    """Return the decoded first payload of a signal of a later level; `Unread` or all payloads as text if that fails."""
     try:
         return by.from_payloads(payloads[:1], [Any])[0] if payloads else None
-    except Exception:  # anybody can send anything, and each converter raises its own exceptions
+    except Exception:  # payloads are untrusted, and each converter raises its own exceptions
         return raw_texts(payloads)

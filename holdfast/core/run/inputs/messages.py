@@ -1,5 +1,5 @@
-"""A person's message, and the rules that it shares with a refinement of the task: who may send it, and when the LLM is
-shown it. Pure functions over the run's state.
+"""Messages from people, and the rules that they share with refinements of the task: authorization of the sender, and
+delivery to the LLM. Pure functions over the run's state.
 """
 
 from datetime import datetime, timedelta
@@ -17,52 +17,52 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.dormancy import on_arrival_while_asleep
 
 
-def on_message(state: RunState, given: Message, *, at: datetime) -> Reaction | Refusal:
-    """Take in a message for the LLM."""
-    received = _judge(state, given, at=at)
-    return received if isinstance(received, Refusal) else shown(state, received, "a message", at=at)
+def on_message(state: RunState, message: Message, *, at: datetime) -> Reaction | Refusal:
+    """Accept or reject a message for the LLM."""
+    received = _judge(state, message, at=at)
+    return received if isinstance(received, Refusal) else deliver(state, received, "a message", at=at)
 
 
-def _judge(state: RunState, given: Message, *, at: datetime) -> UserMessageReceived | Refusal:
-    """The event that accepts a message, or why it is refused."""
+def _judge(state: RunState, message: Message, *, at: datetime) -> UserMessageReceived | Refusal:
+    """Return the event that accepts a message, or why it is rejected."""
     if state.outcome:
         return Refusal("too_late", f"the run is {state.outcome}")
     required = any(policy.proves_requesters for policy in policies_of(state))
-    if required and not given.signature:
+    if required and not message.signature:
         why = "requesters may not approve here, so requesters have to sign: --key, or a gateway"
         return Refusal("unsigned", why)
-    speaker = verify_sender(state, given, required=required, at=at)
+    speaker = verify_sender(state, message, required=required, at=at)
     if isinstance(speaker, Principal) and speaker.proof:
-        speaker = refuse_reuse(state, given, at=at) or speaker
+        speaker = refuse_reuse(state, message, at=at) or speaker
     if isinstance(speaker, Refusal):
         return speaker
     idle = state.idle.awaiting or state.status == "dormant"
-    if (state.pause or not idle) and given.when_busy == "reject":
+    if (state.pause or not idle) and message.when_busy == "reject":
         return Refusal("busy", f"the run is {state.status}, and the sender asked for the message not to wait")
-    if full := state.inbox.why_full(size_of(given.message)):
+    if full := state.inbox.why_full(size_of(message.message)):
         return Refusal("too_many", full)
-    if not speaker.proof:  # without a proof, what would count once and expire counts for nothing
-        return UserMessageReceived(content=given.message, by=given.by, when_busy=given.when_busy)
+    if not speaker.proof:  # without a proof, ignore the id, the expiry and the signature
+        return UserMessageReceived(content=message.message, by=message.by, when_busy=message.when_busy)
     return UserMessageReceived(
-        content=given.message,
-        by=given.by,
-        when_busy=given.when_busy,
-        id=given.id,
-        until=given.until,
+        content=message.message,
+        by=message.by,
+        when_busy=message.when_busy,
+        id=message.id,
+        until=message.until,
         proof=speaker.proof,
         key=speaker.key,
-        signature=given.signature,
+        signature=message.signature,
     )
 
 
 def verify_sender(
     state: RunState, sent: Message | Refinement | Extension, *, required: bool, at: datetime
 ) -> Principal | Refusal:
-    """Return who sends this, or why it is refused. Where no proof is required, a name is taken on trust.
+    """Return the sender, or why the input is rejected. If no proof is required, a name is taken on trust.
 
     Args:
         state: The state before.
-        sent: What was sent.
+        sent: The message, refinement or extension.
         required: A signature is required.
         at: Now.
     """
@@ -82,13 +82,13 @@ def verify_sender(
     return speaker
 
 
-def shown(state: RunState, event: UserMessageReceived | TaskRefined, what: str, *, at: datetime) -> Reaction:
-    """Return the reaction to something that the LLM will be shown: it ends all waits, and may interrupt the LLM call.
+def deliver(state: RunState, event: UserMessageReceived | TaskRefined, what: str, *, at: datetime) -> Reaction:
+    """Return the reaction to an accepted text for the LLM: it ends all waits, and may interrupt the LLM call.
 
     Args:
         state: The state before.
-        event: The event that accepts it.
-        what: What it is, for a dormant run: `a message`.
+        event: The event that accepts the text.
+        what: The kind of text, in the words for a dormant run: `a message`.
         at: Now.
     """
     outcome, explanation = _when_shown(state, event.when_busy)
@@ -105,13 +105,13 @@ def _when_shown(
         return "accepted", "the run resumes with it"
     if state.status == "dormant":
         return "accepted", "the run wakes, and the LLM reads it"
-    if when_busy == "interrupt" and not state.account.closing:  # the last LLM call would be made again and again
+    if when_busy == "interrupt" and not state.account.closing:  # interrupts would repeat the last LLM call endlessly
         return "interrupting", _interrupting(state)
     return "queued", "the LLM is shown it at the end of the step"
 
 
 def _interrupting(state: RunState) -> str:
-    """Explain a message that interrupts. It ends an LLM call, and no tool: an effect may be under way."""
+    """Explain the effect of an interrupt: it ends an LLM call, but no tool, because an effect may be under way."""
     tools = sorted({call.call.name for call in state.running_calls})
     if not tools or state.features < INTERRUPT_NAMES_TOOLS:
         return "the LLM call is made again, with the message"

@@ -1,10 +1,10 @@
-"""People move a run to another place: it ends here as `moved`, with all that is open, and is imported there. Pure
+"""Move a run to another cluster: it ends here as `moved`, with its open requests and waits, and is imported there. Pure
 functions.
 
-1. From the request on, nothing starts. An LLM call under way is given up, and made there; tools under way end first.
+1. After the request, nothing starts. An LLM call under way is dropped, and repeated there; tools under way end first.
 2. Requests, waits, messages, a pause and a block stay open in the log. They are open there, and no longer here.
-3. `holdfast.core.run.inputs.steering` says who may move it.
-4. The sender may name the one place that can import it, so that it does not run in two.
+3. `holdfast.core.run.inputs.steering` authorizes the sender.
+4. The sender may name the only cluster that can import the run, so that it cannot continue on two.
 """
 
 import re
@@ -19,7 +19,7 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
 
 _PLACE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
-"""The id of a place: that of a Temporal namespace."""
+"""The id of a cluster: that of its Temporal namespace."""
 
 
 def on_move(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
@@ -27,7 +27,7 @@ def on_move(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusa
 
     Args:
         state: The state before.
-        payload: `{"by": "alice", "reason": "…", "to": "<id of a place>"}`.
+        payload: `{"by": "alice", "reason": "…", "to": "<id of a cluster>"}`.
         at: Now.
     """
     if state.outcome:
@@ -47,13 +47,13 @@ def on_move(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusa
 
 
 def _destination(payload: Any) -> str | None:
-    """Return the id of the place that a request names; empty for none, None for text that is no such id."""
+    """Return the id of the cluster that a request names; empty for none, None for an invalid id."""
     to = (payload.get("to") if isinstance(payload, dict) else "") or ""
     return to if to == "" or (isinstance(to, str) and _PLACE.fullmatch(to)) else None
 
 
 def immovable(state: RunState) -> str:
-    """Return why a run cannot continue in another place; empty if it can."""
+    """Return why a run cannot continue on another cluster; empty if it can."""
     if state.origin.lineage:
         return f"it is a sub-agent of {state.origin.lineage.parent}, which waits for it here"
     if state.origin.allowance:
@@ -64,7 +64,7 @@ def immovable(state: RunState) -> str:
 
 
 def on_moved(state: RunState) -> RunFinished:
-    """Return the event that ends a run which is moved, when nothing is under way any more."""
+    """Return the event that ends a moving run, once no call is under way."""
     assert state.moving is not None
     to = f" to the place {state.moving.to}" if state.moving.to else ""
     because = f": {state.moving.reason}" if state.moving.reason else ""

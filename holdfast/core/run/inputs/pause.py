@@ -1,11 +1,11 @@
-"""A person pauses a run, resumes it, and unblocks it. Pure functions.
+"""Pause, resume and unblock a run at a person's request. Pure functions.
 
-1. Work under way when the run is paused ends, and is recorded. Nothing else starts, and the run does not end by
-   itself: no LLM call, tool call, context compaction or `verify` tool, and no end of the wait for a message.
-2. People still act. Decisions and messages are recorded, and take effect when the run resumes; `retry` unblocks it;
-   a cancellation ends it at once.
-3. The time limits of people keep running: requests are reminded of, escalated, and expire while the run is paused.
-4. `holdfast.core.run.inputs.steering` says who may do this.
+1. Work under way when the run is paused finishes and is recorded. No LLM call, tool call, context compaction or
+   `verify` tool starts, and neither the run nor its wait for a message ends.
+2. Decisions and messages are recorded during a pause, and take effect when the run resumes; `retry` unblocks it; a
+   cancellation ends it at once.
+3. Deadlines of approval requests keep running: reminders, escalations and expiry happen during a pause.
+4. `holdfast.core.run.inputs.steering` authorizes the sender.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -25,15 +25,15 @@ from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import RunState
 
 PAUSES = 20
-"""Unsigned pauses, and changes of a pause, between two replies of the LLM; more are refused, so that a flood of them
-grows neither the log nor the permanent record."""
+"""Maximum number of unsigned pauses, and changes of a pause, between two replies of the LLM: a flood of them must not
+grow the log or the permanent record."""
 
 LONGEST_PAUSE = 10 * 365 * 86_400
 """Maximum number of seconds of a pause that ends by itself."""
 
 
 class _End(Frozen):
-    """When a pause ends by itself; never, where neither is given."""
+    """The automatic end of a pause; none if both fields are empty."""
 
     until: AwareDatetime | None = None
     seconds: float | None = Field(default=None, gt=0, le=LONGEST_PAUSE)
@@ -45,7 +45,7 @@ class _End(Frozen):
 
 
 def on_pause(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refusal:
-    """Pause the run; change the reason and the end of a pause.
+    """Pause the run, or change the reason and the end of a pause.
 
     Args:
         state: The state before.
@@ -107,13 +107,13 @@ def on_retry(state: RunState, payload: Any, *, at: datetime) -> Reaction | Refus
 
 
 def on_pause_due(state: RunState, *, at: datetime) -> list[AgentEvent]:
-    """Return the event that ends a pause whose time is over; none where it is not."""
+    """Return the event that ends an expired pause; none if the pause has not expired."""
     due = state.pause and state.pause.until and state.pause.until <= at
     return [RunResumed()] if due else []
 
 
 def read_end(payload: Any, *, at: datetime) -> datetime | str | None:
-    """Return when the pause of a request ends by itself, None for never, or what is wrong with the request."""
+    """Return the time at which the requested pause ends automatically, None for never, or an error message."""
     try:
         return _End.model_validate(payload if isinstance(payload, dict) else {}).at(at)
     except ValidationError as error:
@@ -121,7 +121,7 @@ def read_end(payload: Any, *, at: datetime) -> datetime | str | None:
 
 
 def _is_same(pause: Pause, who: Steerer, end: datetime | None) -> bool:
-    """Whether the run is paused like that already. A signature makes it another pause, which only one ends."""
+    """Return whether the run is already paused like this. A signed pause differs: only a signed statement ends it."""
     return (pause.reason, pause.until) == (who.reason, end) and bool(pause.proof or not who.speaker.proof)
 
 

@@ -1,10 +1,10 @@
-"""What follows when Temporal resets a run to an earlier event: its calls meet the effects that they have already had.
+"""Handle a reset of a run to an earlier event by Temporal: match its calls with effects that have already happened.
 
-1. A call of the current step that people were asked about, and that has not begun, keeps its key: where the abandoned
-   branch has begun the very same call, that is the same effect.
-2. Where that branch has made the same call under another number, people are asked again: what they sign names the
-   effect that has happened. A call that the policy allows adopts that effect without a question.
-3. A call that the LLM requests later, word for word, adopts what is left (`holdfast.core.run.decide.reactions`).
+1. A call of the current step that needs approval and has not begun keeps its key: if the abandoned branch has begun the
+   identical call, that is the same effect.
+2. If that branch has made the same call under another number, approval is requested again, so that the signature names
+   the effect that has happened. A call that the policy allows adopts that effect without a request.
+3. An identical call that the LLM requests later adopts a remaining effect (`holdfast.core.run.decide.replies`).
 """
 
 from datetime import datetime
@@ -23,8 +23,8 @@ def on_reset(
 
     Args:
         state: The state before.
-        effects: Those in the ledger that this branch of the log has not begun, oldest first.
-        left_out: How many older ones there are besides.
+        effects: Effects in the ledger that this branch of the log has not begun, oldest first.
+        left_out: The number of older effects that were left out.
         asking: An LLM call is under way.
         at: Now.
     """
@@ -35,12 +35,12 @@ def on_reset(
     for call in state.calls.current:
         request = state.authority.request(call.request or "")
         waits = call.phase == "awaiting_approval" or (call.phase == "allowed" and call.grant and not call.undo)
-        asked = request.call() if request else call.call
-        past = next((each for each in left if (each.tool, each.call_digest) == (asked.name, asked.digest)), None)
+        current = request.call() if request else call.call
+        past = next((each for each in left if (each.tool, each.call_digest) == (current.name, current.digest)), None)
         if call.past or not waits or past is None:
             continue
         left.remove(past)
-        anew = ask_again(state, call, at=at, ahead=opened, past=past)
-        opened += any(isinstance(event, ApprovalRequested) for event in anew)
-        events += anew
+        new_events = ask_again(state, call, at=at, ahead=opened, past=past)
+        opened += any(isinstance(event, ApprovalRequested) for event in new_events)
+        events += new_events
     return events

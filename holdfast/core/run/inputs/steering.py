@@ -1,11 +1,11 @@
-"""Who may steer a run: pause, resume, retry or move it. Pure functions over the run's state.
+"""Authorize the people who steer a run: pause, resume, retry or move it. Pure functions over the run's state.
 
-1. If a policy that judges the run requires signatures, only a signed statement counts, by an approver or by a gateway
-   that vouches for its sender. One of the policies has to list the key that signed a pause, which only stops the run.
-   All of them have to list the key of a statement that lets the run continue, or gives it away.
-2. Otherwise anybody steers it, by their own claim; a signature that fits no key counts as such a claim.
-3. Nobody with less proof than its sender ends or changes a pause: a signed pause takes a signature, and that of an
-   approver takes an approver.
+1. If a policy that judges the run requires signatures, a statement needs the signature of an approver, or of a gateway
+   that vouches for its sender. One policy has to list the key that signed a pause, which only stops the run. All of
+   them have to list the key of a statement that lets the run continue or moves it.
+2. Otherwise anybody may steer the run under a claimed name; a signature that matches no key counts as such a claim.
+3. To end or change a pause takes at least as much proof as to make it: a signature for a signed pause, an approver for
+   that of an approver.
 4. A signed statement is bound to the state that its sender saw (`holdfast.core.authority.steering`).
 """
 
@@ -22,7 +22,7 @@ from holdfast.core.run.state.state import RunState
 
 
 class Steerer(NamedTuple):
-    """The person who steers a run, their reason, and the proof of who they are."""
+    """The person who steers a run, their reason, and the proof of their identity."""
 
     by: str
     reason: str = ""
@@ -36,11 +36,11 @@ class Steerer(NamedTuple):
 
 
 def steerer(state: RunState, kind: type[Steering], payload: Any) -> Steerer | Refusal:
-    """Return who sends this, or why it does not count.
+    """Return the person who sends this, or why it is rejected.
 
     Args:
         state: The state before.
-        kind: The statement that this is if it is signed.
+        kind: The type of the statement if it is signed.
         payload: The payload, unvalidated.
     """
     name = kind.__name__.lower()
@@ -52,24 +52,24 @@ def steerer(state: RunState, kind: type[Steering], payload: Any) -> Steerer | Re
             return Refusal("unsigned", why)
         return Steerer(*read_claim(payload))
     example = f'{{"by": "alice", "run": "{state.origin.first_run_id}", "seen": {state.holds}, "signature": "…"}}'
-    given = read_given(payload, kind, name=name, example=example)
-    if isinstance(given, str):
-        return Refusal("malformed", given)
-    if (given.run, given.seen) != (state.origin.first_run_id, state.holds):
+    statement = read_given(payload, kind, name=name, example=example)
+    if isinstance(statement, str):
+        return Refusal("malformed", statement)
+    if (statement.run, statement.seen) != (state.origin.first_run_id, state.holds):
         why = f"the run was paused, resumed, blocked or moved since this was signed (`seen` is {state.holds} now)"
         return Refusal("outdated", f"{why}: look at it again")
-    judged = verify_each(state, given, policies)
+    judged = verify_each(state, statement, policies)
     proven = next((each for each in judged if isinstance(each, Principal) and each.proof), None)
     refused = [each for each in judged if not isinstance(each, Principal)]
     if not required and all(each.outcome == "bad_signature" for each in refused):
         refused = []
     if refused and not (kind is Pause and proven):
         return refused[0]
-    return Steerer(given.by, given.reason, proven or Principal(), given.signature if proven else "")
+    return Steerer(statement.by, statement.reason, proven or Principal(), statement.signature if proven else "")
 
 
 def refuse_to_end_pause(state: RunState, who: Steerer) -> Refusal | None:
-    """Return why this person cannot end, or change, the pause of the run; None if they can."""
+    """Return why this person may not end or change the pause of the run; None if they may."""
     if state.pause is None or state.features < SIGNED_STEERING:
         return None
     first, again = state.pause.by, "resume it (`holdfast resume … --key`), or use a gateway"
@@ -90,6 +90,6 @@ def _name(by: str) -> str:
 
 
 def sent_payload(state: RunState, event: RunPaused | RunResumed | RunUnblocked | MoveRequested) -> dict[str, Any]:
-    """Return what was sent to steer a run, read back from the event that recorded it."""
+    """Return the payload that steered a run, reconstructed from the event that recorded it."""
     sent = event.model_dump(include={"by", "reason", "until", "to", "signature"}, exclude_defaults=True)
     return {**sent, "run": state.origin.first_run_id, "seen": state.holds} if event.signature else sent

@@ -1,1 +1,1 @@
-"""The run without I/O: inputs go in, commands come out; log, calls, sub-agents and continue-as-new."""
+"""The run without I/O: inputs in, commands out; its log, calls, sub-agents and continue-as-new."""

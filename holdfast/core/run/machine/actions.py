@@ -46,7 +46,7 @@ from holdfast.core.run.waits.polling import refuse_poll
 from holdfast.core.transcript.transcript import TranscriptRef
 
 STARTS = Verify | Settle | StartCalls | Poll | LoadAgent | CallLLM | Compact
-"""Actions that start something: a run that is about to continue as new leaves them to the next Temporal run."""
+"""Actions that start work: a run that is about to continue as new leaves them to the next Temporal run."""
 
 
 def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls, subagents: SubagentWatch) -> bool:
@@ -71,7 +71,7 @@ def carry_out(action: Action, begin: RunInput, *, log: RunLog, calls: OpenCalls,
         case Compact():
             _compact(action, log, calls)
         case TakeMessages():
-            log.record(*(MessageTaken(message=taken.message) for taken in log.state.inbox.waiting))
+            log.record(*(MessageTaken(message=each.message) for each in log.state.inbox.waiting))
         case Settle(numbers=numbers):
             return _resolve_all(numbers, log, calls)
         case StartCalls(numbers=numbers):
@@ -150,7 +150,7 @@ def _start_call(number: int, log: RunLog, calls: OpenCalls) -> None:
 
 
 def _poll_all(numbers: tuple[int, ...], log: RunLog, calls: OpenCalls) -> bool:
-    """Make the polls that are due and not under way; return whether a wait has ended instead."""
+    """Start the polls that are due and not under way; return whether a constraint has ended a wait instead."""
     under_way = {call.number for call in calls.under_way(ToolRequest)}
     ended = False
     for wait in [wait for wait in log.state.dormancy.waits if wait.number in numbers]:
@@ -163,7 +163,11 @@ def _poll_all(numbers: tuple[int, ...], log: RunLog, calls: OpenCalls) -> bool:
 
 
 def _resolve_all(numbers: tuple[int, ...], log: RunLog, calls: OpenCalls) -> bool:
-    """Resolve effects that were under way when the thread's last run was closed; return False if all wait for that."""
+    """Resolve effects that were under way when the thread's last run was closed.
+
+    Returns:
+        False if all of these resolutions were already under way.
+    """
     under_way = {call.number for call in calls.under_way(ToolRequest)}
     for number in numbers:
         if number not in under_way:

@@ -1,11 +1,11 @@
-"""State that a run passes to the activities of its own process, which would otherwise query it.
+"""Pass a run's state in process to its activities, which would otherwise query the run.
 
-1. Most activities run in the process that has the workflow. A query goes from there to the server and back into that
+1. Most activities run in the process that has the workflow. A query travels to the server and back into the same
    process, and costs both of them milliseconds of CPU.
-2. Losing it is harmless: an activity in another process, a later attempt, and one that is taken over query the run.
-3. An activity is handed the lines that its request names by digest, and checks them as it checks a query's answer.
+2. Losing the state is harmless: activities in another process, later attempts and takeovers query the run.
+3. An activity receives the lines that its request names by digest, and verifies them like a query's answer.
 
-`holdfast.worker.handover` keeps it until the activity takes it.
+`holdfast.worker.handover` keeps the state until the activity takes it.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.machine.machine import AgentRun
 
 HAND_OVER = "holdfast_hand_over"
-"""The name under which a worker offers its workflows the function that takes that state."""
+"""The name under which a worker offers its workflows the function that receives that state."""
 
 Answers = Mapping[str, Callable[..., Any]]
 """Query → the function that answers it."""
@@ -45,9 +45,9 @@ def session_of(run: AgentRun) -> dict[str, Any]:
 
 
 def request_digest(request: Request) -> str:
-    """Return the digest of the lines that a request names: a repeated workflow task may name other ones.
+    """Return the digest of the lines that a request names: a repeated workflow task may name others.
 
-    Empty for a request whose activity asks the run for nothing.
+    Empty if the activity reads nothing from the run.
     """
     if isinstance(request, LLMRequest):
         return request.transcript.digest
@@ -55,7 +55,7 @@ def request_digest(request: Request) -> str:
 
 
 def answers_for(run: AgentRun, request: Request) -> tuple[Answers, int]:
-    """Return the answers, and the bytes of their lines."""
+    """Return the answers to the activity's queries, and the size of their lines in bytes."""
     if isinstance(request, ArchiveRequest):
         log = run.log.pages()
         return {"log": log}, log.lines.size

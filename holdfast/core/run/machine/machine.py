@@ -1,14 +1,14 @@
 """An agent run without I/O: inputs go in, commands come out.
 
-Signals, updates, the ends of calls and the request to cancel go in, in the order in which they reach the run. Each
-leads to events in the log, and those to the next action. Calls to make and to stop come out, and finally how the run
-ends. `workflows/agent_run.py` carries the commands out through Temporal; `holdfast.core.temporal.history_reader` finds
-them again in a recorded history. So both record the same events.
+Inputs are signals, updates, the ends of calls and cancellation, in the order in which they reach the run. Each adds
+events to the log, and those determine the next action. Commands make and stop calls, and finally end the run.
+`workflows/agent_run.py` carries them out through Temporal; `holdfast.core.temporal.history_reader` recovers them from a
+recorded history. So both record the same events.
 
-1. The agent, the LLM's reply and the thread's past are requested one at a time; tool calls run side by side.
-2. What follows from an input is done at once, until there is something to wait for.
-3. Before the thread's past is loaded (`opening`), inputs are held (`run_log`). After a reset, nothing is started before
-   the ledger has reported the effects that have happened (`open_calls`).
+1. The agent, the LLM's reply and the thread's past are requested one at a time; tool calls run in parallel.
+2. After an input, the run acts at once until it has to wait.
+3. Until the thread's past is loaded (`start`), inputs are held (`run_log`). After a reset, nothing starts until the
+   ledger has reported the effects that have happened (`open_calls`).
 4. When Temporal's history has grown enough, the run continues as new (`rollover`).
 """
 
@@ -36,7 +36,7 @@ from holdfast.core.run.machine.open_calls import CallEnd, OpenCalls
 from holdfast.core.run.machine.results import on_answer, on_failure
 from holdfast.core.run.machine.rollover import HistorySize, Rollover
 from holdfast.core.run.machine.run_log import RunLog
-from holdfast.core.run.machine.start import Opening, RunIds, moved_in
+from holdfast.core.run.machine.start import Opening, RunIds, moved_snapshot
 from holdfast.core.run.machine.subagents import SubagentWatch
 from holdfast.core.run.rules.authority import Reaction
 from holdfast.core.run.state.features import require_features
@@ -45,42 +45,42 @@ from holdfast.core.transcript.transcript import Transcript
 
 
 class AgentRun:
-    """One Temporal run of a thread. The driver calls `observe` before each input, and `conclude` when it has passed on
-    all that a workflow task brings.
+    """One Temporal run of a thread. The driver calls `observe` before each input, and `conclude` after it has passed
+    all inputs of a workflow task.
 
     Args:
         begin: The workflow's input.
         thread: The workflow id.
-        run_id: Temporal's id of this run, as it began: it is the same after a reset, and so are the events until then.
+        run_id: Temporal's original id of this run: a reset keeps it, and so the events before the reset.
         first_run_id: Temporal's first execution run id, which names effects.
         at: The time.
         started_at: When the start reached Temporal.
 
     Raises:
-        FeaturesUnknown: It takes a newer release to continue this run.
+        FeaturesUnknown: Only a newer release can continue this run.
     """
 
     def __init__(
         self, begin: RunInput, *, thread: str, run_id: str, first_run_id: str, at: datetime, started_at: datetime
     ) -> None:
         self.end: End | None = None
-        """How this Temporal run ended; None as long as it has not."""
+        """How this Temporal run ended; None while it is open."""
         self._calls = calls = OpenCalls(thread=thread, first_run_id=first_run_id, orders=begin.orders)
         self._log = log = RunLog(begin, calls, at=at)
         self._subagents = SubagentWatch(log, calls)
         self._rollover = Rollover(log, calls)
         self._opening = Opening(begin, RunIds(thread, run_id, first_run_id), log=log, calls=calls)
         self._cancelled: str | None = None
-        """Why the run was asked to cancel; None if it was not. Not part of the state, because no new Temporal run
-        continues it."""
+        """The reason of the cancellation request; None if there is none. Not part of the state: a cancelled run does
+        not continue as new."""
         self._was_moved = False
-        """Whether this run has moved its thread away, before it was reset: it ignores all further inputs."""
+        """Whether this run had moved its thread to another cluster before a reset: it ignores all further inputs."""
         self._fail(self._opening.open(started_at=started_at))
         self._proceed()
 
     @property
     def log(self) -> EventLog:
-        """The events, as far as this Temporal run keeps them."""
+        """The events that this Temporal run keeps."""
         return self._log.events
 
     @property
@@ -95,26 +95,26 @@ class AgentRun:
 
     @property
     def last_refusals(self) -> Sequence[AgentEvent]:
-        """The last refused signals and updates that this Temporal run has recorded, oldest first."""
+        """The last rejected signals and updates that this Temporal run has recorded, oldest first."""
         return tuple(self._log.refusals.last)
 
     @property
     def over(self) -> bool:
-        """Whether the run ends, or continues as new, as far as this workflow task goes."""
+        """Whether the run ends or continues as new with this workflow task."""
         return self._rollover.leaving or self.end is not None
 
     def commands(self) -> Sequence[Command]:
-        """Return the commands since the last time, in order."""
+        """Return the commands since the last call, in order."""
         return self._calls.commands()
 
     # Inputs.
 
     def observe(self, *, at: datetime, history: HistorySize) -> None:
-        """Note the time, and how large Temporal's history is."""
+        """Record the time and the size of Temporal's history."""
         self._log.at, self._rollover.history = at, history
 
     def signal(self, name: str, payload: Any, *, texts: Sequence[str] | None = None) -> None:
-        """Take in a signal. `texts` are its payloads, for a run of a level without that name."""
+        """Handle a signal. `texts` are its payloads, for a run whose feature level lacks that signal."""
         if texts is not None and not in_level(SIGNALS, name, self.state):
             payload = list(texts)
         if self._was_moved:
@@ -128,7 +128,7 @@ class AgentRun:
             self._rollover.leaving = self._rollover.near_limit
 
     def update(self, name: str, payload: Any) -> dict[str, str]:
-        """Take in an update; return its outcome and an explanation."""
+        """Handle an update; return its outcome and an explanation."""
         if self._was_moved:
             return {"outcome": "too_late", "explanation": "the thread was moved to another place, and continues there"}
         self._rollover.leaving = False
@@ -140,28 +140,28 @@ class AgentRun:
         return react(self.state, name, payload, at=self._log.at).answer
 
     def refused(self, name: str, payload: Any, *, at: datetime) -> dict[str, str] | None:
-        """Return what `update` would answer if it refused this update at that time, else None. Changes nothing."""
+        """Return the answer of `update` if it would reject this update at that time, else None. Changes nothing."""
         if not in_level(UPDATES, name, self.state):
             why = f"this run began under a release without the update {name}, and has it when it continues as new"
             if name in UPDATES and self.state.spec is None:
                 why = "the agent is being loaded: send it again in a moment"
             return {"outcome": "unknown_update", "explanation": why}
-        if not self._log.loaded and (unheld := self._log.refuse_held(name, payload)):
-            return unheld
+        if not self._log.loaded and (refused := self._log.refuse_held(name, payload)):
+            return refused
         return refuse_update(self.state, name, payload, at=at)
 
     def ended(self, call_id: int, end: CallEnd = None) -> None:
-        """Take in that a call returned or failed, or that a sleep is over."""
+        """Handle the result or failure of a call, or the end of a sleep."""
         if self._calls.delay(call_id, end):
             return
         end = self._calls.refuse_answer(call_id, end) or end
         call = self._calls.close(call_id)
         if call is None or self.over:
-            return  # given up, or left to the next Temporal run
+            return  # dropped, or left to the next Temporal run
         if isinstance(call, Sleep):
             self._log.record(*on_time(self.state, at=self._log.at))
         elif not isinstance(end, Failure):
-            self._answered(call, end)
+            self._on_answer(call, end)
         elif call.local and not end.final:
             self._calls.call_again(call)
             return
@@ -170,11 +170,11 @@ class AgentRun:
         self._proceed()
 
     def cancel(self, reason: str = "") -> None:
-        """Take in the request to cancel: tools under way are stopped and waited for, everything else is given up."""
+        """Handle the request to cancel: stop the tools under way and wait for them, and drop all other calls."""
         if not self._log.loaded:
             self._fail(Failure("CancelledError", "cancelled before the thread was loaded", cancelled=True))
             return
-        self._rollover.leaving = False  # a new Temporal run would not get the request
+        self._rollover.leaving = False  # the next Temporal run would not receive the request
         if self.end and self.end.next:
             self.end = None
         self._cancelled = reason
@@ -182,7 +182,7 @@ class AgentRun:
         self._proceed()
 
     def was_reset(self) -> None:
-        """Take in that Temporal has reset the run to an earlier event, unless it asks the ledger anyway."""
+        """Handle a reset of the run to an earlier event by Temporal: ask the ledger, unless that is under way."""
         self._subagents.was_reset()
         if self._log.loaded and not self.over:
             self._calls.reset = True
@@ -190,7 +190,7 @@ class AgentRun:
                 self._log.reconcile()
 
     def conclude(self) -> None:
-        """End this Temporal run if it continues as new: all that the workflow task brings has been passed on.
+        """End this Temporal run if it continues as new. The driver has passed all inputs of the workflow task.
 
         Raises:
             FeaturesUnknown: The run has reached a feature level that this release lacks.
@@ -212,12 +212,12 @@ class AgentRun:
         reaction = reacts(self.state, name, payload, at=self._log.at)
         self._log.record(*reaction.events)
         if reaction.interrupts:
-            self._calls.give_up_replies()
+            self._calls.drop_replies()
         self._proceed()
         return reaction.answer
 
-    def _answered(self, call: Call, answer: Any) -> None:
-        if moved := moved_in(answer):  # the events since then are dropped, and the record stays as it is
+    def _on_answer(self, call: Call, answer: Any) -> None:
+        if moved := moved_snapshot(answer):  # drop the events since the move, and leave the record unchanged
             self._log.open(moved)
             self._was_moved = True
             self.end = end_of(self.state, first_run_id=self._calls.first_run_id)
@@ -228,7 +228,7 @@ class AgentRun:
             self._opening.on_agent(call.request, answer)
         else:
             self._fail(self._opening.on_thread(answer.snapshot))
-        for name, payload in self._log.release():  # nothing, unless the past was loaded just now
+        for name, payload in self._log.release():  # empty, unless the past was loaded just now
             self._receive(name, payload)
 
     def _fail(self, failure: Failure | None) -> None:
@@ -239,7 +239,7 @@ class AgentRun:
     # The next action.
 
     def _proceed(self) -> None:
-        """Do what follows, until there is something to wait for."""
+        """Take actions until the run has to wait."""
         for call_id, end in self._calls.delayed():
             self.ended(call_id, end)
         if not self.over:
@@ -253,12 +253,12 @@ class AgentRun:
             self._calls.wake_at(min(filter(None, due), default=None), now=at)
 
     def _advance(self) -> bool:
-        """Take one action; return False if nothing follows until an input arrives."""
+        """Take one action; return False if the run waits for an input."""
         log, calls, rollover, subagents = self._log, self._calls, self._rollover, self._subagents
         moving = self.state.moving and not self.state.outcome
-        calls.give_up_polls(but=[wait.number for wait in self.state.dormancy.waits if not moving])
+        calls.drop_polls(but=[wait.number for wait in self.state.dormancy.waits if not moving])
         if moving:
-            calls.give_up_llm()
+            calls.drop_llm()
         if self._cancelled is not None and not self.state.outcome:
             if calls.under_way(ToolRequest) or subagents.end_all():
                 return False
@@ -267,7 +267,7 @@ class AgentRun:
         if calls.reconciling and (not rollover.due or calls.under_way(ToolRequest)):
             return False
         if self.state.ending.learning == "over":
-            calls.give_up_replies()  # to a request that was made before the end
+            calls.drop_replies()  # to a request that was made before the end
         if calls.under_way(AgentRequest, LLMRequest) or calls.verifying:
             return False
         if log.fork_due:

@@ -1,12 +1,12 @@
 """The calls and sleeps of an agent run that are under way, and the commands that start and stop them.
 
 1. Each call and sleep has an id, counted through the whole chain of Temporal runs: it names the call's request.
-2. The result of a call that was given up is ignored. A tool call is never given up: its effect may have
-   happened, so a stopped one is still waited for. A poll has no effect, and is given up when its wait has ended.
+2. The result of a dropped call is ignored. A tool call is never dropped: its effect may have happened, so the run
+   waits for a stopped one. A poll has no effect, and is dropped when its wait ends.
 3. A call that fails as a local activity is made again as an ordinary one, unless it failed for good.
 4. Temporal can reset a run to an earlier event. Effects that happened after that event are in the ledger alone. So
    after a reset, and when a Temporal run begins, the run asks the ledger, and starts nothing before the answer. The
-   ends of other calls wait until then, in their order.
+   ends of other calls are delayed until then, in order.
 5. The findings of `verify` tools are collected until all of them have returned, and recorded as one event.
 """
 
@@ -32,7 +32,7 @@ CallEnd = Result | Unsealed | Failure | None
 
 class OpenCalls:
     """The calls under way. Not part of `RunState`, because they concern this Temporal run only: the next one starts
-    without open calls, and makes those anew that it needs. It inherits only the count of ids.
+    without open calls, and makes those again that it needs. It inherits only the count of ids.
 
     Args:
         thread: The workflow id.
@@ -46,19 +46,19 @@ class OpenCalls:
         self._open: dict[int, Call | Sleep] = {}
         self._commands: list[Command] = []
         self._slow: set[str] = set()
-        """Tools of which a call took longer than a local activity may."""
+        """Tools with a call that took longer than a local activity may."""
         self._abandoned: set[int] = set()
-        """Tool calls that were stopped because the history is too long to wait for them."""
+        """Tool calls that were stopped because the history is too large to wait for them."""
         self.reset = False
         """Temporal has reported a reset, and the ledger has not answered since."""
         self._delayed: list[tuple[int, CallEnd]] = []
-        """The ends of calls that wait for the ledger's answer."""
+        """The ends of calls that are delayed until the ledger's answer."""
         self.baseline = False
         """The `verify` tools run because requests have opened; else because of a long pause."""
         self._findings: list[Finding] = []
 
     def commands(self) -> Sequence[Command]:
-        """Return the commands since the last time, in order."""
+        """Return the commands since the last call, in order."""
         commands, self._commands = self._commands, []
         return commands
 
@@ -72,7 +72,7 @@ class OpenCalls:
         return any(not call.number for call in self.under_way(ToolRequest))
 
     def close(self, call_id: int) -> Call | Sleep | None:
-        """Remove a call or sleep that has ended, and return it; None if it was given up before."""
+        """Remove a call or sleep that has ended, and return it; None if it was dropped before."""
         return self._open.pop(call_id, None)
 
     # Starting.
@@ -82,8 +82,8 @@ class OpenCalls:
 
         Args:
             request: The request.
-            state: The run's, for the limits that its agent sets.
-            number: The number of a tool call in the thread; 0 for anything else.
+            state: The run's state, for the limits of its agent.
+            number: The number of a tool call in the thread; 0 for any other request.
         """
         slow = isinstance(request, ToolRequest) and request.call.name in self._slow
         seconds = 0 if slow else activity_of(request).local_seconds(request, state)
@@ -96,13 +96,13 @@ class OpenCalls:
         self._begin(self._named(call.request, call.number))
 
     def wake_at(self, until: datetime | None, *, now: datetime) -> None:
-        """Have one sleep under way, until that time; none for None."""
+        """Replace the sleep under way by one until that time; None for no sleep."""
         for call in [call for call in self._open.values() if isinstance(call, Sleep)]:
             if call.until == until:
                 return
-            self.give_up(call.id)
+            self.drop(call.id)
         if until:
-            # Never zero: a clock that lags would wake the run over and over within one workflow task.
+            # Never zero: with a clock that lags, the run would wake repeatedly within one workflow task.
             self._begin(Sleep(self._next_id(), until, max(0.01, (until - now).total_seconds())))
 
     def _named(self, request: Request, number: int, *, seconds: float = 0) -> Call:
@@ -120,54 +120,54 @@ class OpenCalls:
 
     # Stopping.
 
-    def give_up(self, call_id: int) -> None:
-        """Stop a call or sleep, and wait for nothing of it."""
+    def drop(self, call_id: int) -> None:
+        """Stop a call or sleep, and ignore its result."""
         call = self._open.pop(call_id)
-        asked = [command for command in self._commands if command is not call]
-        if len(asked) == len(self._commands):
-            asked.append(Stop(call_id))
-        self._commands = asked  # a call that was not started yet needs no stop
+        commands = [command for command in self._commands if command is not call]
+        if len(commands) == len(self._commands):
+            commands.append(Stop(call_id))
+        self._commands = commands  # a call that was not started yet needs no stop
 
-    def give_up_replies(self) -> None:
-        """Give up the LLM call under way, unless it is for a context compaction."""
+    def drop_replies(self) -> None:
+        """Drop the LLM call under way, unless it is for a context compaction."""
         for call in self.under_way(LLMRequest):
             if isinstance(call.request, LLMRequest) and not call.request.compacting:
-                self.give_up(call.id)
+                self.drop(call.id)
 
-    def give_up_llm(self) -> None:
-        """Give up the LLM call under way, of any kind."""
+    def drop_llm(self) -> None:
+        """Drop the LLM call under way, of either kind."""
         for call in self.under_way(LLMRequest):
-            self.give_up(call.id)
+            self.drop(call.id)
 
-    def give_up_polls(self, *, but: Collection[int]) -> None:
-        """Give up the polls of all calls but these."""
+    def drop_polls(self, *, but: Collection[int]) -> None:
+        """Drop the polls of all calls except these."""
         for call in self.under_way(ToolRequest):
             if isinstance(call.request, ToolRequest) and call.request.poll and call.number not in but:
-                self.give_up(call.id)
+                self.drop(call.id)
 
     def cancel(self) -> None:
-        """Stop tool calls and wait for them. Let notices, starts of sub-agents and writes to the record finish. Give up
-        all else.
+        """Stop tool calls and wait for them. Let notices, starts of sub-agents and writes to the record finish. Drop
+        all other calls.
         """
         for call in list(self._open.values()):
             if isinstance(call, Sleep) or not isinstance(
                 call.request, ToolRequest | Notice | ArchiveRequest | StartChildren
             ):
-                self.give_up(call.id)
+                self.drop(call.id)
             elif isinstance(call.request, ToolRequest):
                 self._commands.append(Stop(call.id))
 
     def abandon(self, *, archiving: bool) -> None:
-        """Stop tool calls, once each, and give up the other calls: there is no time left to wait for them.
+        """Stop tool calls, once each, and drop the other calls: there is no time left to wait for them.
 
         Args:
-            archiving: Give up a write to the permanent record as well.
+            archiving: Drop a write to the permanent record as well.
         """
         for call in [call for call in self._open.values() if isinstance(call, Call)]:
             if isinstance(call.request, ArchiveRequest) and not archiving:
                 continue
             if not isinstance(call.request, ToolRequest):
-                self.give_up(call.id)
+                self.drop(call.id)
             elif call.id not in self._abandoned:
                 self._abandoned.add(call.id)
                 self._commands.append(Stop(call.id))
@@ -180,7 +180,7 @@ class OpenCalls:
         return bool(self.under_way(EffectsRequest))
 
     def delay(self, call_id: int, end: CallEnd) -> bool:
-        """Keep the end of a call until the ledger has answered; return False if it need not wait."""
+        """Delay the end of a call until the ledger has answered; return False if no delay is necessary."""
         call = self._open.get(call_id)
         if not self.reconciling or (isinstance(call, Call) and isinstance(call.request, EffectsRequest)):
             return False
@@ -188,26 +188,26 @@ class OpenCalls:
         return True
 
     def delayed(self) -> Iterator[tuple[int, CallEnd]]:
-        """Return the ends of calls that need not wait any longer, in their order."""
+        """Yield the delayed ends of calls, in order, once the ledger has answered."""
         while self._delayed and not self.reconciling:
             yield self._delayed.pop(0)
 
     def add_finding(self, tool: str, outcome: ToolOutcome) -> tuple[Finding, ...]:
-        """Add what one `verify` tool has found; return all findings, in the order of the tools' names, after the last.
+        """Add the finding of one `verify` tool; after the last, return all findings in the order of the tools' names.
 
-        They are not part of `RunState`, because they mean nothing before they are complete.
+        They are not part of `RunState`, because they are recorded only when complete.
         """
-        found = Finding(tool=tool, status=outcome.status, content=text_of(outcome.content), trust=outcome.trust)
-        self._findings.append(found)
+        finding = Finding(tool=tool, status=outcome.status, content=text_of(outcome.content), trust=outcome.trust)
+        self._findings.append(finding)
         if self.verifying:
             return ()
         findings, self._findings = self._findings, []
-        return tuple(sorted(findings, key=lambda finding: finding.tool))
+        return tuple(sorted(findings, key=lambda each: each.tool))
 
     def refuse_answer(self, call_id: int, end: CallEnd) -> Failure | None:
-        """Return why a result does not count as the answer to a call; None if it does, or if the call is not open.
+        """Return why a result is rejected as the answer to a call; None if it is valid, or if the call is not open.
 
-        An answer counts if one of our own processes sealed it, for this very call.
+        An answer is valid if one of our own processes sealed it for this call.
         """
         call = self._open.get(call_id)
         if not isinstance(call, Call) or isinstance(end, Failure):

@@ -1,6 +1,6 @@
-"""Record what follows from the end of a call: from its answer, or from a failure that no retry can fix.
+"""Record the events that follow from the end of a call: its answer, or a failure that no retry can fix.
 
-The thread's past, which comes before all others, is taken in by `holdfast.core.run.machine.start`.
+`holdfast.core.run.machine.start` handles the thread's past, which arrives before any other answer.
 """
 
 from typing import Any, assert_never
@@ -37,11 +37,11 @@ from holdfast.core.run.waits.polling import on_poll
 
 
 def on_answer(call: Call, answer: Any, *, log: RunLog, calls: OpenCalls, subagents: SubagentWatch) -> None:
-    """Take in an answer.
+    """Handle the answer to a call.
 
     Args:
         call: The call, which is no longer open.
-        answer: Of the type that the table of activities names.
+        answer: The answer, of the type that the table of activities names.
         log: Records the events.
         calls: The open calls.
         subagents: Watches the sub-agents.
@@ -58,7 +58,7 @@ def on_answer(call: Call, answer: Any, *, log: RunLog, calls: OpenCalls, subagen
         case StartChildren():
             subagents.on_started(answer)
         case LookAtChildren():
-            subagents.on_looked(request, answer)
+            subagents.on_polled(request, answer)
         case EndChildren():
             subagents.on_ended(request, answer)
         case ArchiveRequest():
@@ -72,7 +72,7 @@ def on_answer(call: Call, answer: Any, *, log: RunLog, calls: OpenCalls, subagen
 def on_failure(
     call: Call, failure: Failure, *, log: RunLog, calls: OpenCalls, subagents: SubagentWatch
 ) -> Failure | None:
-    """Take in that a call failed for good, or that its answer does not count.
+    """Handle a call that failed for good, or whose answer was rejected.
 
     Args:
         call: The call, which is no longer open.
@@ -91,7 +91,7 @@ def on_failure(
         case ThreadRequest() | EffectsRequest():
             return failure
         case AgentRequest() if not log.loaded:
-            return failure  # nothing of the import is recorded
+            return failure  # the import has recorded nothing yet
         case AgentRequest():
             log.record(*on_lost_agent(cause, message))
         case LLMRequest():
@@ -102,15 +102,15 @@ def on_failure(
         case ToolRequest():
             _on_outcome(call, request, ToolOutcome(status="failed", content=f"{cause}: {message}"), log, calls)
         case Notice() | AnnounceEnd():
-            pass  # the log has the event that the receivers miss, and the parent looks from time to time
+            pass  # the log has the event that the receivers miss, and the parent polls periodically
         case StartChildren():
-            subagents.on_not_started(request)
+            subagents.on_start_failed(request)
         case LookAtChildren():
-            subagents.on_not_looked(request)
+            subagents.on_poll_failed(request)
         case EndChildren():
-            subagents.on_not_ended(request)
+            subagents.on_end_failed(request)
         case ArchiveRequest() if cause in (NOT_SETTLED, NOT_SEALED):
-            log.on_not_archived()
+            log.on_archive_failed()
         case ArchiveRequest():
             log.archive_refuses = True
             if not log.state.outcome:
@@ -121,7 +121,7 @@ def on_failure(
 
 
 def _on_effects(past: PastEffects, log: RunLog, calls: OpenCalls) -> None:
-    """Record what the ledger's answer leads to: nothing, if the log has it all and the run was not reset."""
+    """Record the events that follow from the ledger's answer; none without a reset if the log has all effects."""
     state = log.state
     known = {effect.key for effect in state.calls.past}
     known |= {state.effect_key(call.number, call.call) for call in state.calls.current if call.begun or call.past}
@@ -133,7 +133,7 @@ def _on_effects(past: PastEffects, log: RunLog, calls: OpenCalls) -> None:
 
 
 def on_agent(request: AgentRequest, loaded: LoadedAgent, *, log: RunLog, calls: OpenCalls) -> None:
-    """Take in the agent that a worker has loaded, with its policy and budget."""
+    """Handle the agent that a worker has loaded, with its policy and budget."""
     spec = shared(loaded.spec)
     budget = spec.budget.narrowed(request.budget) if spec.budget else request.budget
     if budget and max(loaded.features, log.state.features) < BUDGETS:
@@ -181,8 +181,8 @@ def _on_outcome(call: Call, request: ToolRequest, outcome: ToolOutcome, log: Run
 
 
 def _on_lost_llm(request: LLMRequest, failure: Failure, log: RunLog) -> None:
-    """Take in that an LLM call failed for good. For a run with a budget, the end of a call needs proof: a refusal
-    costs nothing, and anybody who reaches Temporal can fail the activity. Without proof, the call counts as lost.
+    """Handle an LLM call that failed for good. For a run with a budget, the failure needs proof: a rejected request
+    costs nothing, and anybody with access to Temporal can fail the activity. Without proof, the call counts as lost.
     """
     cause, message, proof = failure.cause, failure.message, failure.proof
     if proof and (not answers(proof, request) or proof.cause != cause):

@@ -2,13 +2,13 @@
 
 1. When Temporal's history has grown enough, the run starts nothing more, waits for the calls under way, writes its
    events into the permanent record, and continues as new from a snapshot: at any boundary between calls.
-2. Long before Temporal would end the run for the length of its history, it no longer waits for anything. A flood of
-   signals costs the calls that are under way, and never the run.
-3. A few unwritten events travel in the snapshot if writing them would take time in which more signals arrive.
-4. A run stays where it is, for one more step, when its snapshot is too large; and for as long as possible, when the
-   permanent record refuses its events.
-5. All inputs of the workflow task in which the run leaves are taken in first, so that none is lost.
-6. The next Temporal run has the feature level of the worker that wrote last, if it is higher
+2. Long before Temporal would terminate the run for the size of its history, it stops waiting for calls. A flood of
+   signals costs the calls under way, and never the run.
+3. The snapshot carries a few unwritten events if more signals would arrive while they are written.
+4. The run stays in the current Temporal run for one more step if its snapshot is too large, and for as long as possible
+   if the permanent record rejects its events.
+5. All inputs of the workflow task in which the run leaves are handled first, so that none is lost.
+6. The next Temporal run has the feature level of the worker that wrote last, if that is higher
    (`holdfast.core.run.state.features`).
 """
 
@@ -24,30 +24,30 @@ from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
 
 SIGNAL_LIMIT = 200
-"""Signals from which a run continues as new. Our servers accept 400 (`history.maximumSignalsPerExecution`), so that a
-run can still continue as new while they refuse more; Temporal's default is 10,000.
+"""Number of signals at which a run continues as new. Our servers accept 400 (`history.maximumSignalsPerExecution`), so
+that a run can still continue as new before they reject more; Temporal's default is 10,000.
 """
 
 URGENT_EVENTS = 30_000
-"""Events of Temporal's history from which the run waits for nothing: Temporal ends a run at 51,200."""
+"""Events in Temporal's history at which the run stops waiting for calls: Temporal terminates a run at 51,200."""
 
 URGENT_BYTES = 16_000_000
-"""Bytes of Temporal's history from which the run waits for nothing: Temporal ends a run at 50 MB."""
+"""Bytes of Temporal's history at which the run stops waiting for calls: Temporal terminates a run at 50 MB."""
 
 
 @dataclass(frozen=True)
 class HistorySize:
-    """How large Temporal's history of this run is, as the current workflow task sees it."""
+    """The size of Temporal's history of this run, as of the current workflow task."""
 
     events: int = 0
     bytes: int = 0
     suggested: bool = False
-    """Temporal suggests to continue as new."""
+    """Temporal suggests continue-as-new."""
 
 
 class Rollover:
-    """When this Temporal run ends and a new one continues. Not part of `RunState`, because it concerns this Temporal
-    run only: the history of the next one is short.
+    """Decides when to continue as new. Not part of `RunState`, because it concerns this Temporal run only:
+    the history of the next one is short.
 
     Args:
         log: The run's log, and how much of it the permanent record has.
@@ -59,15 +59,15 @@ class Rollover:
         self.signals = 0
         """Signals that this Temporal run has received."""
         self.leaving = False
-        """The run continues as new, with all that this workflow task brings."""
+        """The run continues as new after all inputs of this workflow task."""
         self._log = log
         self._calls = calls
         self._written = False
         """Events were written in order to continue as new."""
         self._stay_until = 0
-        """The step until which the run stays in this Temporal run, for its snapshot was too large."""
+        """The step until which the run stays in this Temporal run, because its snapshot was too large."""
         self._measured = log.archived, 0
-        """A snapshot and its bytes, so that each is measured once."""
+        """A snapshot and its size in bytes, so that each is measured once."""
 
     @property
     def due(self) -> bool:
@@ -81,7 +81,7 @@ class Rollover:
 
     @property
     def near_limit(self) -> bool:
-        """Whether Temporal will soon end the run for the length of its history."""
+        """Whether Temporal will soon terminate the run for the size of its history."""
         return self.history.bytes >= URGENT_BYTES or self.history.events >= URGENT_EVENTS
 
     @property
@@ -90,19 +90,19 @@ class Rollover:
         return self.near_limit and self.due
 
     def stop_waiting(self) -> None:
-        """Stop tools and give up other calls if it is urgent to continue as new. The next Temporal run repeats them.
+        """Stop tools and drop other calls if it is urgent to continue as new. The next Temporal run repeats them.
 
-        A write of many events is waited for all the same: they are too many to travel in the snapshot.
+        The run still waits for a write of more events than the snapshot can carry.
         """
         if self.urgent:
             self._calls.abandon(archiving=self._log.unarchived_bytes <= TAIL_BYTES)
 
     def continue_as_new(self) -> bool:
-        """Continue as new, or prepare that; return True if the run stays in this Temporal run."""
+        """Continue as new, or prepare to; return True if the run stays in this Temporal run."""
         if self._calls.under_way(ArchiveRequest, Notice):
             return False
         for call in self._calls.under_way(EffectsRequest):
-            self._calls.give_up(call.id)  # the next Temporal run looks back itself
+            self._calls.drop(call.id)  # the next Temporal run asks the ledger again
         match self._next():
             case "archive":
                 self._written = True
@@ -116,7 +116,7 @@ class Rollover:
 
     def _next(self) -> Literal["archive", "stay", "leave"]:
         unwritten, refused = self._log.unarchived_bytes, self._log.archive_refuses
-        # In a flood, few events travel unwritten: each moment that writing takes brings more signals.
+        # In a flood, the snapshot carries a few unwritten events: while they are written, more signals arrive.
         carries = self._written or self._log.refusals.over_limit or refused or self.urgent
         if unwritten and not (carries and unwritten <= TAIL_BYTES) and not refused:
             return "archive"
@@ -131,7 +131,7 @@ class Rollover:
         """Return the input with which the next Temporal run continues this one.
 
         Args:
-            begin: The input of this one, with the agent to load if none is loaded yet.
+            begin: The input of this run, with the agent to load if none is loaded yet.
         """
         log, calls = self._log, self._calls
         chain = {"sealed": True, "first_run_id": calls.first_run_id, "orders": calls.orders}

@@ -1,17 +1,17 @@
 """The log of an agent run: its events, and how many of them the permanent record has.
 
-1. Each event goes into the log, then into the state and the transcript. Nothing else changes those.
-2. Refusals beyond a limit are only counted (`holdfast.core.run.rules.refusals`). Their number is recorded before the
-   next event that is not a refusal, once the thread's past is loaded.
-3. An event that people are notified of makes that call right after it.
-4. Until the thread's past is loaded, signals and updates are held in order, a bounded number of bounded payloads.
-   Those beyond that are refused, and only counted. If the run continues as new before its past is loaded, the
-   held ones travel in the next run's input.
+1. Each event is appended to the log, then applied to the state and the transcript. Nothing else changes those.
+2. Rejections beyond a limit are only counted (`holdfast.core.run.rules.refusals`). Their number is recorded before the
+   next event of another kind, once the thread's past is loaded.
+3. If people are notified of an event, the notice follows directly after it.
+4. Until the thread's past is loaded, signals and updates are held in order, within limits of number and size. Those
+   beyond the limits are rejected and counted. If the run continues as new before its past is loaded, the next run's
+   input carries the held ones.
 5. Events are written to the permanent record once for each pause, before the run continues as new, and before it ends.
-   If a person has paused the run while calls are under way, they are written then and again when those have ended. If
-   it sleeps after it has waited for people in the same step, they are written again, too.
-6. A write continues the record where it ends (`archived`). The next Temporal run begins from there.
-7. A record that refuses the run's events for good is not written to again.
+   If a person pauses the run while calls are under way, events are written at once and again after those calls. If the
+   run sleeps after it has waited for people in the same step, events are written again, too.
+6. A write appends to the end of the record (`archived`), from which the next Temporal run begins.
+7. After the record has rejected the run's events for good, the run does not write to it again.
 """
 
 from datetime import datetime
@@ -34,10 +34,10 @@ from holdfast.core.run.views.notices import notice_of
 from holdfast.core.transcript.transcript import Transcript
 
 HELD = 150
-"""How many signals and updates are held until the thread's past is loaded."""
+"""Maximum number of signals and updates that are held until the thread's past is loaded."""
 
 HELD_BYTES = 200_000
-"""How many bytes they may have together, as JSON."""
+"""Their maximum total size in bytes, as JSON."""
 
 _PAUSES = ("waiting_approval", "waiting_message", "dormant", "paused", "blocked")
 _NO_PAUSE = (-1, 0, False, False)
@@ -47,37 +47,37 @@ class RunLog:
     """The events, the state and the transcript of a run, changed by events alone.
 
     The end of the permanent record and the held inputs are not part of `RunState`: the state has to follow from the
-    events, and those record neither.
+    events, which record neither.
 
     Args:
-        begin: The run's input, with the inputs held and the refusals counted by the Temporal runs before.
+        begin: The run's input, with the held inputs and the counted rejections of earlier Temporal runs.
         calls: Makes the calls.
         at: The time.
     """
 
     def __init__(self, begin: RunInput, calls: OpenCalls, *, at: datetime) -> None:
         self.at = at
-        """The time that events get."""
+        """The time for new events."""
         self.events, self.state, self.transcript = EventLog(), RunState(), Transcript()
         self.refusals = Refusals(begin.refusals)
         self.loaded = True
-        """Whether the thread's past is loaded. Without it there is no state yet."""
+        """Whether the thread's past is loaded. Until then, there is no state."""
         self.archived = RunSnapshot()
-        """The run where the permanent record ends."""
+        """The run's snapshot at the end of the permanent record."""
         self.archive_refuses = False
-        """The permanent record refuses this run's events for good."""
+        """The permanent record has rejected this run's events for good."""
         self.archive_features = 0
-        """The feature level of the worker that wrote last: the next Temporal run may have it."""
+        """The feature level of the worker that wrote last: the next Temporal run may adopt it."""
         self._calls = calls
         self._held = list(begin.held)
         self._held_bytes = sum(len(payload_bytes(payload)) for _, payload in begin.held)
         self._next = RunSnapshot()
-        """The run where the permanent record will end when the write under way has succeeded."""
+        """The run's snapshot at the end of the permanent record once the write under way has succeeded."""
         self._paused_at = _NO_PAUSE
         """The pause at which the events were last written."""
 
     def open(self, snapshot: RunSnapshot) -> None:
-        """Begin where a snapshot stands. The events in its tail are in the log, and not in the permanent record."""
+        """Begin from a snapshot. The events in its tail are in the log, and not yet in the permanent record."""
         self.archived = snapshot.model_copy(update={"tail": ()})
         self.events = EventLog(snapshot.position, snapshot.head)
         self.state = snapshot.state
@@ -105,7 +105,7 @@ class RunLog:
                 self._calls.call(notice, self.state)
 
     def record_refusals(self) -> None:
-        """Record how many refusals were only counted, if any were."""
+        """Record how many rejections were only counted, if any were."""
         if self.refusals.counted and self.loaded:
             self.record(self.refusals.take())
 
@@ -128,19 +128,19 @@ class RunLog:
         return tuple(self._held)
 
     def hold(self, name: str, payload: Any) -> None:
-        """Hold a signal or update, or refuse it if there is no room."""
+        """Hold a signal or update, or reject it if there is no room."""
         if not self._has_room(payload):
             why = "too much came before the thread was loaded"
             for event in bound_refusals([SignalRejected(signal=name, explanation=why, outcome="too_many")], payload):
                 self.refusals.count(event)
             return
         if not isinstance(payload, dict | list | str):
-            payload = None  # it means nothing, and may have to travel as JSON
+            payload = None  # it is invalid anyway, and a snapshot may have to carry it as JSON
         self._held.append((name, payload))
         self._held_bytes += len(payload_bytes(payload))
 
     def _has_room(self, payload: Any) -> bool:
-        """Whether another payload of this size can be held."""
+        """Whether this payload can be held as well."""
         return len(self._held) < HELD and self._held_bytes + len(payload_bytes(payload)) <= HELD_BYTES
 
     def refuse_held(self, name: str, payload: Any) -> dict[str, str] | None:
@@ -152,7 +152,7 @@ class RunLog:
         return None
 
     def release(self) -> tuple[tuple[str, Any], ...]:
-        """Return the held signals and updates, oldest first, if the thread's past is loaded; hold none any longer."""
+        """Return and clear the held signals and updates, oldest first, once the thread's past is loaded."""
         if not self.loaded:
             return ()
         held, self._held, self._held_bytes = self.held, [], 0
@@ -167,30 +167,30 @@ class RunLog:
 
     @property
     def archive_due(self) -> bool:
-        """Whether the record lacks events, and takes them."""
+        """Whether the record lacks events and accepts them."""
         return self.archived.position < self.events.length and not self.archive_refuses
 
     @property
     def fork_due(self) -> bool:
-        """Whether the record has to take a fork, with the events before it, before anything else happens."""
+        """Whether the run first has to write its fork to the record, with the events before the fork."""
         return self._begins_fork and self.archive_due
 
     @property
     def _begins_fork(self) -> bool:
-        """Whether the record ends at the event where the thread was forked: it has nothing of this thread yet."""
+        """Whether the record ends at the event of the fork: it has none of this thread's own events yet."""
         fork = self.state.fork
         return fork is not None and self.archived.position == fork.point.position + 1
 
     @property
     def unarchived_bytes(self) -> int:
-        """Bytes of the events that the record lacks."""
+        """Size in bytes of the events that the record lacks."""
         return self.events.size_since(self.archived.position)
 
     def archive(self, *, pausing: bool = False) -> None:
         """Write all events that the record lacks.
 
         Args:
-            pausing: The run pauses: it waits for nothing but inputs.
+            pausing: The run pauses: it waits only for inputs.
         """
         self.record_refusals()
         log, start, base = self.events, self.archived.position, self.archived.head
@@ -201,12 +201,12 @@ class RunLog:
         self._calls.call(request, self.state)
 
     def archive_at_pause(self) -> None:
-        """Write the events if the run pauses, and has not written them at this pause."""
+        """Write the events if the run pauses and has not written them at this pause."""
         state, calls = self.state, self._calls
         if calls.verifying or (status := state.status) not in _PAUSES or not self.archive_due or self.archiving:
             return
         if any(call.own and call.phase != "finished" for call in state.calls.current):
-            return  # the run's own note on this pause is written with it
+            return  # written together with the run's own note on this pause
         busy = state.pause is not None and bool(calls.under_way(AgentRequest, LLMRequest, ToolRequest))
         pause = state.steps.count, state.pauses, busy, status == "dormant"
         if self._paused_at != pause:
@@ -214,10 +214,10 @@ class RunLog:
             self.archive(pausing=not busy)
 
     def on_archived(self, answer: Archived) -> None:
-        """Note that the write under way has succeeded."""
+        """Record that the write under way has succeeded."""
         self.archived = self._next
         self.archive_features = answer.features
 
-    def on_not_archived(self) -> None:
-        """Note that the write under way failed, and is worth another attempt at this pause."""
+    def on_archive_failed(self) -> None:
+        """Let the run retry, at this pause, the write that has failed."""
         self._paused_at = _NO_PAUSE

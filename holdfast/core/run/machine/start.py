@@ -1,4 +1,4 @@
-"""How a Temporal run begins: it continues from a snapshot, opens a run of a thread, or waits for the thread's past."""
+"""Begin a Temporal run: continue from a snapshot, open a run of a thread, or load the thread's past first."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.run.decide.reactions import Events, on_reopen
 from holdfast.core.run.fold.evolve import evolve
-from holdfast.core.run.inputs.import_run import import_event, on_entered, refuse_import
+from holdfast.core.run.inputs.import_run import import_event, on_import_loaded, refuse_import
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.results import on_agent
 from holdfast.core.run.machine.run_log import RunLog
@@ -32,7 +32,7 @@ class RunIds(NamedTuple):
     thread: str
     """The workflow id."""
     run_id: str
-    """Temporal's id of this run, as it began: it is the same after a reset, and so are the events until then."""
+    """Temporal's original id of this run: a reset keeps it, and so the events before the reset."""
     first_run_id: str
     """Temporal's first execution run id, which names effects."""
 
@@ -49,13 +49,13 @@ class Opening:
 
     def __init__(self, begin: RunInput, ids: RunIds, *, log: RunLog, calls: OpenCalls) -> None:
         self.begin = begin
-        """The workflow's input. From the start on it names the agent to load; None for the catalog's first."""
+        """The workflow's input. After the start, it names the agent to load; None for the catalog's first."""
         self._ids = ids
         self._log = log
         self._calls = calls
 
     def open(self, *, started_at: datetime) -> Failure | None:
-        """Begin, or have the thread's past loaded.
+        """Begin, or request the thread's past.
 
         Args:
             started_at: When the start reached Temporal.
@@ -64,7 +64,7 @@ class Opening:
             Why the run may not start; None if it may.
 
         Raises:
-            FeaturesUnknown: It takes a newer release to continue this run.
+            FeaturesUnknown: Only a newer release can continue this run.
         """
         begin, log = self.begin, self._log
         log.state = RunState(thread=self._ids.thread)
@@ -74,7 +74,7 @@ class Opening:
         log.open(begin.snapshot or RunSnapshot(state=log.state))
         if begin.snapshot:
             log.record(RunContinued(run_id=self._ids.run_id, features=begin.features))
-            log.reconcile()  # it may have been reset to here
+            log.reconcile()  # Temporal may have reset the run to this event
         elif begin.resume or begin.fork:
             log.loaded = False
             imported = begin.fork is not None and begin.imported is not None
@@ -85,7 +85,7 @@ class Opening:
         return None
 
     def on_thread(self, snapshot: RunSnapshot) -> Failure | None:
-        """Begin with the thread's past, unless the agent has to be loaded first; return why the run may not start."""
+        """Begin with the thread's past, or load the agent first; return why the run may not start, None if it may."""
         self._log.open(snapshot)
         if self.begin.imported and not self.begin.fork:
             return self._import(self.begin.imported)
@@ -99,7 +99,7 @@ class Opening:
         log = self._log
         log.record(self._imported(self.begin.imported))
         on_agent(request, loaded.model_copy(update={"recalled": ()}), log=log, calls=self._calls)
-        log.record(*on_entered(log.state, at=log.at))
+        log.record(*on_import_loaded(log.state, at=log.at))
         log.reconcile()
         log.loaded = True
 
@@ -114,9 +114,9 @@ class Opening:
         return None
 
     def _import(self, point: ImportPoint) -> Failure | None:
-        """Have the agent of this cluster loaded, unless the run is closed.
+        """Request the agent from this cluster, unless the run is closed.
 
-        Nothing is recorded before, so that the import can be repeated if there is no such agent.
+        The log stays unchanged until then, so that the import can be repeated if there is no such agent.
         """
         log, state, position = self._log, self._log.state, self._log.events.length
         refused = refuse_import(point, state, thread=self._ids.thread, position=position, head=log.events.head)
@@ -135,8 +135,8 @@ class Opening:
         return import_event(point, run_id=self._ids.run_id, first_run_id=self._ids.first_run_id, by=by, level=level)
 
 
-def moved_in(answer: object) -> RunSnapshot | None:
-    """Return the thread's state after its move, if an answer shows that this run has moved it and was reset since."""
+def moved_snapshot(answer: object) -> RunSnapshot | None:
+    """Return the thread's snapshot after its move, if an answer shows that this run moved it and was then reset."""
     match answer:
         case LoadedThread(moved=True):
             return answer.snapshot
@@ -147,7 +147,7 @@ def moved_in(answer: object) -> RunSnapshot | None:
 
 
 def refuse_start(begin: RunInput, past: RunState) -> str:
-    """Return why this start may not open another run of the thread; empty if it may: each counts once."""
+    """Return why this start may not open another run of the thread; empty if it may. Each start counts once."""
     if begin.start and begin.start in past.origin.starts:
         return f"the start {begin.start} has begun a run of this thread before; say something to the thread instead"
     if past.outcome == "moved" and not begin.fork:
@@ -177,8 +177,8 @@ def opening_events(begin: RunInput, past: RunState, ids: RunIds) -> Events:
         schedule=begin.schedule if begin.features >= SCHEDULED else "",
     )
     if begin.lineage and begin.features >= SUBAGENTS:
-        handed = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}
-        started = started.model_copy(update=handed)
+        inherited = {"lineage": begin.lineage, "policies": begin.policies, "constraints": begin.constraints}
+        started = started.model_copy(update=inherited)
     if begin.hands_in and begin.features >= LOOP_BUDGETS:
         started = started.model_copy(update={"allowance": begin.budget})
     task = UserMessageReceived(content=begin.task, by=canonical_name(begin.by), task=True)
@@ -212,28 +212,28 @@ def refuse_forked_start(begin: RunInput, log: RunLog, *, thread: str) -> str:
         return ""
     if refused := refuse_fork(begin.fork, thread=thread, position=log.events.length, head=log.events.head):
         return refused
-    if begin.keeps_policy and past.spec is None:  # a run's first events: a fork with another agent would have no rule
+    if begin.keeps_policy and past.spec is None:  # too early in the run: no policy is recorded that the fork could keep
         return "no agent is loaded at that event, so its policy cannot judge the fork: fork at a later event"
     if refused := refuse_policies(past, begin.policies, kept=_kept(begin, past)):
         return refused
     messages = [decode(line) for line in transcript.messages]
-    place = next((n for n, each in enumerate(reversed(messages)) if isinstance(each, AssistantMessage)), None)
-    if place is None:
+    after = next((n for n, each in enumerate(reversed(messages)) if isinstance(each, AssistantMessage)), None)
+    if after is None:
         return ""
-    reply, results = messages[-1 - place], messages[len(messages) - place :]
+    reply, results = messages[-1 - after], messages[len(messages) - after :]
     calls = len(reply.tool_calls) if isinstance(reply, AssistantMessage) else 0
     if calls > sum(isinstance(each, ToolMessage) for each in results) + len(transcript.base.open):
         return WITHIN_REPLY
-    return ANSWERED if not (calls or place or begin.task or past.inbox.waiting) else ""
+    return ANSWERED if not (calls or after or begin.task or past.inbox.waiting) else ""
 
 
 def _kept(begin: RunInput, past: RunState) -> tuple[Policy, ...]:
-    """Return the policy of the original's agent, if it is to judge the fork's calls, too."""
+    """Return the policy of the original thread's agent, if it is to judge the fork's calls, too."""
     return (past.spec.policy,) if begin.keeps_policy and past.spec else ()
 
 
 def canonical_name(by: str) -> str:
-    """Return the one spelling of the starter's name; as it was sent, if the run will fail for it."""
+    """Return the canonical spelling of the starter's name; unchanged if it is invalid, which fails the run."""
     try:
         return person_name(by)
     except ValueError:

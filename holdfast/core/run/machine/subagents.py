@@ -1,15 +1,15 @@
-"""When a run starts its sub-agents, and when it polls them. Not part of `RunState`, because it concerns this
-Temporal run only: the next one looks at all of them when it begins.
+"""Schedule the starts and polls of a run's sub-agents. Not part of `RunState`, because it concerns this Temporal run
+only: the next one polls all of them when it begins.
 
-1. Children are started and looked at in batches, one order of a kind at a time.
-2. A child's hint leads to a look at that child alone; one that arrives during a look leads to another. If a look
-   has found a hint to be untrue, further hints about that child wait longer each time, for up to a minute.
-3. A child that was closed from outside sends no hint: all open ones are looked at from time to time.
-4. While a person has paused the run, nothing is started. Ends are recorded.
-5. A start, look or cancellation that fails for good is repeated after a pause that grows, for up to five minutes:
-   anybody who reaches Temporal can make it fail.
-6. A run that is cancelled also cancels the children of calls that wait for a start: such an order may have failed after
-   they had begun.
+1. Sub-agents are started and polled in batches, one request of a kind at a time.
+2. A sub-agent's hint triggers a poll of that sub-agent alone; a hint during a poll triggers another poll. After a poll
+   has found a hint to be false, further hints about that sub-agent wait longer each time, up to a minute.
+3. A sub-agent that was closed from outside sends no hint: all open ones are polled periodically.
+4. While a person has paused the run, none is started. Ends are recorded.
+5. A start, poll or cancellation that fails for good is repeated after a growing pause of up to five minutes: anybody
+   with access to Temporal can make it fail.
+6. A cancelled run also cancels the sub-agents of calls that wait for a start: the request may have failed after they
+   had begun.
 """
 
 from collections.abc import Iterable
@@ -43,21 +43,21 @@ from holdfast.core.run.waits.subagents import (
     start_request,
     to_end,
     unknown_ref,
-    wanted,
+    unstarted_calls,
 )
 from holdfast.core.tools.subagents import AGENT_RESULT, child_thread, read_agent_result
 
-FIRST_LOOK = timedelta(seconds=20)
-"""After the last start, until all open children are looked at."""
+FIRST_POLL = timedelta(seconds=20)
+"""Time from the last start until all open sub-agents are polled."""
 
 LONGEST_PAUSE = timedelta(minutes=5)
-"""The longest time between two looks at all of them."""
+"""Maximum time between two polls of all of them."""
 
-LONGEST_DOUBT = 60
-"""The most seconds that a hint waits about a child whose last hints were untrue."""
+LONGEST_HINT_DELAY = 60
+"""Maximum number of seconds that a hint waits if the sub-agent's last hints were false."""
 
-LOOKS = 20
-"""Children that one order looks at: each may hand over `HANDED_BYTES` of constraints."""
+POLL_BATCH = 20
+"""Maximum number of sub-agents in one poll: each may report `HANDED_BYTES` of constraints."""
 
 
 class SubagentWatch:
@@ -72,84 +72,85 @@ class SubagentWatch:
         self._log = log
         self._calls = calls
         self._queue: dict[int, bool] = {}
-        """The calls whose children to look at as soon as possible; whether the child has hinted at its end."""
-        self._untrue: dict[int, tuple[int, datetime]] = {}
-        """How many hints about a child were untrue, and when that was last found."""
-        self._early: list[int] = []
-        """The calls whose children have hinted at their ends before the answer to their start has arrived."""
-        self._later: dict[int, datetime] = {}
-        """Hints that wait."""
+        """Call number → whether its sub-agent has sent a hint: sub-agents to poll as soon as possible."""
+        self._false_hints: dict[int, tuple[int, datetime]] = {}
+        """Call number → how many hints about its sub-agent were false, and when a poll last found one to be."""
+        self._early_hints: list[int] = []
+        """The calls whose sub-agents have sent hints before the answer to their start has arrived."""
+        self._delayed_hints: dict[int, datetime] = {}
+        """Call number → when a delayed hint about its sub-agent is due."""
         self._next: datetime | None = None
-        """When all open children are looked at; None before the first of them is known to this Temporal run."""
-        self._pause = FIRST_LOOK
-        self._starts, self._looks, self._ends = Backoff(), Backoff(), Backoff()
+        """When all open sub-agents are polled; None before this Temporal run has seen the first of them."""
+        self._pause = FIRST_POLL
+        self._starts, self._polls, self._ends = Backoff(), Backoff(), Backoff()
         self._left_over: list[ChildRef] = []
-        """Children to cancel that were started before a reset, and that the run did not take over."""
+        """Sub-agents to cancel that were started before a reset, and that the run did not adopt."""
         self._was_reset = False
         self._unsettled: set[int] = set()
-        """The calls for which an order to start a child has failed."""
+        """The calls for which a request to start a sub-agent has failed."""
         self._absent: set[int] = set()
-        """The calls that have started none, as the cancellation of their children has found."""
+        """The calls without a sub-agent, according to the answer to its cancellation."""
         self._announced = False
 
     # Inputs.
 
     def hint(self, payload: Any) -> bool:
-        """Take in the hint that a child is about to end; return False if that child is not open."""
+        """Handle the hint that a sub-agent is about to end; return False if that sub-agent is not open."""
         thread = payload.get("thread") if isinstance(payload, dict) else None
         child = self._log.state.subagents.of_thread(thread) if isinstance(thread, str) else None
         if child is None and (number := self._starting(thread)):
-            self._early += [number] if number not in self._early else []
+            self._early_hints += [number] if number not in self._early_hints else []
             return True
         if child is None or not child.open:
             return False
-        count, found_at = self._untrue.get(child.number, (0, self._log.at))
-        due = found_at + timedelta(seconds=min(2 ** min(count, 10), LONGEST_DOUBT)) if count else self._log.at
+        count, polled_at = self._false_hints.get(child.number, (0, self._log.at))
+        due = polled_at + timedelta(seconds=min(2 ** min(count, 10), LONGEST_HINT_DELAY)) if count else self._log.at
         if due > self._log.at:
-            self._later[child.number] = due
+            self._delayed_hints[child.number] = due
         else:
             self._queue[child.number] = True
         return True
 
     def on_started(self, answer: StartedChildren) -> None:
-        """Take in the children that were started."""
+        """Record the sub-agents that were started."""
         self._starts.succeeded()
         for started in answer.children:
             self._log.record(*on_started(self._log.state, started))
         left = [each for each in answer.children if each.existing and not self._log.state.subagents.find(each.number)]
-        if left:  # nothing is reserved for them
+        if left:  # the run did not adopt them: no budget is reserved for them
             refs = (ChildRef(number=each.number, run_id=each.run_id) for each in left)
             self._calls.call(end_request(self._log.state, [*refs]), self._log.state)
-        self._queue |= dict.fromkeys(self._early, True)
-        self._early.clear()
+        self._queue |= dict.fromkeys(self._early_hints, True)
+        self._early_hints.clear()
         if self._next is None or self._next <= self._log.at:
-            self._pause = FIRST_LOOK
+            self._pause = FIRST_POLL
             self._next = self._log.at + self._pause
 
-    def on_not_started(self, request: StartChildren) -> None:
-        """Start children again after a pause."""
+    def on_start_failed(self, request: StartChildren) -> None:
+        """Retry the start after a pause."""
         self._starts.failed(self._log.at)
         self._unsettled.update(child.number for child in request.children)
 
-    def on_looked(self, request: LookAtChildren, answer: ChildReports) -> None:
-        """Take in the reports of the children that were polled."""
-        self._looks.succeeded()
+    def on_polled(self, request: LookAtChildren, answer: ChildReports) -> None:
+        """Record the reports of the polled sub-agents."""
+        self._polls.succeeded()
         self._report(answer.reports)
         for ref in request.children:
             child = self._log.state.subagents.find(ref.number)
             if child is None or not child.open:
                 self._forget(ref.number)
             elif ref.closing:
-                self._untrue[ref.number] = self._untrue.get(ref.number, (0, self._log.at))[0] + 1, self._log.at
+                count, _ = self._false_hints.get(ref.number, (0, self._log.at))
+                self._false_hints[ref.number] = count + 1, self._log.at
 
-    def on_not_looked(self, request: LookAtChildren) -> None:
-        """Look at the same children again after a pause."""
-        self._looks.failed(self._log.at)
+    def on_poll_failed(self, request: LookAtChildren) -> None:
+        """Poll the same sub-agents again after a pause."""
+        self._polls.failed(self._log.at)
         for ref in request.children:
             self._queue[ref.number] = ref.closing or self._queue.get(ref.number, False)
 
     def on_ended(self, request: EndChildren, answer: ChildReports) -> None:
-        """Take in how the cancelled children ended: others may have started since."""
+        """Record the ends of the cancelled sub-agents, and those whose start the run had not recorded."""
         self._ends.succeeded()
         for started in answer.started:
             self._log.record(*on_started(self._log.state, started))
@@ -157,20 +158,20 @@ class SubagentWatch:
         self._report(answer.reports)
         self._log.record(*on_unfinished(self._log.state, [ref.number for ref in request.children]))
 
-    def on_not_ended(self, request: EndChildren) -> None:
-        """Cancel children again after a pause: those that the run did not take over, and its own if it ends."""
+    def on_end_failed(self, request: EndChildren) -> None:
+        """Cancel sub-agents again after a pause: those that the run did not adopt, and its own if it ends."""
         self._left_over += self._left(request)
         self._ends.failed(self._log.at)
 
     @property
     def cancels_left(self) -> bool:
-        """Whether children are being cancelled that the run did not take over: no other Temporal run has them."""
-        orders = [call.request for call in self._calls.under_way(EndChildren)]
-        under_way = any(self._left(order) for order in orders if isinstance(order, EndChildren))
+        """Whether the run still cancels sub-agents that it did not adopt: the next Temporal run would not find them."""
+        requests = [call.request for call in self._calls.under_way(EndChildren)]
+        under_way = any(self._left(each) for each in requests if isinstance(each, EndChildren))
         return under_way or bool(self._left_over)
 
     def was_reset(self) -> None:
-        """Look at all children: the log may have lost their starts and ends."""
+        """Poll all sub-agents: the reset log may lack their starts and ends."""
         self._next = None
         self._absent.clear()
         self._was_reset = True
@@ -178,23 +179,23 @@ class SubagentWatch:
     # Calls.
 
     def proceed(self) -> None:
-        """Start children and look at them, as far as that is due."""
+        """Start and poll the sub-agents that are due."""
         state = self._log.state
         if state.spec is None or not (state.spec.subagents or state.subagents.children):
             return
         if not state.pause and not self._starts.pauses(self._log.at) and not self._calls.under_way(StartChildren):
             self._start()
-        if not self._looks.pauses(self._log.at) and not self._calls.under_way(LookAtChildren, EndChildren):
-            self._look()
+        if not self._polls.pauses(self._log.at) and not self._calls.under_way(LookAtChildren, EndChildren):
+            self._poll()
 
     def end_left_over(self) -> None:
-        """Cancel the children that the run did not take over, if that has failed and the pause is over."""
+        """Cancel the sub-agents that the run did not adopt, if that has failed and the pause is over."""
         if self._left_over and not self._ends.pauses(self._log.at):
             self._calls.call(end_request(self._log.state, self._left_over), self._log.state)
             self._left_over = []
 
     def end_all(self) -> bool:
-        """Cancel the open children; return whether that is still to be waited for."""
+        """Cancel the open sub-agents; return whether the run still has to wait for that."""
         if self._calls.under_way(StartChildren, EndChildren):
             return True
         children = to_end(self._log.state, unsettled=self._unsettled, absent=self._absent)
@@ -214,13 +215,13 @@ class SubagentWatch:
         return bool(self._calls.under_way(AnnounceEnd))
 
     def due(self) -> datetime | None:
-        """Return when the next look or cancellation is due though nothing arrives; None for never."""
-        times = [each.until for each in (self._starts, self._looks, self._ends) if each.until]
+        """Return when the next start, poll or cancellation is due even if no input arrives; None for never."""
+        times = [each.until for each in (self._starts, self._polls, self._ends) if each.until]
         if self._log.state.subagents.children and not self._calls.under_way(LookAtChildren, EndChildren):
-            times += self._later.values()
+            times += self._delayed_hints.values()
             if self._next and self._log.state.subagents.open:
                 times.append(self._next)
-        # Anything due by now waits for something else, and is done then: a timer would only fire over and over.
+        # Anything already due waits for something else and follows it: a timer would only fire repeatedly.
         return min((time for time in times if time > self._log.at), default=None)
 
     def _start(self) -> None:
@@ -228,28 +229,28 @@ class SubagentWatch:
         ends = on_starts_due(before)
         self._log.record(*ends)
         refused = [event.number for event in ends if isinstance(event, ToolCallFinished)]
-        if refused and self._was_reset:  # the same calls may have started children before, and nothing is ordered now
+        if refused and self._was_reset:  # the same calls may have started sub-agents before the reset
             refs = [unknown_ref(before, number) for number in refused]
             self._calls.call(end_request(self._log.state, refs), self._log.state)
         if request := start_request(self._log.state):
             self._calls.call(request, self._log.state)
 
-    def _left(self, order: EndChildren) -> list[ChildRef]:
-        """Return those of the request that were started before the run was reset, and that it did not take over."""
+    def _left(self, request: EndChildren) -> list[ChildRef]:
+        """Return those sub-agents of a request that were started before a reset, and that the run did not adopt."""
         state = self._log.state
-        own = state.subagents.numbers | {call.number for call in wanted(state)}
-        return [ref for ref in order.children if ref.number not in own]
+        own = state.subagents.numbers | {call.number for call in unstarted_calls(state)}
+        return [ref for ref in request.children if ref.number not in own]
 
     def _starting(self, thread: Any) -> int:
         """Return the number of the call that is about to start this thread; 0 for none."""
-        orders = [call.request for call in self._calls.under_way(StartChildren)]
-        numbers = [each.number for order in orders if isinstance(order, StartChildren) for each in order.children]
-        return next((each for each in numbers if child_thread(self._log.state.thread, each) == thread), 0)
+        requests = [call.request for call in self._calls.under_way(StartChildren)]
+        numbers = [child.number for each in requests if isinstance(each, StartChildren) for child in each.children]
+        return next((number for number in numbers if child_thread(self._log.state.thread, number) == thread), 0)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         log, at = self._log, self._log.at
-        for number in [number for number, due in self._later.items() if due <= at]:
-            del self._later[number]
+        for number in [number for number, due in self._delayed_hints.items() if due <= at]:
+            del self._delayed_hints[number]
             self._queue[number] = True
         open_children = log.state.subagents.open
         if open_children and (self._next is None or self._next <= at):
@@ -257,11 +258,11 @@ class SubagentWatch:
                 self._queue.setdefault(child.number, False)
             self._next = at + self._pause
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        for child in self._asked_again():
+        for child in self._requested_again():
             self._queue.setdefault(child.number, False)
-        # Each batch reads the same part of a result: only then can a later look be compared with an earlier one.
+        # Each batch clips results to the same length: only then can the results of two polls be compared.
         clip = min(limits_of(log.state).tool_result_chars, REPORT_CHARS)
-        numbers = [*self._queue][: max(1, min(LOOKS, REPORT_CHARS // clip))]
+        numbers = [*self._queue][: max(1, min(POLL_BATCH, REPORT_CHARS // clip))]
         refs = []
         for number in numbers:
             child_or_none = log.state.subagents.find(number)
@@ -271,16 +272,16 @@ class SubagentWatch:
         if refs:
             self._calls.call(LookAtChildren(children=tuple(refs), clip=clip), log.state)
 
-    def _asked_again(self) -> list[Child]:
-        """Return the children that have ended, and whose result a call waits for."""
-        found = []
+    def _requested_again(self) -> list[Child]:
+        """Return the ended sub-agents whose results a call requests once more."""
+        ended = []
         for call in self._log.state.calls.current:
             if call.phase == "started" and call.call.name == AGENT_RESULT:
-                given = read_agent_result(call.call)
-                child = self._log.state.subagents.of_thread(given.thread) if given else None
+                arguments = read_agent_result(call.call)
+                child = self._log.state.subagents.of_thread(arguments.thread) if arguments else None
                 if child and not child.open:
-                    found.append(child)
-        return found
+                    ended.append(child)
+        return ended
 
     def _report(self, reports: Iterable[ChildReport]) -> None:
         for report in reports:
@@ -288,5 +289,5 @@ class SubagentWatch:
 
     def _forget(self, number: int) -> None:
         self._queue.pop(number, None)
-        self._later.pop(number, None)
-        self._untrue.pop(number, None)
+        self._delayed_hints.pop(number, None)
+        self._false_hints.pop(number, None)

@@ -1,7 +1,7 @@
 """Compare two logs: two threads, or one thread at two events. A pure function of their events.
 
-Two logs agree as far as their events have the same digests: a digest covers everything before it. What each has beyond
-that is compared: messages, calls with their verdicts and ends, and what it cost.
+Two logs agree up to the last events with equal digests, because a digest covers all events before it. The comparison
+lists each log's later messages, calls with their verdicts and results, and token usage.
 """
 
 import json
@@ -23,7 +23,7 @@ from holdfast.core.transcript.transcript import Transcript
 
 
 class ComparedCall(Frozen):
-    """A call that one log has."""
+    """A call in one of the logs."""
 
     number: int
     tool: str
@@ -32,46 +32,46 @@ class ComparedCall(Frozen):
     rule: str = ""
     """The rule that gave the verdict."""
     status: str = ""
-    """How it ended; empty where it has not."""
+    """The status of its result; empty if it has none."""
 
 
 class ComparedCost(Frozen):
-    """What one LLM was used for."""
+    """The token usage of one LLM."""
 
     llm: str
     usage: Usage
 
 
 class Side(Frozen):
-    """What one log has beyond what both have."""
+    """The part of one log after the common events."""
 
     events: int
-    """How many events the log has in all."""
+    """How many events the whole log has."""
     messages: tuple[dict[str, Any], ...] = ()
     """Messages between people, agent and tools, as `transcript` shows them."""
     calls: tuple[ComparedCall, ...] = ()
     steps: int = 0
-    """Replies of the LLM."""
+    """Number of LLM replies."""
     costs: tuple[ComparedCost, ...] = ()
     """Token counts by LLM."""
 
     @property
     def usage(self) -> Usage:
-        """All token counts together."""
+        """The total of all token counts."""
         return sum((cost.usage for cost in self.costs), Usage())
 
 
 class Comparison(Frozen):
-    """Two logs, compared."""
+    """The comparison of two logs."""
 
     common: int
-    """How many events both begin with: the first difference is at this position."""
+    """How many events both logs begin with: the first difference is at this position."""
     first: Side
     second: Side
 
     @property
     def same(self) -> bool:
-        """Whether neither has anything that the other lacks."""
+        """Whether the logs are equal."""
         return self.common == self.first.events == self.second.events
 
 
@@ -80,7 +80,7 @@ def compare(first: Sequence[AgentEvent], second: Sequence[AgentEvent]) -> Compar
 
     Args:
         first: The events of a thread from the first one on, up to any of them.
-        second: The same, of another thread or up to another event.
+        second: The events of another thread, or of the same thread up to another event.
     """
     common = 0
     for one, other in zip(first, second, strict=False):
@@ -125,7 +125,7 @@ def _calls(events: Sequence[AgentEvent]) -> tuple[ComparedCall, ...]:
 
 
 def _usage(events: Sequence[AgentEvent], common: int) -> dict[str, Usage]:
-    """Token counts by LLM, of the events from `common` on."""
+    """Return the token counts by LLM of the events from `common` on."""
     usage: dict[str, Usage] = {}
     llm = ""
     for position, event in enumerate(events):

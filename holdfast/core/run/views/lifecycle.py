@@ -1,20 +1,21 @@
-"""Where a run is in its lifecycle: `phase = phase_of(state)`. Derived from the state, which is a fold over events.
+"""The lifecycle phase of a run: `phase = phase_of(state)`. Derived from the state, which is a fold over events.
 
 Each action that a run can take (`holdfast.core.run.state.next_actions`) is one of six kinds (`kind_of`). The phase
-follows from the next action, or from the calls under way that it waits for. `RunState.status` is another thing: the
-word by which people find the runs that need them. A run is
+follows from the next action, or from the calls under way that the run waits for. `RunState.status` differs from it:
+people search by status for the runs that need them. A run is
 
 - instantiated: it has started, and its agent is not loaded yet;
 - evaluating: the LLM is called, or the calls in its reply are judged;
-- executing: tool calls run, or the `verify` tools record the world that people are asked about, or the run makes a
-  call of its own (`holdfast.core.run.rules.closing_work`);
-- mutating: people's messages become part of what the agent is to do, as soon as an LLM call under way has ended;
-- delegating: all that it waits for are sub-agents, or it ends those in the background before it completes;
-- dormant: nothing follows until a decision, a message, `retry`, `resume` or a time comes: the status says which;
-- re-entering: after a long pause, or where a closed run left effects under way, it looks at the world before it acts;
+- executing: tool calls run, or the `verify` tools record the state of the world for an approval request, or the run
+  makes an internal call (`holdfast.core.run.rules.closing_work`);
+- mutating: messages from people are added to the transcript, as soon as an LLM call under way has ended;
+- delegating: it waits only for sub-agents, or cancels those in the background before it completes;
+- dormant: it waits for a decision, a message, `retry`, `resume` or a time, as its status indicates;
+- re-entering: it verifies the state of the world before it acts, after a long pause or after a closed run with effects
+  under way;
 - terminated: it is over. A further run of the thread begins as instantiated.
 
-An event leaves the phase as it is, or leads on like this:
+An event keeps the phase, or changes it as follows:
 
     instantiated → evaluating, executing, mutating, dormant, re-entering, terminated
     evaluating → executing, mutating, delegating, dormant, re-entering, terminated, instantiated
@@ -25,7 +26,7 @@ An event leaves the phase as it is, or leads on like this:
     re-entering → evaluating, executing, mutating, delegating, dormant, terminated, instantiated
     terminated → instantiated
 
-An open run becomes instantiated where it was closed from outside, and the thread was started again.
+An open run becomes instantiated if it was closed from outside, and the thread was started again.
 """
 
 from collections.abc import Mapping
@@ -68,7 +69,7 @@ PHASES: Mapping[Kind, Phase] = {
     "re-entry": "re-entering",
     "termination": "terminated",
 }
-"""Kind of the next action → the phase, where `phase_of` has no narrower one."""
+"""Kind of the next action → the phase, if `phase_of` has no narrower one."""
 
 
 def kind_of(action: Action) -> Kind:
@@ -93,7 +94,7 @@ def kind_of(action: Action) -> Kind:
 
 
 def phase_of(state: RunState) -> Phase:
-    """Return the phase to which the events have led. It does not depend on the time since the last one."""
+    """Return the phase after the last event, regardless of the time that has passed since."""
     if state.spec is None and not state.outcome:
         return "instantiated"
     action = next_action(state, at=state.updated_at)

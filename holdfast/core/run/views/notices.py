@@ -1,4 +1,4 @@
-"""Which events people who are elsewhere are notified of, and what the notice says."""
+"""Select the events of which people are notified, and build the notices."""
 
 from typing import assert_never
 
@@ -8,15 +8,15 @@ from holdfast.core.run.contracts.record import Notice
 from holdfast.core.run.state.state import RunState
 
 TEXT_CHARS = 4_000
-"""Characters of a result in a notice."""
+"""Maximum characters of a result in a notice."""
 
 
 def notice_of(before: RunState, event: AgentEvent) -> Notice | None:
-    """Return the notice of an event; None where people are not notified.
+    """Return the notice of an event; None if people are not notified of it.
 
     Args:
         before: The state before the event.
-        event: Just recorded.
+        event: The event, just recorded.
     """
     agent, position = before.spec.name if before.spec else "", event.position
     match event:

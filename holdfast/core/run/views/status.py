@@ -1,7 +1,7 @@
-"""What a run does or waits for now, and what follows, in words: for `show`, the gateway and the Web UI.
+"""Describe a run's current activity and its next steps in words: for `show`, the gateway and the Web UI.
 
-Pure functions of the state, so they hold for a recorded state as for a live one. Texts of people and tools in them are
-on one line and short; who shows them makes them safe for the place.
+Pure functions of the state, recorded or live. Texts of people and tools in the descriptions are short and on one line;
+the caller has to escape them for its output format.
 """
 
 from datetime import datetime
@@ -39,31 +39,31 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.lifecycle import phase_of
 
 SHOWN_REQUESTS = 10
-"""Open requests whose consequences are named one by one."""
+"""Maximum number of open requests with an entry each."""
 
 
 class Following(Frozen):
-    """One thing that follows."""
+    """A possible next step."""
 
     when: str
-    """What has to happen first: `request 3 is approved`."""
+    """The condition: `request 3 is approved`."""
     then: str
-    """`deploy runs`."""
+    """The consequence: `deploy runs`."""
 
 
 def run_view(state: RunState) -> dict[str, Any]:
-    """Return the state as `show` presents it: where the run is in its lifecycle, what it does now, and what follows."""
+    """Return the state for `show`, with the lifecycle phase, the current activity and the next steps."""
     view = state.view()
-    outlook = {
+    status = {
         "lifecycle": phase_of(state),
         "now": doing(state),
         "next": [each.model_dump() for each in following(state)],
     }
-    return {**{name: view[name] for name in ("thread", "agent", "status")}, **outlook, **view}
+    return {**{name: view[name] for name in ("thread", "agent", "status")}, **status, **view}
 
 
 def doing(state: RunState) -> str:
-    """Return what the run does or waits for: `calls the LLM for step 5`, `waits for a decision on request 3`."""
+    """Return the run's current activity: `calls the LLM for step 5`, `waits for a decision on request 3`."""
     if state.outcome:
         return f"was {state.outcome}" if state.outcome in ("cancelled", "moved") else f"has {state.outcome}"
     if state.moving:
@@ -106,7 +106,7 @@ def doing(state: RunState) -> str:
 
 
 def _next(state: RunState) -> Action:
-    """What the run does next; what is reserved for an LLM call that is under way leaves no doubt of it."""
+    """Return the next action; `CallLLM` if the budget has a reservation for an LLM call, which is then under way."""
     action = next_action(state, at=state.updated_at)
     return CallLLM() if isinstance(action, ReportBudget) and LLM_CALL in state.account.reserved else action
 
@@ -123,7 +123,7 @@ def _waiting(state: RunState) -> str:
 
 
 def _awaited(state: RunState) -> str:
-    """What has to come from outside before anything else follows; empty where nothing has to."""
+    """Return the external inputs that the run waits for; empty if it waits for none."""
     if state.pause:
         until = f" until {_time(state.pause.until)}, or" if state.pause.until else ""
         return f"waits{until} for a person to resume it"
@@ -142,7 +142,7 @@ def _awaited(state: RunState) -> str:
 
 
 def following(state: RunState) -> tuple[Following, ...]:
-    """Return what follows, and after what; nothing for a run that is over."""
+    """Return the possible next steps, each with its condition; none for a run that is over."""
     if state.outcome:
         return ()
     if state.pause:
@@ -178,9 +178,9 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
             ends = (Following(when=f"none comes before {_time(state.idle.until)}", then="it completes"),)
             return (Following(when="a message comes", then=calls_llm), *(ends if state.idle.until else ()))
         case StartCalls() | Settle() | Verify() | Poll() | Wait():
-            asked = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
-            asked += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
-            return (*asked, Following(when="every call of the step has its result", then=end or calls_llm))
+            steps = [each for request in state.authority.requests[:SHOWN_REQUESTS] for each in _decided(request)]
+            steps += [_woken(state, wait) for wait in state.dormancy.waits[:SHOWN_REQUESTS]]
+            return (*steps, Following(when="every call of the step has its result", then=end or calls_llm))
         case NoteProgress():
             blocked = f"it {_waiting(state)}" if state.blocked else ""
             return (Following(when="that is noted", then=end or blocked or calls_llm),)
@@ -199,7 +199,7 @@ def _after(state: RunState, action: Action) -> tuple[Following, ...]:
 
 
 def _decided(request: ApprovalRequest) -> list[Following]:
-    """What follows from a decision on a request, or from its expiry."""
+    """Return the consequences of a decision on a request, and of its expiry."""
     name = f"request {request.id}"
     if request.kind == "reconcile":
         return [Following(when=f"{name} is decided", then=f"it is known what became of {request.tool}")]
@@ -212,7 +212,7 @@ def _decided(request: ApprovalRequest) -> list[Following]:
 
 
 def _woken(state: RunState, wait: Sleep) -> Following:
-    """What follows from the end of a wait."""
+    """Return the consequence of the end of a wait."""
     first = f"{one_line(wait.trigger.words, 200)} comes, or a message or `wake`"
     return Following(when=first, then=f"{state.calls.get(wait.number).call.name} has its result")
 
@@ -222,7 +222,7 @@ def _names(state: RunState, phase: CallPhase) -> str:
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
-    """`look`, `look and pay`, or the first few of many."""
+    """Join names: `look`, `look and pay`, or the first few of many."""
     shown = list(dict.fromkeys(names))[:5]
     if len(names) > len(shown):
         return f"{', '.join(shown)} ({len(names)} calls)"

@@ -1,12 +1,13 @@
 """A run in Temporal's Web UI: one-line summaries, and the current details in Markdown.
 
-1. The page is complete up to a stated size. What is cut says how much is missing and which command shows all of it, and
-   then no decision that lets the call run is offered.
-2. The JSON to send stands above arguments that are long, and names the digest of what is shown: it decides on nothing
-   else.
-3. What people, models and tools wrote is plain text: it forms no heading, link, image or code block of its own.
+1. The page is complete up to a fixed size. A cut part states how much is missing and which command shows all of it, and
+   then the page offers no decision that lets the call run.
+2. The JSON to send stands above long arguments, and names the digest of the request on the page: it cannot decide on
+   any other.
+3. Text of people, models and tools is plain: it cannot form a heading, link, image or code block.
 
-Temporal keeps no details in history and asks a worker for them, so the only limit is that of a query's answer (2 MB).
+Temporal does not keep details in history but queries a worker for them, so the only limit is that of a query's answer
+(2 MB).
 """
 
 import json
@@ -33,47 +34,48 @@ from holdfast.core.run.views.status import doing
 from holdfast.core.tools.triggers import EventTrigger
 
 SHOWN_REQUESTS = 10
-"""Open requests that are shown in full."""
+"""Maximum number of open requests on the page, in full."""
 
 SHOWN_CONSTRAINTS = 20
-"""Constraints that are shown, the newest."""
+"""Maximum number of constraints on the page, the newest."""
 
 SHOWN_CHILDREN = 20
-"""Sub-agents that are shown, the open ones first."""
+"""Maximum number of sub-agents on the page, the open ones first."""
 
 SHOWN_WAITS = 20
-"""Waits of a dormant run that are shown."""
+"""Maximum number of waits on the page."""
 
 SHOWN_CHARS = 20_000
-"""Characters of a request's arguments. Longer ones are cut, and then the page offers no decision that lets them run."""
+"""Maximum characters of a request's arguments. Longer ones are cut, and then the page offers no decision that lets them
+run."""
 
 COLUMNS = 40
-"""Columns of a code block that a phone shows. The Web UI cuts longer lines at its edge, without a mark."""
+"""Columns of a code block that fit on a phone. The Web UI cuts longer lines at its edge, without a mark."""
 
 SHORT_CHARS = 600
-"""Characters of arguments that stand above the JSON to send; longer ones stand below it."""
+"""Maximum characters of arguments that stand above the JSON to send; longer ones stand below it."""
 
 RESULT_CHARS = 20_000
-"""Characters of the result."""
+"""Maximum characters of the result."""
 
 HARMLESS: frozenset[DecisionKind] = frozenset({"deny", "respond", "happened", "abandon"})
-"""Decisions after which nothing runs: a person may take them without having seen all of a call."""
+"""Decisions that start nothing: a person may take them without having seen all of a call."""
 
 KIND_WORDS: Mapping[RefinementKind, str] = {
     "narrow": "narrowed",
     "rescope": "replaced",
     "correct": "corrected",
 }
-"""What each kind of refinement did to the task."""
+"""Kind of refinement → its effect on the task, in a word."""
 
 WHO = '```json\n{"by": "your name"}\n```'
-"""The payload of a signal that needs nothing but a name."""
+"""The payload of a signal that needs only a name."""
 
 REFINEMENT = '```json\n{\n "kind": "narrow",\n "text": "what to do from now on",\n "by": "your name"\n}\n```'
 """The payload of the signal that refines the task."""
 
 WHERE = "**More Actions**, at the top of this page, then **Send a Signal**"
-"""Where the Web UI sends signals."""
+"""The way to the signal form of the Web UI."""
 
 _SIGNALS: dict[DecisionKind, str] = {
     "approve": "approve",
@@ -87,7 +89,7 @@ _SIGNALS: dict[DecisionKind, str] = {
 
 
 def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, str]:
-    """Return the signal's name and the exact JSON that make this decision, on what the request shows now."""
+    """Return the signal's name and the exact JSON that make this decision on the request in its current form."""
     payload = {"request": request.id, "by": "your name", "reason": "why"}
     if request.kind == "reconcile":
         payload = {"decision": decision, **payload}
@@ -99,18 +101,18 @@ def signal_json(request: ApprovalRequest, decision: DecisionKind) -> tuple[str, 
 
 
 def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
-    """Return the run in Markdown: what it waits for, task, and each open request with the signals that answer it.
+    """Return the run in Markdown: its current activity, its task, and each open request with the signals to answer it.
 
     Args:
         state: The run's state.
-        refused: The last events that record a refused signal or update, oldest first.
+        refused: The last events that record a rejected signal or update, oldest first.
     """
     agent = state.spec.name if state.spec else "loading…"
     refined = f" · task refined ({len(state.refinements)})" if state.refinements else ""
-    # The headline says the rest: a run that waits for approval is not asleep, and one that ended was not killed.
+    # The headline covers other statuses: "dormant" and "terminated" would mislead after an approval request or an end.
     phase = f" · {phase_of(state)}" if state.status == "running" else ""
-    place = f"agent `{code(agent)}` · step {state.steps.count}{refined}{phase}"
-    lines = [f"**{_headline(state)}** · {place}", "", *budget_details(state.account)]
+    position = f"agent `{code(agent)}` · step {state.steps.count}{refined}{phase}"
+    lines = [f"**{_headline(state)}** · {position}", "", *budget_details(state.account)]
     if state.pause:
         lines += paused_details(state.pause, state.thread, signed=signatures_required(state) or bool(state.pause.proof))
     if state.blocked:
@@ -127,7 +129,7 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
         lines += [f"… and {more} more requests: `{code(f'holdfast pending {state.thread}')}`", ""]
     if refused:
         lines += ["### Refused", "", *map(_refusal, refused), ""]
-    lines += [*_family(state), *_constraints(state)]
+    lines += [*_related_runs(state), *_constraints(state)]
     if delayed := state.calls.delayed:
         lines += [
             "### Starts later",
@@ -146,7 +148,7 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
 
 
 def _headline(state: RunState) -> str:
-    """What the run waits for or does, first of all."""
+    """Return the run's current activity, for the first line."""
     if state.pause:
         return f"Paused by {pause_words(state.pause)}"
     if state.outcome:
@@ -184,8 +186,8 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     return [*lines, below, "", *signals, f"Arguments of request {request.id}:", "", *block]
 
 
-def _family(state: RunState) -> list[str]:
-    """The run above, and the sub-agents of the run: the newest of those that are open first."""
+def _related_runs(state: RunState) -> list[str]:
+    """Return the lines about the runs above and about the sub-agents, the open ones first."""
     lines: list[str] = []
     if state.origin.lineage:
         above = " > ".join(f"`{code(each)}`" for each in state.origin.lineage.path)
@@ -201,7 +203,7 @@ def _family(state: RunState) -> list[str]:
 
 
 def _constraints(state: RunState) -> list[str]:
-    """What tools said cannot be done, and the signal that lifts it."""
+    """Return the lines about the constraints that tools have stated, and about the signal that removes them."""
     if state.outcome or not state.constraints.kept:
         return []
     shown = state.constraints.kept[-SHOWN_CONSTRAINTS:]
@@ -215,7 +217,7 @@ def _constraints(state: RunState) -> list[str]:
 
 
 def _refinements(state: RunState) -> list[str]:
-    """How the task was refined, and the signal that refines it."""
+    """Return the lines about refinements of the task, and about the signal that refines it."""
     lines: list[str] = []
     for each in state.refinements:
         by = each.by if each.own else speaker_words(each.by, each.proof)
@@ -234,14 +236,14 @@ def _refinements(state: RunState) -> list[str]:
 
 
 def _named(signal: str) -> str:
-    """Say where to send a signal that the Web UI does not list: it has no handler
+    """Return the instructions to send a signal that the Web UI cannot list, because it has no handler
     (`holdfast.core.run.inputs.interventions`).
     """
     return f"{WHERE}. Choose **Custom**, enter the name `{signal}`, and send"
 
 
 def _refusal(event: AgentEvent) -> str:
-    """A refused signal or update, in one line."""
+    """Return a line about a rejected signal or update."""
     at = f"{event.at:%Y-%m-%d %H:%M:%S} UTC"
     match event:
         case DecisionReceived():
@@ -256,7 +258,7 @@ def _refusal(event: AgentEvent) -> str:
 
 
 def pause_words(pause: Pause) -> str:
-    """Return who paused the run, until when and why, in a line: `alice until 2026-01-02 03:04 UTC: "look"`."""
+    """Return a line with the author, end and reason of a pause: `alice until 2026-01-02 03:04 UTC: "look"`."""
     until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
     return (
         plain(speaker_words(pause.by, pause.proof), 100)
@@ -266,14 +268,14 @@ def pause_words(pause: Pause) -> str:
 
 
 def delay_words(call: CallState) -> str:
-    """Return until when a repeated call waits, and why."""
+    """Return a line with the start time of a delayed repeated call, and the reason."""
     assert call.starts_at is not None
     why = f"the same call has had the same result {call.repeats:,} times"
     return f"waits until {call.starts_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
 
 
 def paused_details(pause: Pause, thread: str, *, signed: bool) -> list[str]:
-    """Return what a pause means, and the signal or, where only a signed statement counts, the command that ends it."""
+    """Return the lines about a pause, and about the signal that ends it; if that has to be signed, the command."""
     since = f"Since {pause.since:%Y-%m-%d %H:%M} UTC, nothing starts; decisions and messages count when it resumes."
     lines = ["", "### Paused", "", since, ""]
     if signed:
@@ -282,7 +284,7 @@ def paused_details(pause: Pause, thread: str, *, signed: bool) -> list[str]:
 
 
 def dormant_details(dormancy: Dormancy) -> list[str]:
-    """Return what a dormant run waits for, and the signal that wakes it."""
+    """Return the lines about the waits of a dormant run, and about the signal that wakes it."""
     rows = [f"- call {wait.number}: {plain(wait.words, 1_000)}" for wait in dormancy.waits[:SHOWN_WAITS]]
     if (more := len(dormancy.waits) - SHOWN_WAITS) > 0:
         rows += [f"- and {more} more"]
@@ -298,11 +300,11 @@ def dormant_details(dormancy: Dormancy) -> list[str]:
 
 
 def blocked_details(blocked: Blocked, signed: str = "") -> list[str]:
-    """Return why a run or a loop is blocked, and the signal that unblocks it.
+    """Return the lines about the cause of a blocked run or loop, and about the signal that unblocks it.
 
     Args:
-        blocked: Why.
-        signed: The thread, where only a signed statement unblocks it.
+        blocked: The block.
+        signed: The thread, if only a signed statement unblocks it.
     """
     lines = ["", f"### Blocked: {plain(blocked.cause)}", "", quoted(blocked.message), ""]
     if blocked.after:
@@ -313,7 +315,7 @@ def blocked_details(blocked: Blocked, signed: str = "") -> list[str]:
 
 
 def budget_details(account: Account) -> list[str]:
-    """Return what is spent, reserved and left of each limit; nothing for a run without a budget."""
+    """Return the spent, reserved and remaining amounts of each limit; no lines for a run without a budget."""
     view = account.view() if account.limits else None
     if view is None:
         return []
@@ -326,7 +328,7 @@ def budget_details(account: Account) -> list[str]:
 
 
 def extend_details(state: RunState) -> list[str]:
-    """Return how to extend a budget that has ended."""
+    """Return the instructions to extend a spent budget."""
     if signatures_required(state):
         return ["", f"Only a signed extension counts: `{code(f'holdfast extend {state.thread}')}`", ""]
     account = state.account

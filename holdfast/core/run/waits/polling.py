@@ -1,17 +1,17 @@
-"""An agent waits for a change that nobody announces: a read-only call is made again and again, at paced times, until
-its result fulfils a condition. Pure functions over the run's state.
+"""Poll for a change: repeat a read-only call, with growing delays, until its result fulfils a condition. Pure functions
+over the run's state.
 
-1. What is judged is what runs: the call that is polled is judged with the call of `check_back` or `wait_for_run`, the
-   stricter verdict counts (`holdfast.core.run.rules.verdicts`), and each poll makes exactly that call.
-2. A poll is an ordinary activity with an outcome of its own. A failed one is an outcome, too: the wait ends after
-   `FAILURES` of them in a row, or where the tool says that it cannot be done.
-3. The condition is evaluated here, on the result as it was recorded. The LLM reads the last result only.
-4. At its time `until`, a wait makes a last poll, and ends with that.
+1. The polled call is judged together with the call of `check_back` or `wait_for_run`; the stricter verdict counts
+   (`holdfast.core.run.rules.verdicts`), and each poll makes exactly the judged call.
+2. A poll is an ordinary activity with its own outcome. Failures are outcomes, too: a wait ends after `FAILURES` of them
+   in a row, or when the tool reports that the call cannot be done.
+3. The condition is evaluated here, on the recorded result. The LLM reads only the last result.
+4. At its time `until`, a wait makes a last poll and ends with it.
 5. Polls are paced (`holdfast.core.run.rules.backoff`), and only the first `NEWS` changes of the result count as news.
-   So a wait of three weeks makes at most 6,600 polls of about 400 bytes each in the log, with the default limits: one
+   So with the default limits, a wait of three weeks makes at most 6,600 polls of about 400 bytes each in the log: one
    every five minutes, and some more after each change.
-6. A poll that is due starts nothing while a person has paused the run. Where the wait has ended, the answer of a poll
-   that is still under way is ignored.
+6. No poll starts while a person has paused the run. After the wait has ended, the answer of a poll that is still under
+   way is ignored.
 """
 
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ from holdfast.core.llm.blocks import Content, ToolCall, text_of, with_heading
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.rules.backoff import Pace, PollOutcome, next_delay
-from holdfast.core.run.rules.constraints import constraint_on, constraint_result
+from holdfast.core.run.rules.constraints import constraint_on
 from holdfast.core.run.state.dormancy import Polls, Wait
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect
@@ -33,15 +33,15 @@ from holdfast.core.tools.triggers import PollTrigger, clock, read_trigger
 from holdfast.core.trust import Trust, least
 
 FAILURES = 5
-"""Failed polls in a row that end a wait."""
+"""Number of failed polls in a row that end a wait."""
 
 NEWS = 20
-"""Changes of the result after which a wait starts over with short delays. A result may hold the time of day: then every
-poll brings another one."""
+"""Maximum number of changes of the result that reset the delay. A result that contains the time of day changes at every
+poll."""
 
 
 def call_problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
-    """Return why the run cannot poll what this call asks for; empty if it can, or if the call asks for no polls.
+    """Return why the run cannot make the polls that this call requests; empty if it can, or if the call requests none.
 
     Args:
         spec: The agent.
@@ -71,7 +71,7 @@ def poll_problem(spec: AgentSpec, trigger: object) -> str:
 
 
 def due_polls(state: RunState, *, at: datetime) -> tuple[int, ...]:
-    """Return the numbers of the calls that are to be polled now, or cannot be polled any more."""
+    """Return the numbers of the calls whose poll is due, or whose wait a constraint ends."""
     return tuple(
         wait.number
         for wait in state.dormancy.waits
@@ -80,18 +80,18 @@ def due_polls(state: RunState, *, at: datetime) -> tuple[int, ...]:
 
 
 def refuse_poll(state: RunState, wait: Wait, *, at: datetime) -> ev.ToolCallFinished | None:
-    """Return the event that ends a wait because a constraint has come up meanwhile; None if there is none."""
+    """Return the event that ends a wait because of a later constraint; None if there is none."""
     constraint = constraint_on(state, state.calls.get(wait.number).call, at=at)
     return constraint_result(wait.number, constraint, None) if constraint else None
 
 
 def on_poll(state: RunState, number: int, outcome: ToolOutcome, *, poll: int, at: datetime) -> list[ev.AgentEvent]:
-    """Return the events that follow from the outcome of a poll; none where its wait has ended.
+    """Return the events that follow from the outcome of a poll; none if its wait has ended.
 
     Args:
         state: The state before.
         number: The number of the call that sleeps.
-        outcome: How the polled call ended.
+        outcome: The outcome of the polled call.
         poll: The number of the poll.
         at: Now.
     """
@@ -133,7 +133,7 @@ def poll_event(
         result = "timeout" if tool and seconds >= tool.timeout else "no_response"
     limits = state.spec.limits if state.spec else Limits()
     pace = Pace(start=limits.poll_seconds, ceiling=max(limits.poll_seconds, limits.poll_ceiling))
-    # News that took as long as the last delay leads to that delay: so one outcome stands for all before.
+    # News after the last delay yields the same delay, so this one outcome replaces all earlier ones.
     outcomes = (PollOutcome("news", polls.delay), PollOutcome(result, seconds))
     remaining = (wait.until - at).total_seconds() if wait.until else None
     return ev.WaitPolled(
@@ -148,24 +148,24 @@ def poll_event(
 
 
 def ends_unfulfilled(wait: Wait, status: ev.ToolStatus, *, at: datetime) -> bool:
-    """Return whether a poll with that status ends the wait, whatever its result is."""
+    """Return whether a poll with that status ends the wait regardless of its result."""
     assert wait.polls is not None
     failed = status != "ok" and wait.polls.failures + 1 >= FAILURES
     return failed or status in ("cannot", "invalid") or (wait.until is not None and wait.until <= at)
 
 
 def digest_of_result(content: Content) -> str:
-    """Return the digest of a result, by which polls are compared."""
+    """Return the digest of a result, for the comparison of polls."""
     parts: Any = content if isinstance(content, str) else [block.model_dump_json() for block in content]
     return digest(["poll/1", parts])
 
 
 def without_heading(content: Content, note: str) -> Content:
-    """Return the result that a poll brought, of a call that it ended.
+    """Return the poll's own result, from the content of the call that it ended.
 
     Args:
-        content: Of the call's `tool_call_finished`.
-        note: What came before the heading, on arguments that a person had changed.
+        content: The content of the call's `tool_call_finished`.
+        note: The note before the heading, about arguments that a person had changed.
     """
     if not isinstance(content, str):
         return content[1:]
@@ -175,7 +175,7 @@ def without_heading(content: Content, note: str) -> Content:
 def _end(
     wait: Wait, polls: Polls, outcome: ToolOutcome, *, seen: str, at: datetime
 ) -> tuple[ev.ToolStatus, str] | None:
-    """The status and the heading of a result that ends the wait; None where it continues."""
+    """Return the status and the heading of a result that ends the wait; None if it continues."""
     assert isinstance(wait.trigger, PollTrigger)
     condition, looks = wait.trigger.condition, f"{polls.count + 1:,} look{'s' if polls.count else ''}"
     slept, now = rounded_span((at - wait.since).total_seconds()), f"It is now {clock(at)}."
@@ -198,9 +198,7 @@ def _end(
 
 
 def _trust(state: RunState, wait: Wait, status: ev.ToolStatus) -> Trust:
-    """The trust level of a result: that of the tool, and for a failure, which may quote anything, no higher than any
-    tool's.
-    """
+    """Return the trust level of a result: that of the tool; for a failure, which may quote any text, at most `tool`."""
     assert isinstance(wait.trigger, PollTrigger)
     tool = state.spec.tool(wait.trigger.tool) if state.spec else None
     trust: Trust = tool.trust if tool else "web"

@@ -166,7 +166,7 @@ def _migrate_during_call(thread: Thread) -> Thread:
     """Migrate a thread whose worker is gone: its tool has not returned."""
     thread.update("move", {"by": "carol"})
     (call,) = thread.waiting(ToolRequest)
-    thread.run._calls.give_up(call.id)
+    thread.run._calls.drop(call.id)
     thread.signal("nonsense")
     while not thread.closed:
         thread.archive()

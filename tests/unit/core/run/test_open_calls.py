@@ -40,8 +40,8 @@ def test_an_unstarted_call_needs_no_stop() -> None:
     """A call abandoned in the workflow task that made it sends no command; a started call is stopped."""
     calls = open_calls(ASK)
     calls.call(ASK, STATE)
-    calls.give_up(2)
-    calls.give_up(1)
+    calls.drop(2)
+    calls.drop(1)
     assert list(calls.commands()) == [Stop(1)]
     assert not calls.under_way(LLMRequest)
 

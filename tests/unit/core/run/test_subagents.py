@@ -25,7 +25,7 @@ from holdfast.core.run.contracts.subagents import (
     StartedChild,
     StartedChildren,
 )
-from holdfast.core.run.machine.subagents import LOOKS
+from holdfast.core.run.machine.subagents import POLL_BATCH
 from holdfast.core.run.state.constraints import HANDED_BYTES
 from holdfast.core.run.waits import subagents
 from holdfast.core.run.waits.subagents import END_CHARS, GONE, UNFINISHED
@@ -380,7 +380,7 @@ def test_the_work_for_hundreds_of_sub_agents_is_linear() -> None:
     each sub-agent in it, and each activity request and result stays far below Temporal's 2 MB.
     """
     scans = 0
-    original = subagents.wanted
+    original = subagents.unstarted_calls
 
     def counted(state: Any) -> Any:
         nonlocal scans
@@ -388,7 +388,7 @@ def test_the_work_for_hundreds_of_sub_agents_is_linear() -> None:
         return original(state)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subagents, "wanted", counted)
+        patch.setattr(subagents, "unstarted_calls", counted)
         thread = parent(MANY)
         thread.reply(helpers(500))
         assert scans < 20
@@ -402,8 +402,8 @@ def test_the_work_for_hundreds_of_sub_agents_is_linear() -> None:
     while thread.waiting(LookAtChildren):
         look = order(thread, LookAtChildren)
         assert isinstance(look.request, LookAtChildren)
-        assert len(look.request.children) <= LOOKS
-        assert 6 * look.request.clip * len(look.request.children) + LOOKS * HANDED_BYTES < 1_900_000
+        assert len(look.request.children) <= POLL_BATCH
+        assert 6 * look.request.clip * len(look.request.children) + POLL_BATCH * HANDED_BYTES < 1_900_000
         thread.end(look, ChildReports(reports=tuple(completed_report(ref.number) for ref in look.request.children)))
     assert len(events_of(thread, ToolCallFinished)) == 500
     assert not thread.state.subagents.open

@@ -212,7 +212,10 @@ def tree_script(conversation: Conversation) -> Reply:
 
 def test_constraints_that_were_handed_over_have_their_numbers_of_the_log() -> None:
     """The format counts as runs do, so that `constraint_lifted` finds them."""
-    assert (derived.FIRST_HANDED, derived.HANDED) == (constraint_names.FIRST_HANDED, constraint_names.HANDED)
+    assert (derived.FIRST_PROPAGATED, derived.MAX_PROPAGATED) == (
+        constraint_names.FIRST_PROPAGATED,
+        constraint_names.MAX_PROPAGATED,
+    )
 
 
 async def test_a_fork_is_exported_with_what_it_began_with(rig: StartRig, stack: Stack, tmp_path: Path) -> None:

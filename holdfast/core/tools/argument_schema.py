@@ -14,7 +14,7 @@ from typing import Any
 from temporalio import workflow
 
 from holdfast.core.base.canonical import exact_json
-from holdfast.core.base.patterns import PatternInvalid, found
+from holdfast.core.base.patterns import PatternInvalid, matches
 
 STEPS = 60_000
 """The most steps of a check: one for each keyword that is applied to a value. It takes about half a second."""
@@ -107,7 +107,7 @@ def _without_patterns(check: _Check) -> _Check:
 
 def _matches(pattern: str, text: str, *, otherwise: bool) -> bool:
     try:
-        return found(pattern, text)
+        return matches(pattern, text)
     except PatternInvalid:
         return otherwise
 

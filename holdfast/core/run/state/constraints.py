@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core.base.constraint_names import FIRST_HANDED, HANDED, constraint_name, constraint_origin
+from holdfast.core.base.constraint_names import FIRST_PROPAGATED, MAX_PROPAGATED, constraint_name, constraint_origin
 from holdfast.core.base.models import Frozen
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.llm.blocks import ToolCall
@@ -68,7 +68,7 @@ class Constraint(Frozen):
     @property
     def came_down(self) -> bool:
         """Whether the run above handed it down."""
-        return FIRST_HANDED <= self.number < FIRST_HANDED + HANDED
+        return FIRST_PROPAGATED <= self.number < FIRST_PROPAGATED + MAX_PROPAGATED
 
     def stands(self, at: datetime) -> bool:
         """Whether it has not ended by itself."""
@@ -140,7 +140,7 @@ class Constraints:
         handed: list[HandedConstraint] = []
         size = 0
         own = [each for each in self.unended(at).kept if not (up and each.came_down)]
-        for each in reversed(own[-HANDED:]):
+        for each in reversed(own[-MAX_PROPAGATED:]):
             copy = HandedConstraint.model_validate(each.model_dump(exclude={"number"}))
             size += len(copy.model_dump_json().encode())
             if size > HANDED_BYTES:
@@ -158,9 +158,9 @@ class Constraints:
         """
         kept = list(self.unended(at).kept)
         same = {(each.tool, each.call_digest) for each in kept}
-        for index, each in enumerate(handed[:HANDED]):
+        for index, each in enumerate(handed[:MAX_PROPAGATED]):
             if (each.tool, each.call_digest) not in same:
-                kept.append(Constraint(number=FIRST_HANDED + number * HANDED + index, **each.model_dump()))
+                kept.append(Constraint(number=FIRST_PROPAGATED + number * MAX_PROPAGATED + index, **each.model_dump()))
         while len(kept) > CONSTRAINTS or sum(map(_size, kept)) > CONSTRAINTS_BYTES:
             kept.remove(next((each for each in kept if each.until), kept[0]))
         return Constraints(tuple(kept)) if handed else self

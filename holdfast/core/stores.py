@@ -58,7 +58,7 @@ class SetsAside(Protocol):
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
         """Make room for `lines`, which will be appended at `start`.
 
-        Copy the whole log to a thread of its own, then truncate the original at the first event that differs from
+        Copy the whole log to a separate thread, then truncate the original at the first event that differs from
         `lines`.
 
         Returns:

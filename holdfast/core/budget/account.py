@@ -62,7 +62,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Raised:
-    """The amount by which one person, or the sub-agents, raised an account's limits. Its validity is decided elsewhere."""
+    """The amount by which one person, or the sub-agents, raised an account's limits. Others decide if it is valid."""
 
     by: str = ""
     """The person; empty for extensions of sub-agents' budgets, as far as those were spent."""
@@ -104,7 +104,7 @@ class Account:
     raised: tuple[Raised, ...] = ()
     """Extensions by person, time included, for the last `RAISERS` people."""
     handed: bool = False
-    """Whether the budget is an allowance from the parent run. Once it is used up, the run ends with a partial result."""
+    """Whether the budget is an allowance from the parent run; when used up, the run ends with a partial result."""
 
     @classmethod
     def open(cls, budget: Budget, price: TokenPrice | None, *, tokens: int) -> "Account":

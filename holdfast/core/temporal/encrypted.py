@@ -51,7 +51,7 @@ class PayloadMisplaced(DecryptionFailed):
 
 
 class PlaintextRefused(DecryptionFailed):
-    """A sealed payload is not encrypted, although our own processes encrypt whatever they seal."""
+    """A sealed payload is not encrypted, although our own processes encrypt all that they seal."""
 
 
 _ERRORS = {kind.__name__: kind for kind in (KeyUnknown, PayloadAltered, PayloadMisplaced, PlaintextRefused)}

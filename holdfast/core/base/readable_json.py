@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.core.base.text import invisible, visible_json, written_out
+from holdfast.core.base.text import escape_invisible, invisible, visible_json
 
 BAR = "│ "
 """The prefix of each line of a block."""
@@ -18,7 +18,7 @@ BAR = "│ "
 def readable_json(value: Any) -> str:
     """Format a JSON value for people; a string is shown as it is, line by line."""
     if isinstance(value, str):
-        return "\n".join(_lines(value)) if "\n" in value else written_out(value)
+        return "\n".join(_lines(value)) if "\n" in value else escape_invisible(value)
     if value == {}:
         return "(no arguments)"
     return "\n".join(_value(value, before="", after="", indent=""))
@@ -53,4 +53,4 @@ def _about(text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return [f"{BAR}{line}" if line else BAR.rstrip() for line in written_out(text).split("\n")]
+    return [f"{BAR}{line}" if line else BAR.rstrip() for line in escape_invisible(text).split("\n")]

@@ -35,27 +35,27 @@ def visible(text: str) -> str:
 
     Tabs and line breaks stay; the line breaks of Windows become line feeds.
     """
-    return written_out(text.replace("\r\n", "\n"))
+    return escape_invisible(text.replace("\r\n", "\n"))
 
 
-def written_out(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Escape every invisible character except line feeds and tabs; carriage returns are escaped, too."""
     return INVISIBLE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 def invisible(text: str) -> int:
-    """Count the characters that `written_out` escapes."""
+    """Count the characters that `escape_invisible` escapes."""
     return len(INVISIBLE.findall(text))
 
 
-def invisible_removed(text: str) -> str:
-    """Remove the characters that `written_out` escapes."""
+def remove_invisible(text: str) -> str:
+    """Remove the characters that `escape_invisible` escapes."""
     return INVISIBLE.sub("", text)
 
 
 def is_blank(text: str) -> bool:
     """Whether a person would see nothing of the text."""
-    return not invisible_removed(text).strip()
+    return not remove_invisible(text).strip()
 
 
 def visible_json(text: str) -> str:

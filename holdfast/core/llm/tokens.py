@@ -1,8 +1,8 @@
-"""Token estimates for texts, and texts cut to a token budget, with a visible mark.
+"""Token estimates for texts, and cutting texts to a token budget with a visible mark.
 
 A token is estimated as four bytes of UTF-8: about right for English and code, too low for most other scripts. The
 estimate is easy to check and needs no tables. Screens show the provider's own count beside it, and that count triggers
-context compaction; a provider that does not count is estimated, too.
+context compaction; if the provider reports none, an estimate takes its place.
 """
 
 import re
@@ -10,12 +10,12 @@ import re
 BYTES_PER_TOKEN = 4
 
 MEDIA_TOKENS = 2_000
-"""The most tokens that one image or file in a request is estimated at: they do not grow with its bytes."""
+"""Maximum estimate for one image or file in a request: its tokens do not grow with its bytes."""
 
 _MEDIA_BYTES = MEDIA_TOKENS * BYTES_PER_TOKEN
 
 _BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d,}" % _MEDIA_BYTES)
-"""Tried at the beginning of a word only: from every byte, the search would be slow in long texts."""
+"""Matches only from the beginning of a word: trying every byte would be slow in long texts."""
 
 
 def tokens_of(content: str | bytes) -> int:
@@ -25,8 +25,8 @@ def tokens_of(content: str | bytes) -> int:
 
 def tokens_of_request(body: bytes) -> int:
     """Estimate the number of tokens of an encoded request: images and files, in base64, count as `MEDIA_TOKENS`."""
-    long = (part for part in body.split(b'"') if len(part) >= _MEDIA_BYTES)  # media stand in a JSON string of their own
-    media = [len(found[0]) for part in long for found in _BASE64.finditer(part)]
+    long = (part for part in body.split(b'"') if len(part) >= _MEDIA_BYTES)  # each medium is a separate JSON string
+    media = [len(match[0]) for part in long for match in _BASE64.finditer(part)]
     return tokens_of(body) + len(media) * MEDIA_TOKENS - sum(media) // BYTES_PER_TOKEN
 
 
@@ -36,7 +36,7 @@ def size_of(content: str | bytes) -> int:
 
 
 def first_of(text: str, tokens: int, *, where: str, unread: int = 0) -> str:
-    """Cut a text to its beginning, followed by a line that says how much is left out.
+    """Cut a text to its beginning, followed by a line that gives the number of bytes left out.
 
     Args:
         text: The text.
@@ -48,7 +48,7 @@ def first_of(text: str, tokens: int, *, where: str, unread: int = 0) -> str:
 
 
 def newest_of(text: str, tokens: int, *, where: str, unread: int = 0) -> str:
-    """Cut a text to its end, preceded by a line that says how much is left out.
+    """Cut a text to its end, preceded by a line that gives the number of bytes left out.
 
     Args:
         text: The text.

@@ -102,7 +102,7 @@ class ArtifactStore(Protocol):
 
         Raises:
             ArtifactNotFound: There is no content at this address, or the address is malformed.
-            ArtifactAltered: The content is not what was stored.
+            ArtifactAltered: The content differs from the stored one.
         """
         ...
 

@@ -30,7 +30,7 @@ class Lines:
 
     @property
     def size(self) -> int:
-        """Bytes that the lines take in memory."""
+        """Size of the lines in memory, in bytes."""
         return self._recent_size + sum(len(block) for _, block in self._packed)
 
     def copy(self) -> "Lines":

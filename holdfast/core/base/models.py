@@ -15,7 +15,7 @@ would make persisted data unreadable apply only in this context."""
 class Frozen(BaseModel):
     """An immutable pydantic model.
 
-    Decoding ignores unknown fields, so that an older worker can read what a newer one wrote.
+    Decoding ignores unknown fields, so that an older worker can read the output of a newer one.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

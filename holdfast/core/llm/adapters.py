@@ -5,7 +5,7 @@
    states which guarantee holds for its requests.
 2. Data that a provider issued (`ProviderPart`) is sent to that provider alone. Everything else is sent to every
    provider, as text if its API has no form for it.
-3. `decode` never raises, whatever a provider or an LLM wrote: `Decoded.message` is None if there is nothing to record.
+3. `decode` never raises because of the content of a reply: `Decoded.message` is None if there is nothing to record.
 """
 
 import json

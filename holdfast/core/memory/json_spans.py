@@ -15,11 +15,11 @@ from holdfast.core.memory.markdown import flat
 _BLANK = re.compile(r"[ \t\n\r]*")
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-_DECODER = JSONDecoder(parse_constant=_refuse)
+_DECODER = JSONDecoder(parse_constant=_reject_constant)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Checks arguments that people have edited against a tool's JSON schema, within the workflow, at a bounded cost.
 
 1. Regular expressions run in linear time (`holdfast.core.base.patterns`). Expressions that this engine does not support
-   are left to the activity, where the tool's own types parse the arguments strictly.
+   are left to the activity, in which the tool's own types parse the arguments strictly.
 2. A check takes a bounded number of steps, because recursive alternatives would double the number at each level.
 3. Nothing is fetched: references to other documents are not resolved.
 """

@@ -69,7 +69,7 @@ def check_secrets(
         context: The class of the context.
 
     Raises:
-        ToolSignatureError: The declaration is invalid; the message says what to write.
+        ToolSignatureError: The declaration is invalid; the message describes the correct form.
     """
     if isinstance(secrets, str) or not all(is_secret_name(secret) for secret in secrets):
         raise ToolSignatureError(

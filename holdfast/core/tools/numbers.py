@@ -7,7 +7,7 @@ a condition gets a float for each argument whose type in the tool's schema is `n
 from typing import Any
 
 _REFERENCES = 20
-"""Maximum number of references to follow from one place in a schema, which may refer to itself."""
+"""Maximum number of references to follow from one place in a schema, which may be recursive."""
 
 
 def with_floats(value: Any, schema: Any) -> Any:

@@ -73,7 +73,7 @@ def check_files(name: str, files: Sequence[str] | None, *, parameters: Sequence[
     """Reject a declaration of files that is not a sequence of paths and of the tool's parameters.
 
     Raises:
-        ToolSignatureError: The declaration is invalid; the message says what to write.
+        ToolSignatureError: The declaration is invalid; the message describes the correct form.
     """
     if isinstance(files, str):
         raise ToolSignatureError(f"tool {name!r}: files={files!r} is one text; write a tuple: files=({files!r},)")

@@ -55,7 +55,7 @@ class TimeTrigger(Frozen):
 
     @property
     def words(self) -> str:
-        """What is waited for, in a few words."""
+        """A short description of the trigger."""
         return clock(self.until)
 
 
@@ -72,7 +72,7 @@ class EventTrigger(Frozen):
 
     @property
     def words(self) -> str:
-        """What is waited for, in a few words."""
+        """A short description of the trigger."""
         match = f" with {exact_json(self.match)}" if self.match else ""
         return f"event {self.event}{match}" + (f", until {clock(self.until)}" if self.until else "")
 
@@ -102,7 +102,7 @@ class PollTrigger(Frozen):
 
     @property
     def words(self) -> str:
-        """What is waited for, in a few words."""
+        """A short description of the trigger."""
         end = f", until {clock(self.until)}" if self.until else ""
         if self.tool == RUN_STATUS and self.condition.contains == ENDED:
             return f"the end of the run of {one_line(self.arguments, 300)}{end}"

@@ -35,36 +35,36 @@ def size_of(content: str | bytes) -> int:
     return len(content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
 
 
-def first_of(text: str, tokens: int, *, where: str, unread: int = 0) -> str:
+def first_of(text: str, tokens: int, *, source: str, unread: int = 0) -> str:
     """Cut a text to its beginning, followed by a line that gives the number of bytes left out.
 
     Args:
         text: The text.
         tokens: The budget, that line included.
-        where: The file that has the whole text.
+        source: The file that has the whole text.
         unread: Bytes that follow the text.
     """
-    return _cut(text, tokens, where=where, unread=unread, newest=False)
+    return _cut(text, tokens, source=source, unread=unread, newest=False)
 
 
-def newest_of(text: str, tokens: int, *, where: str, unread: int = 0) -> str:
+def newest_of(text: str, tokens: int, *, source: str, unread: int = 0) -> str:
     """Cut a text to its end, preceded by a line that gives the number of bytes left out.
 
     Args:
         text: The text.
         tokens: The budget, that line included.
-        where: The file that has the whole text.
+        source: The file that has the whole text.
         unread: Bytes that precede the text.
     """
-    return _cut(text, tokens, where=where, unread=unread, newest=True)
+    return _cut(text, tokens, source=source, unread=unread, newest=True)
 
 
-def _cut(text: str, tokens: int, *, where: str, unread: int, newest: bool) -> str:
+def _cut(text: str, tokens: int, *, source: str, unread: int, newest: bool) -> str:
     encoded = text.encode("utf-8", "replace")
     room, size = tokens * BYTES_PER_TOKEN, len(encoded) + unread
     if not unread and len(encoded) <= room:
         return text
-    room -= size_of(_mark(size, size, where)) + 1
+    room -= size_of(_mark(size, size, source)) + 1
     if room <= 0:
         return ""
     if newest:
@@ -72,12 +72,12 @@ def _cut(text: str, tokens: int, *, where: str, unread: int, newest: bool) -> st
         # Begin with a whole line, if that costs at most half of the budget.
         whole = tail.find(b"\n") + 1 if len(tail) < len(encoded) and tail.find(b"\n") < room // 2 else 0
         kept = tail[whole:].decode("utf-8", "ignore")
-        return f"{_mark(size - size_of(kept), size, where)}\n{kept}"
+        return f"{_mark(size - size_of(kept), size, source)}\n{kept}"
     head = encoded[:room]
     whole = head.rfind(b"\n") if len(head) < len(encoded) and head.rfind(b"\n") > room // 2 else len(head)
     kept = head[:whole].decode("utf-8", "ignore")
-    return f"{kept}\n{_mark(size - size_of(kept), size, where)}"
+    return f"{kept}\n{_mark(size - size_of(kept), size, source)}"
 
 
-def _mark(left_out: int, size: int, where: str) -> str:
-    return f"[… {left_out:,} of {size:,} bytes left out; the whole text is in {where} …]"
+def _mark(left_out: int, size: int, source: str) -> str:
+    return f"[… {left_out:,} of {size:,} bytes left out; the whole text is in {source} …]"

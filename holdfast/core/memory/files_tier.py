@@ -59,16 +59,16 @@ def read_ahead(file: MemoryFile, tokens: int) -> int:
     return FEATURES_BYTES if file.name == "features.json" else tokens * BYTES_PER_TOKEN + 1
 
 
-def files_tier(found: Sequence[FileRead], tokens: int) -> RecalledTier | None:
+def files_tier(files_read: Sequence[FileRead], tokens: int) -> RecalledTier | None:
     """Assemble the part of the prompt that shows a workspace's files; None if there is nothing to show.
 
     Args:
-        found: The existing files.
+        files_read: The existing files.
         tokens: The budget.
     """
-    if not found or not tokens:
+    if not files_read or not tokens:
         return None
-    reads = {read.name: read for read in found}
+    reads = {read.name: read for read in files_read}
     files = [(file, reads[file.name]) for file in MEMORY_FILES if file.name in reads]
     heads = {read.name: _heading(read) for _, read in files}
     bodies = {read.name: _body(read) for _, read in files}
@@ -103,10 +103,10 @@ def _cut(file: MemoryFile, text: str, tokens: int, unread: int) -> str:
     """Cut the text so that its quotation fits the budget."""
     cut = newest_of if file.newest else first_of
     room = tokens
-    shown = cut(text, room, where=file.name, unread=unread)
+    shown = cut(text, room, source=file.name, unread=unread)
     while shown and (over := tokens_of(_quoted(shown)) - tokens) > 0:
         room -= over
-        shown = cut(text, max(0, room), where=file.name, unread=unread)
+        shown = cut(text, max(0, room), source=file.name, unread=unread)
     return shown
 
 

@@ -181,14 +181,14 @@ class AgentLoopWorkflow(LoopInterface):
             initializer=loop.initializer,
             key=str(workflow.uuid4()),
             priced=loop.limits.cost is not None,
-            log=self._recorder.part(),
+            log=self._recorder.next_part(),
         )
         try:
             survey = await start_activity(SURVEY, request, state)
             if not answers(survey, request):
                 return Survey(problem=FORGED, cause=NOT_SEALED)
             if request.log and survey.logged:
-                self._recorder.written(request.log, survey.logged)
+                self._recorder.on_written(request.log, survey.logged)
             return survey
         except ActivityError as error:
             if is_cancelled_exception(error):

@@ -33,13 +33,13 @@ class Writing:
         if waits == self._written_at or self._under_way:
             return
         self._written_at = waits
-        if part := self._recorder.part():
+        if part := self._recorder.next_part():
             self._under_way = asyncio.create_task(self._write(part))
 
     async def write_all(self) -> None:
         """Write the log, and wait until the permanent record has it, or refuses it."""
         tried: LogPart | None = None
-        while (part := self._recorder.part()) and part != tried:
+        while (part := self._recorder.next_part()) and part != tried:
             tried = part
             await self._write(part)
 
@@ -52,4 +52,4 @@ class Writing:
         finally:
             self._under_way = None
         if answers(answer, request):
-            self._recorder.written(part, answer.logged)
+            self._recorder.on_written(part, answer.logged)

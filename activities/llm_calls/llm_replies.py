@@ -15,10 +15,10 @@ from holdfast.core.agents.middleware import LLMResult
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.adapters import Adapter, Decoded, as_dict, message_of, recordable
 from holdfast.core.llm.blocks import ToolCall, blocks_of
-from holdfast.core.llm.finish_reasons import BROKEN, CUT_OFF, EMPTY, is_context_full, may_be_cut_off, why_no_end
+from holdfast.core.llm.finish_reasons import BROKEN, CUT_OFF, EMPTY, is_context_full, may_be_cut_off, why_unusable
 from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.llm.refusals import is_too_long
-from holdfast.core.llm.written_calls import meant_tool
+from holdfast.core.llm.written_calls import intended_tool
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.tools.arguments import ArgumentsInvalid, canonical_arguments
 from holdfast.core.tools.decorator import Tool
@@ -94,7 +94,7 @@ def read_reply(
     problems |= _incomplete(message, given)
     return LLMReply(
         message=message,
-        rejected=why_no_end(message, given, tools=[tool.name for tool in spec.tools], asked=asked),
+        rejected=why_unusable(message, given, tools=[tool.name for tool in spec.tools], asked=asked),
         problems=problems,
         arguments=arguments,
         usage=given.usage,
@@ -159,7 +159,7 @@ def _with_meant_tools(message: AssistantMessage | None, spec: AgentSpec) -> Assi
         return message
     names = [tool.name for tool in spec.tools]
     content = tuple(
-        block.model_copy(update={"name": meant_tool(block.name, names)}) if isinstance(block, ToolCall) else block
+        block.model_copy(update={"name": intended_tool(block.name, names)}) if isinstance(block, ToolCall) else block
         for block in blocks_of(message.content)
     )
     return message.model_copy(update={"content": content})

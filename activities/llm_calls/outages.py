@@ -19,7 +19,7 @@ from holdfast.activities.llm_calls.retry_after import retry_after
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.llm.messages import Usage
 from holdfast.core.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, LLMFailure, Outage, attempts_lost
-from holdfast.core.llm.refusals import WORDS_CHARS, is_too_long, words_of
+from holdfast.core.llm.refusals import REJECTION_CHARS, is_too_long, rejection_message
 from holdfast.core.llm.tokens import tokens_of_request
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.core.run.contracts.llm_calls import Failures, LLMFailed, LLMRequest
@@ -155,7 +155,7 @@ def provider_error(error: openai.APIStatusError) -> ApplicationError:
     if is_too_long(status, response.content):
         return ApplicationError(message, type=CONTEXT_TOO_LONG, non_retryable=True)
     if status in (408, 409, 425, 429) or status >= 500:
-        delay = retry_after(response.headers, response.text[:WORDS_CHARS])
+        delay = retry_after(response.headers, response.text[:REJECTION_CHARS])
         return ApplicationError(message, type=type(error).__name__, next_retry_delay=delay)
     return ApplicationError(message, type=LLM_REJECTED, non_retryable=True)
 
@@ -171,4 +171,4 @@ def _said(response: httpx2.Response) -> str:
             f"the endpoint redirects to {one_line(visible(host), 200)}, which is not followed: it may be a login page. "
             "Set OPENAI_BASE_URL to the address of the API itself"
         )
-    return words_of(response.content) or f"{response.reason_phrase or 'an error'}, without a message"
+    return rejection_message(response.content) or f"{response.reason_phrase or 'an error'}, without a message"

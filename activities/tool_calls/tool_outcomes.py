@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.tool_calls.tool_functions import in_thread, raise_if_stopped
-from holdfast.core.llm.blocks import Content, HeardBlocks, TextBlock
+from holdfast.core.llm.blocks import Content, InputBlocks, TextBlock
 from holdfast.core.log.events import CallResult, ToolStatus
 from holdfast.core.log.references import left_out
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
@@ -127,7 +127,7 @@ class Outcomes:
         artifact, size = "", 0
         addresses: tuple[str, ...] = ()
         room = MEDIA_BYTES
-        blocks: HeardBlocks = ()
+        blocks: InputBlocks = ()
         for block in content:
             if isinstance(block, TextBlock):
                 clipped = await self._text(block.text)

@@ -1,6 +1,6 @@
 """Protocols of the permanent stores: threads as append-only lines, and large content as artifacts.
 
-Both outlive Temporal's retention. A store never interprets what it keeps: lines and content come back byte for byte,
+Both outlive Temporal's retention. A store never interprets its content: lines and artifacts come back byte for byte,
 and the reader verifies them by the digest chain (`read_lines`) or by the address (`address_of`).
 `holdfast.testing.conformance` is the test suite that every implementation must pass.
 """
@@ -12,17 +12,17 @@ from typing import Protocol, runtime_checkable
 
 
 class ThreadStore(Protocol):
-    """Keeps the events of threads permanently, as an append-only list of lines for each thread.
+    """Stores the events of threads permanently, as an append-only list of lines for each thread.
 
     A line is one event as canonical JSON in UTF-8, without a line break; its index in the list is its position.
     Appends may be repeated and concurrent, from any number of processes: Temporal retries an append whose reply was
-    lost. A store that cannot be reached raises any exception, and Temporal retries.
+    lost. If the store is unavailable, it raises any exception, and Temporal retries.
 
     The smallest implementation that passes `ThreadStoreConformance` takes about 30 lines.
     """
 
     async def append(self, thread: str, start: int, lines: Sequence[bytes]) -> None:
-        """Store `lines` at the positions `start`, `start + 1`, …: durably, and all or none.
+        """Store `lines` at the positions `start`, `start + 1`, … durably and atomically.
 
         Stored lines never change. A position that is already stored must hold the same bytes, so a repeated append
         has no effect, and an overlapping one adds only the new lines.
@@ -41,24 +41,24 @@ class ThreadStore(Protocol):
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
         """Return the lines from position `start` on, oldest first, at most a page; empty if there are none.
 
-        A page is `holdfast.core.base.lines.PAGE_BYTES` of lines, or a single longer line. It may hold less: to read
-        everything, call repeatedly until the result is empty.
+        A page holds up to `holdfast.core.base.lines.PAGE_BYTES` of lines, or a single longer line. To read everything,
+        call repeatedly until the result is empty.
         """
         ...
 
     async def length(self, thread: str) -> int:
-        """Return how many lines are stored; 0 for an unknown thread."""
+        """Return the number of stored lines; 0 for an unknown thread."""
         ...
 
 
 @runtime_checkable
 class SetsAside(Protocol):
-    """A thread store that can set aside the events a reset abandons. With any other store, a reset run is blocked."""
+    """A thread store that can archive the events that a reset abandons. With any other one, a reset run is blocked."""
 
     async def set_aside(self, thread: str, start: int, lines: Sequence[bytes]) -> str:
         """Make room for `lines`, which will be appended at `start`.
 
-        Copy the whole log to a thread of its own, then truncate the original at the first event that differs from
+        Copy the whole log to a separate thread, then truncate the original at the first event that differs from
         `lines`.
 
         Returns:
@@ -71,18 +71,18 @@ _ASIDE = re.compile(r"(.+)~reset-([1-9]\d*)", re.ASCII | re.DOTALL)
 
 
 def aside_id(thread: str, number: int) -> str:
-    """Return the id for a log that a reset sets aside, with `number` counted from 1. No run has such an id."""
+    """Return the id of a log that a reset archives, with `number` counted from 1. No run has such an id."""
     return f"{thread}~reset-{number}"
 
 
 def origin_of(thread: str) -> str | None:
-    """Return the thread whose log was set aside under this `aside_id`; None for the id of a thread."""
+    """Return the thread whose log is archived under this `aside_id`; None for the id of a thread."""
     match = _ASIDE.fullmatch(thread)
     return match[1] if match else None
 
 
 class ArtifactStore(Protocol):
-    """Keeps content under its own digest: the same content always has the same address, in every store."""
+    """Stores content under its own digest: the same content always has the same address, in every store."""
 
     async def put(self, content: bytes, *, thread: str) -> str:
         """Store `content` durably, once, and return its address (`address_of`).
@@ -102,7 +102,7 @@ class ArtifactStore(Protocol):
 
         Raises:
             ArtifactNotFound: There is no content at this address, or the address is malformed.
-            ArtifactAltered: The content is not what was stored.
+            ArtifactAltered: The content differs from the stored one.
         """
         ...
 
@@ -119,7 +119,7 @@ class ArtifactStore(Protocol):
 class SharesArtifacts(Protocol):
     """An artifact store that can let one thread refer to all artifacts of another without reading them.
 
-    With any other store, a fork puts each of its original's artifacts again.
+    With any other store, a fork stores each artifact of its original again.
     """
 
     async def share(self, origin: str, thread: str) -> None:
@@ -132,12 +132,12 @@ class EffectRow:
     """A row of the effect ledger, as stored."""
 
     key: str
-    """Names the effect (`holdfast.core.tools.effects.effect_key`)."""
+    """The effect key (`holdfast.core.tools.effects.effect_key`)."""
     epoch: int
     tool: str
     outcome: str | None
     """A `ToolOutcome` as JSON; None until the outcome of the effect is recorded."""
     call_digest: str = ""
-    """Digest of tool and arguments; empty where it is not known."""
+    """Digest of tool and arguments; empty if it is unknown."""
     mac: str | None = None
-    """The MAC of the outcome (`holdfast.core.mac.outcomes`); None for none."""
+    """The MAC of the outcome (`holdfast.core.mac.outcomes`), if there is one."""

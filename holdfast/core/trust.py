@@ -1,8 +1,9 @@
-"""Provenance and trust levels: from what a person said down to content from the web.
+"""Provenance and trust levels: from a person's own words down to content from the web.
 
-1. What the LLM writes has at most the lowest trust level of what it has read: a transcript's trust only ever falls.
-2. Tainted content keeps its trust level, and needs a person's approval before an agent is shown it unasked, as
-   standing memory or as a learned strategy.
+1. Text that the LLM writes has at most the lowest trust level of anything it has read: a transcript's trust level only
+   ever falls.
+2. Tainted content keeps its trust level. A person must approve it before an agent is shown it unasked, as standing
+   memory or as a learned strategy.
 """
 
 from typing import Literal
@@ -10,8 +11,8 @@ from typing import Literal
 from holdfast.core.base.models import Frozen
 
 Trust = Literal["person", "agent", "tool", "web"]
-"""Said by a person · written by the LLM from what people said · returned by a tool, or written by the LLM after
-reading such a result · the same for content that anybody may have written."""
+"""Said by a person · written by the LLM, which had read only what people said · returned by a tool, or written by the
+LLM after it read such a result · the same for content that anybody may have written."""
 
 _ORDER: tuple[Trust, ...] = ("person", "agent", "tool", "web")
 
@@ -27,16 +28,16 @@ def is_tainted(trust: Trust) -> bool:
 
 
 class Origin(Frozen):
-    """Where a tool call comes from; passed to tools with `@tool(origin=True)`."""
+    """The origin of a tool call; passed to tools with `@tool(origin=True)`."""
 
     agent: str = ""
     """The agent's name."""
     user: str = ""
-    """Who gave the thread its task; empty if unknown."""
+    """The person who gave the thread its task; empty if unknown."""
     position: int = 0
     """Position of the event that recorded the call's start."""
     trust: Trust = "agent"
-    """The trust level of what the LLM writes, given everything it has read."""
+    """The trust level of text that the LLM writes, after everything it has read."""
     approved: bool = False
     """Whether a person approved this call."""
 

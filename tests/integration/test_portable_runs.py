@@ -212,7 +212,10 @@ def tree_script(conversation: Conversation) -> Reply:
 
 def test_inherited_constraints_keep_their_numbers_in_the_log() -> None:
     """The format counts as runs do, so that `constraint_lifted` finds them."""
-    assert (derived.FIRST_HANDED, derived.HANDED) == (constraint_names.FIRST_HANDED, constraint_names.HANDED)
+    assert (derived.FIRST_PROPAGATED, derived.MAX_PROPAGATED) == (
+        constraint_names.FIRST_PROPAGATED,
+        constraint_names.MAX_PROPAGATED,
+    )
 
 
 async def test_a_fork_is_exported_with_its_inherited_events(rig: StartRig, stack: Stack, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from holdfast.core.log.event_log import digest_after
 from holdfast.core.log.events import RunBlocked, RunFinished, RunPaused, RunResumed, RunUnblocked
 from holdfast.core.log.loop_events import IterationEnded, IterationStarted, LoopEvent, LoopStarted
 from holdfast.core.log.upcasters import decode_loop_event
-from holdfast.core.loop.account import reached
+from holdfast.core.loop.account import reached_limit
 from holdfast.core.loop.evolve import evolve
 from holdfast.core.loop.state import LoopState
 from holdfast.core.temporal.history import READING
@@ -190,7 +190,7 @@ def _wrong(loop: str, state: LoopState, event: LoopEvent) -> str:
             return "no iteration could begin here"
         case IterationStarted() if (event.number, event.thread) != (state.count, f"{loop}-{state.count}"):
             return f"the next iteration is number {state.count}, in thread {loop}-{state.count}"
-        case IterationStarted() if limit := reached(state.account):
+        case IterationStarted() if limit := reached_limit(state.account):
             return f"no iteration could begin here: the loop's limit of {limit} is reached"
         case IterationEnded() if current is None or current.number != event.number:
             return f"iteration {event.number} is not under way"

@@ -16,7 +16,7 @@ from holdfast.core.memory.semantic import MemoryStore
 from holdfast.core.stores import ArtifactStore, ThreadStore
 from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.effects import Effect
-from holdfast.core.tools.signatures import place, placed
+from holdfast.core.tools.signatures import source_location, with_location
 from holdfast.core.tools.spec import FINAL_RESULT
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS, offered
 from holdfast.core.tools.triggers import RUNTIME_TOOLS
@@ -61,7 +61,9 @@ class Catalog:
         agent_list, tool_list, skill_list = list(agents), list(tools), list(skills)
         for candidate in tool_list:
             if not isinstance(candidate, Tool):
-                raise CatalogError(placed(candidate, f"{candidate!r} is not a tool; decorate the function with @tool"))
+                raise CatalogError(
+                    with_location(candidate, f"{candidate!r} is not a tool; decorate the function with @tool")
+                )
         for each in skill_list:
             if not isinstance(each, Skill):
                 raise CatalogError(f"{each!r} is not a skill; read skills with load_skills(FOLDER)")
@@ -95,7 +97,7 @@ class Catalog:
     def _check_portable(self) -> None:
         """Reject what no run could record: every run records its agent, and the digest of it."""
         specs: dict[str, Frozen] = {
-            placed(each.function, f"tool {name!r}"): each.spec for name, each in self.tools.items()
+            with_location(each.function, f"tool {name!r}"): each.spec for name, each in self.tools.items()
         }
         specs |= {f"the type of the result of agent {name!r}": each.spec for name, each in self._results.items()}
         specs |= {f"agent {name!r}": agent for name, agent in self.agents.items()}
@@ -279,5 +281,5 @@ def _by_name(kind: str, named: list[tuple[str, _T]]) -> dict[str, _T]:
 
 def _places(*things: object) -> str:
     """Where these are defined, as far as they are tools, to be appended to a message."""
-    found = [place(thing.function) for thing in things if isinstance(thing, Tool)]
+    found = [source_location(thing.function) for thing in things if isinstance(thing, Tool)]
     return f" ({', '.join(found)})" if any(found) else ""

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 from holdfast.core.tools.decorator import Tool, ToolContext
 from holdfast.core.tools.resources import resource_type, resources_of
 from holdfast.core.tools.secrets import Secrets, is_secret_name
-from holdfast.core.tools.signatures import hints_of, parameters_of, place, placed, plain
+from holdfast.core.tools.signatures import hints_of, parameters_of, plain, source_location, with_location
 from holdfast.errors import CatalogError
 
 Lifetime = Literal["async", "sync", "value"]
@@ -49,7 +49,7 @@ class Provider:
     @property
     def where(self) -> str:
         """The provider as errors name it, with file and line."""
-        found = place(self.function)
+        found = source_location(self.function)
         return f"resource {self.name!r}" + (f" ({found})" if found else "")
 
 
@@ -88,7 +88,7 @@ def read_provider(function: Callable[..., Any] | Provider, *, secrets: Sequence[
     try:
         return _read(function, tuple(secrets))
     except CatalogError as error:
-        raise CatalogError(placed(function, f"resource {plain(function).__name__!r}{error}")) from None
+        raise CatalogError(with_location(function, f"resource {plain(function).__name__!r}{error}")) from None
 
 
 def _read(function: Callable[..., Any], secrets: tuple[str, ...]) -> Provider:
@@ -161,7 +161,7 @@ def check_provided(tool: Tool, providers: Mapping[Any, Provider]) -> None:
         for parameter, kind in (resources_of(function) if function else {}).items():
             if kind not in providers:
                 where = f"tool {tool.spec.name!r}{role}, parameter {parameter!r}"
-                raise CatalogError(placed(function, f"{where}: {_missing(kind, providers)}"))  # type: ignore[arg-type]
+                raise CatalogError(with_location(function, f"{where}: {_missing(kind, providers)}"))  # type: ignore[arg-type]
 
 
 def name_of(kind: Any) -> str:

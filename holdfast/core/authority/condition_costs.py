@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from holdfast.core.base.patterns import PatternInvalid, check_pattern, found, states
+from holdfast.core.base.patterns import PatternInvalid, check_pattern, matches, states
 
 BUDGET = 4_000_000_000
 """Units of all conditions on one call: about a second."""
@@ -111,7 +111,7 @@ class Matcher:
                     return False
                 check_pattern(pattern)
             if self._budget.spend((len(text) + 4_000) * (4 + self._compiled[pattern])):
-                return found(pattern, text)
+                return matches(pattern, text)
             self._budget.why = "its regular expressions would take too long"
         except PatternInvalid as error:
             self._budget.why = str(error)

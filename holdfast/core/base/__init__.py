@@ -1,4 +1,4 @@
 """Building blocks for all packages: frozen models, canonical JSON, digests, names, paths and lines of text.
 
-This package imports nothing of Holdfast but its errors. Each package decides what its own digests cover.
+This package imports nothing else of Holdfast except its errors. Each package decides what its own digests cover.
 """

@@ -1,4 +1,4 @@
-"""Canonical JSON (RFC 8785), one spelling of each value; digests of it, chains of digests, and addresses of content."""
+"""Canonical JSON (RFC 8785), which gives each value one encoding; its digests, digest chains and content addresses."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from holdfast.errors import ArtifactNotFound, NotPortable
 
 MAX_INTEGER = 2**53 - 1
-"""The largest integer up to which every integer is a double, and so the same number to every JSON parser."""
+"""Up to this size every integer is exact as a double, so all JSON parsers read the same number."""
 
 _SPELLED_OUT = 10**21
 """Below this magnitude, RFC 8785 writes a double that is an integer without an exponent."""
@@ -23,12 +23,12 @@ _SPELLED_OUT = 10**21
 def canonical(value: Any) -> bytes:
     """Encode `value` (JSON types only) as canonical JSON, RFC 8785, the text that digests are computed over.
 
-    An integer beyond `MAX_INTEGER` counts as the double that RFC 8785 writes with the same digits, for that is what a
-    parser returns for such a double: what was parsed from canonical JSON has the same canonical JSON.
+    An integer beyond `MAX_INTEGER` is accepted if RFC 8785 writes a double with the same digits, because a parser may
+    return such a double as an integer. So encoding a value parsed from canonical JSON yields the same bytes.
 
     Raises:
-        NotPortable: The value holds another integer beyond `MAX_INTEGER`, NaN, infinity, a lone surrogate, a key that
-            is not a string, a value of no JSON type, or thousands of levels.
+        NotPortable: The value holds any other integer beyond `MAX_INTEGER`, NaN, infinity, a lone surrogate, a key that
+            is not a string, a type that JSON does not have, or thousands of levels.
     """
     return _encoded(value, exact=False)
 
@@ -36,17 +36,17 @@ def canonical(value: Any) -> bytes:
 def exact_json(value: Any) -> str:
     """Encode `value` as canonical JSON in which integers of any size are written in full.
 
-    For the text of a call's arguments, which is digested as text, before any parser reads it: two ids beyond
-    `MAX_INTEGER` never coincide.
+    Meant for the arguments of a call, which are digested as text before any parser reads them: two different ids beyond
+    `MAX_INTEGER` never get the same digest.
 
     Raises:
-        NotPortable: As for `canonical`, except for integers; but those of thousands of digits are refused, too.
+        NotPortable: As for `canonical`, but an integer is rejected only if it has thousands of digits.
     """
     return _encoded(value, exact=True).decode()
 
 
 def unportable(value: Any) -> str:
-    """Return what a value (JSON types only) holds that canonical JSON cannot; empty if it has canonical JSON."""
+    """Return why a value (JSON types only) has no canonical JSON; empty if it has."""
     try:
         canonical(value)
     except NotPortable as error:
@@ -73,7 +73,7 @@ def portable(value: Any) -> Any:
 
 
 def plain_json(value: Any) -> bytes | None:
-    """Encode `value` as canonical JSON if that is fast: if it reads the same when it is read back, and None otherwise.
+    """Encode `value` as canonical JSON if Python's encoder writes exactly that; None otherwise.
 
     Raises:
         NotPortable: The value holds a lone surrogate.
@@ -87,7 +87,7 @@ def plain_json(value: Any) -> bytes | None:
 
 
 def _plain_encoder() -> Callable[[Any, int], Iterable[str]]:
-    """Return what writes JSON with sorted keys and without spaces: C, set up once, and not for each value."""
+    """Return an encoder for JSON with sorted keys and without spaces: written in C, and created once for all values."""
     encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False)
     made = getattr(json.encoder, "c_make_encoder", None)
     if made is None:  # another Python than CPython
@@ -114,8 +114,8 @@ def _encoded(value: Any, *, exact: bool) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether Python's encoder, which is ten times as fast, writes exactly RFC 8785: for keys in ASCII, and floats with
-    digits after the point but without an exponent.
+    """Whether Python's encoder, which is ten times as fast, writes exactly RFC 8785: if all keys are ASCII, and all
+    floats have digits after the point and no exponent.
     """
     values = [value]
     for each in values:  # grows while it is read
@@ -180,7 +180,7 @@ def _float(value: float) -> str:
         return "0" if value == 0 else digits.removesuffix(".0")
     if exponent and not -7 < int(power) < 21:
         return f"{digits}e{int(power):+d}"
-    try:  # the library would write all of these, in ten times the time: a message may hold 400,000
+    try:  # rfc8785 could write every float, but takes ten times as long, and a message may hold 400,000 of them
         return rfc8785.dumps(value).decode()
     except rfc8785.CanonicalizationError:
         raise NotPortable("NaN or infinity, which is no JSON") from None
@@ -220,16 +220,16 @@ def digest_of(address: str) -> str:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Return the value of a JSON text, as `json.loads` does, at a third of its cost.
+    """Parse JSON as `json.loads` does, in a third of the time.
 
-    Texts that the fast parser refuses, such as those with lone surrogates or hundreds of levels, are left to
-    `json.loads`.
+    Falls back to `json.loads` for texts that the fast parser rejects, such as those with lone surrogates or hundreds of
+    levels.
 
     Raises:
-        ValueError: It is not JSON.
+        ValueError: The text is not JSON.
         RecursionError: It is nested too deeply.
     """
     try:
         return from_json(text)
-    except (ValueError, TypeError):  # TypeError: a `str` that has no UTF-8
+    except (ValueError, TypeError):  # TypeError: a `str` that UTF-8 cannot represent
         return json.loads(text)

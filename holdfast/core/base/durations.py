@@ -1,4 +1,4 @@
-"""Durations as people and LLMs write them: `90`, `30s`, `15m`, `4h`, `7d`, `3w`; and how they are shown."""
+"""Durations as people and LLMs write them: `90`, `30s`, `15m`, `4h`, `7d`, `3w`. Parsing and formatting."""
 
 import re
 
@@ -12,10 +12,10 @@ def read_seconds(text: str) -> float:
     Raises:
         ValueError: `text` is not a duration.
     """
-    found = _SPAN.fullmatch(text.strip())
-    if not found:
+    match = _SPAN.fullmatch(text.strip())
+    if not match:
         raise ValueError(f"{text[:40]!r} is not a duration; write 90 (seconds), 30s, 15m, 4h, 7d or 3w")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def span_text(seconds: float) -> str:

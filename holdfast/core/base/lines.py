@@ -10,17 +10,17 @@ PAGE_BYTES = 400_000
 
 
 class Lines:
-    """An append-only list of lines, the older ones compressed: a worker holds hundreds of runs that wait for weeks.
+    """An append-only list of lines, any bytes without a line break.
 
-    A line is any bytes without a line break.
+    Older lines are compressed, because a worker holds hundreds of runs that wait for weeks.
     """
 
     BLOCK = 16_000
-    """Bytes that are compressed together."""
+    """Bytes of lines that are compressed as one block."""
 
     def __init__(self) -> None:
         self._packed: list[tuple[int, bytes]] = []
-        """Each block with the number of its lines."""
+        """Compressed blocks, each with its number of lines."""
         self._recent: list[bytes] = []
         self._recent_size = 0
         self._count = 0
@@ -30,11 +30,11 @@ class Lines:
 
     @property
     def size(self) -> int:
-        """Bytes that the lines take in memory."""
+        """Size of the lines in memory, in bytes."""
         return self._recent_size + sum(len(block) for _, block in self._packed)
 
     def copy(self) -> "Lines":
-        """Return the lines as they stand: what is appended later is not in the copy."""
+        """Return an independent copy: later appends do not change it."""
         copied = copy.copy(self)
         copied._packed, copied._recent = list(self._packed), list(self._recent)
         return copied
@@ -57,7 +57,7 @@ class Lines:
         yield from self._recent[max(0, start) :]
 
     def pages(self, first: int) -> "Pages":
-        """Return the pages of the lines as they stand.
+        """Return a reader of pages over a copy of the current lines.
 
         Args:
             first: The position of the first line.
@@ -67,7 +67,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Pages:
-    """A function that returns the page from a position on, of lines to which nothing is added."""
+    """A callable that returns one page of a fixed list of lines, from a position on."""
 
     lines: Lines
     first: int
@@ -79,7 +79,7 @@ class Pages:
 
 
 def page(lines: Iterable[bytes]) -> bytes:
-    """Return the first of `lines` that fit a page (at least one, if there is one), joined by line breaks."""
+    """Return as many of the first `lines` as fit a page, but at least one if there is one, joined by line breaks."""
     selected: list[bytes] = []
     size = 0
     for line in lines:

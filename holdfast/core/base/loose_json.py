@@ -1,15 +1,15 @@
-"""Reads JSON as LLMs write it, where it has one meaning: the result is strict JSON text, with numbers digit by digit.
+"""Converts JSON as LLMs write it to strict JSON, if it has only one meaning. Numbers keep their digits.
 
-Beside JSON it takes a byte order mark, a code fence around all of it, line ends and control characters in strings, a
-comma after the last element, and Python's spelling: quotes of one stroke, `True`, `False`, `None`. What is incomplete
-stays refused, and so does what could mean two things: two elements without a comma, or one key twice.
+Beyond JSON, it accepts a byte order mark, a code fence around the whole text, line breaks and control characters in
+strings, a trailing comma, and Python's spelling: single quotes, `True`, `False`, `None`. It rejects incomplete text and
+ambiguous text, such as two elements without a comma or a duplicate key.
 """
 
 import json
 import re
 
 MAX_DEPTH = 100
-"""What is nested more deeply is refused."""
+"""Maximum nesting; deeper text is rejected."""
 
 _FENCES = ("```", "~~~")
 _LANGUAGE = re.compile(r"[ \t]*\w*[ \t]*\n?")
@@ -23,7 +23,7 @@ _AROUND = "\ufeff\u200b\u2060\xa0 \t\r\n"
 
 
 def strict_json(text: str) -> str | None:
-    """Return the strict JSON text of what `text` means; None if it is incomplete, or may mean two things."""
+    """Convert `text` to strict JSON; None if it is incomplete or ambiguous."""
     text = unfenced(text.strip(_AROUND))
     try:
         written, end = _value(text, 0, 0)
@@ -33,7 +33,7 @@ def strict_json(text: str) -> str | None:
 
 
 def unfenced(text: str) -> str:
-    """Return what a code fence around all of a text holds; the text itself if there is none."""
+    """Remove a code fence around the whole text, if there is one."""
     fence = text[:3]
     if fence not in _FENCES or not text[3:].endswith(fence):
         return text
@@ -43,11 +43,11 @@ def unfenced(text: str) -> str:
 
 
 def _value(text: str, at: int, depth: int) -> tuple[str, int]:
-    """Return the JSON of the value that begins at a position, and where it ends.
+    """Return the value that begins at a position, as strict JSON, and the position of its end.
 
     Raises:
-        ValueError: There is none.
-        IndexError: The text ends before it does.
+        ValueError: No value begins there.
+        IndexError: The text ends before the value does.
     """
     if depth > MAX_DEPTH:
         raise ValueError("too deep")
@@ -88,13 +88,13 @@ def _elements(text: str, at: int, depth: int) -> tuple[str, int]:
 
 
 def _string(text: str, at: int) -> tuple[str, int]:
-    found = (_DOUBLE if text[at] == '"' else _SINGLE).match(text, at)
-    if found is None:
+    match = (_DOUBLE if text[at] == '"' else _SINGLE).match(text, at)
+    if match is None:
         raise ValueError("no text")
-    inner = found[1]
+    inner = match[1]
     if text[at] == "'":
         inner = _ESCAPED.sub(lambda part: {"\\'": "'", '"': '\\"'}.get(part[0], part[0]), inner)
-    return json.dumps(json.loads(f'"{inner}"', strict=False)), found.end()
+    return json.dumps(json.loads(f'"{inner}"', strict=False)), match.end()
 
 
 def _after_space(text: str, at: int) -> int:
@@ -104,7 +104,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _after_comma(text: str, at: int, end: str) -> int:
-    """Skip the comma after an element, which the last one may have, too."""
+    """Skip the comma after an element; after the last one it is optional."""
     at = _after_space(text, at)
     if text[at] == ",":
         return at + 1

@@ -1,4 +1,4 @@
-"""The base classes of every model that is persisted or crosses a process boundary, and copies with changed fields."""
+"""The base classes of all models that are persisted or cross a process boundary, and a fast `replace`."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -8,14 +8,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 DEFINING: Final = "defining"
-"""The validation context of what a person writes: a definition in Python, a policy file, the body of a request. Checks
-that would make persisted data unreadable apply only in it."""
+"""The validation context for input from people: a definition in Python, a policy file, a request body. Checks that
+would make persisted data unreadable apply only in this context."""
 
 
 class Frozen(BaseModel):
     """An immutable pydantic model.
 
-    Decoding ignores unknown fields, so that an older worker can read what a newer one wrote.
+    Decoding ignores unknown fields, so that an older worker can read the output of a newer one.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -24,15 +24,15 @@ class Frozen(BaseModel):
 class Definition(Frozen):
     """A model that people construct in their code.
 
-    Its constructor refuses unknown fields, also in mappings inside it: a misspelt limit or rule must not be dropped in
-    silence. Decoding (`model_validate`) still ignores them, as in every `Frozen`.
+    Its constructor rejects unknown fields, also in nested mappings, so that a misspelt limit or rule is never silently
+    dropped. Decoding (`model_validate`) still ignores them, as in every `Frozen`.
     """
 
     def __init__(self, /, **fields: Any) -> None:
         """Construct the definition.
 
         Raises:
-            ValidationError: A field is unknown or invalid; for an unknown one, the message names the nearest one.
+            ValidationError: A field is unknown or invalid; for an unknown one, the message suggests the nearest name.
         """
         try:
             self.__pydantic_validator__.validate_python(fields, self_instance=self, extra="forbid", context=DEFINING)
@@ -41,42 +41,41 @@ class Definition(Frozen):
                 raise
             raise _naming_nearest(type(self), error) from None
 
-    # Without it, pydantic would decode nested definitions with this constructor, and refuse what a newer release wrote.
+    # Without this, pydantic would decode nested definitions with this constructor and reject a newer release's fields.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
 class Sealed(Frozen):
-    """A model that only our own processes can create: a payload without a fleet key's seal does not decode as one."""
+    """A model that only our own processes can create: a payload does not decode as one without a fleet key's seal."""
 
     SEALED: ClassVar[bool] = True
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """Suggest a known name in place of an unknown one; all of them if none is close."""
-    # A whole name within the other is closer than its letters: `tool` of `tools`, `max_step` of `max_steps`.
+    """Suggest the known name nearest to an unknown one; list all of them if none is close."""
     close = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"its fields are {', '.join(known)}"
 
 
 def _naming_nearest(model: type[BaseModel], error: ValidationError) -> ValidationError:
-    """Return the error with a message for each unknown field that helps to correct it."""
+    """Return the error with a helpful message for each unknown field."""
     problems = error.errors(include_url=False)
     return ValidationError.from_exception_data(error.title, [_explained(model, problem) for problem in problems])
 
 
 def _explained(model: type[BaseModel], problem: ErrorDetails) -> InitErrorDetails:
-    kind, words = problem["type"], problem["msg"]
+    kind, message = problem["type"], problem["msg"]
     if kind == "extra_forbidden":
         owner, name = _owner(model, problem["loc"][:-1]), str(problem["loc"][-1])
         suggestion = f"; {nearest(name, list(owner.model_fields))}" if owner else ""
-        kind, words = "unknown_field", f"{owner.__name__ if owner else 'it'} has no field {name!r}{suggestion}"
-    custom = PydanticCustomError(kind, "{words}", {"words": words})
+        kind, message = "unknown_field", f"{owner.__name__ if owner else 'it'} has no field {name!r}{suggestion}"
+    custom = PydanticCustomError(kind, "{words}", {"words": message})
     return {"type": custom, "loc": problem["loc"], "input": problem["input"]}
 
 
-def _owner(model: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """Return the model at a place within another; None if it cannot be told which one it is."""
-    for part in place:
+def _owner(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """Return the model at a path within another; None if its annotation does not identify one."""
+    for part in path:
         if isinstance(part, str) and part in model.model_fields:
             inner = next(_models_in(model.model_fields[part].annotation), None)
             if inner is None:
@@ -98,10 +97,10 @@ else:
     ValueT = TypeVar("ValueT")
 
     def replace(value: ValueT, /, **changes: Any) -> ValueT:
-        """Return a copy of a frozen dataclass without slots, with these fields changed.
+        """Return a copy of a frozen dataclass without slots, with the given fields changed.
 
-        Skips `__init__`, which a fold over thousands of events would call for every field of every event. `|` copies
-        a dict of thirty fields in one piece.
+        Skips `__init__`, which would set each field by itself: a fold copies its state for each of thousands of events.
+        `|` copies a dict of thirty fields at once.
         """
         changed = object.__new__(type(value))
         object.__setattr__(changed, "__dict__", value.__dict__ | changes)

@@ -1,11 +1,11 @@
-"""Normalisation of people's and role names, so that no spelling variant of a name counts as another person.
+"""Normalisation of the names of people and roles, so that no spelling variant of a name counts as another person.
 
 1. A name is trimmed, decomposed (NFKD), stripped of combining marks and case-folded; inner white space is collapsed.
 2. A name that is not ASCII after that is rejected: `alice` with a Cyrillic first letter looks like Alice.
-3. The tables are those of Unicode 3.2, which every Python version has: a replay normalises a name as the run did.
-4. Anybody may send a name of any length, so each letter is decomposed alone, and once. Decomposing a whole text sorts
-   its runs of combining marks, in quadratic time and with Python's lock held: 100,000 of them would stop a worker.
-   Marks are dropped, so their order does not matter.
+3. The tables are those of Unicode 3.2, which every Python version has, so a replay normalises a name as the run did.
+4. Anybody may send a name of any length, so each distinct letter is decomposed alone. Decomposing the whole text would
+   sort its runs of combining marks in quadratic time while holding the GIL: 100,000 of them would stop a worker. Marks
+   are dropped, so their order is irrelevant.
 """
 
 from typing import Annotated
@@ -21,7 +21,7 @@ SHOWN_CHARS = 60
 
 
 def person_name(text: str) -> str:
-    """Normalise the name of a person or role; an empty name stays empty.
+    """Normalise the name of a person or a role; an empty name stays empty.
 
     Raises:
         ValueError: The text is not a valid name.

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 LONGEST = 4_096
-"""Maximum length of a path; no file name is longer."""
+"""Maximum length of a path in characters; Linux allows no longer one."""
 
 MOST = 300
 """Maximum number of paths in one list."""
 
 
 def normalised(path: str) -> str:
-    """Remove `.`, `..` and empty names from a path, by its text alone; an empty result becomes `.`.
+    """Remove `.`, `..` and empty names from a path, lexically; an empty result becomes `.`.
 
     A relative path that leaves its starting folder begins with `..`.
     """
@@ -52,17 +52,17 @@ def is_outside(path: str) -> bool:
 def paths_in(arguments: Any, workspace: str) -> dict[str, Any]:
     """Return the arguments of a call that could be paths, normalised: strings and lists of strings.
 
-    Oversized values are omitted; a condition that names an omitted one cannot be evaluated, and so fails closed.
+    Oversized values are omitted. A condition that names an omitted one cannot be evaluated, so it fails closed.
     """
     if not isinstance(arguments, dict):
         return {}
-    found: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
     for name, value in arguments.items():
         if _may_be_path(value):
-            found[name] = in_workspace(value, workspace)
+            paths[name] = in_workspace(value, workspace)
         elif isinstance(value, list) and len(value) <= MOST and all(map(_may_be_path, value)):
-            found[name] = [in_workspace(each, workspace) for each in value]
-    return found
+            paths[name] = [in_workspace(each, workspace) for each in value]
+    return paths
 
 
 def _may_be_path(value: Any) -> bool:

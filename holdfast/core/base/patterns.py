@@ -1,7 +1,7 @@
-"""Regular expressions over texts of strangers: they run in linear time, and are compiled once.
+"""Regular expressions for untrusted text: they match in linear time and are compiled once.
 
-The engine is that of Rust, which pydantic brings. It has neither look-around nor backreferences. Python's own
-backtracks: a few dozen characters can take it years.
+The engine is Rust's, which comes with pydantic; it has neither look-around nor backreferences. Python's engine
+backtracks: a few dozen characters can keep it busy for years.
 """
 
 import re
@@ -10,10 +10,10 @@ from functools import lru_cache
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 MOST_STATES = 5_000
-"""The largest expression, in states of its automaton: it takes about 0.1 s to compile."""
+"""Maximum size of an expression, in states of its automaton; one of this size takes about 0.1 s to compile."""
 
 _CLASS_STATES = 20
-"""States of a class of characters, which has ranges all over Unicode."""
+"""Estimated states of a character class, which has ranges all over Unicode."""
 
 _TOKEN = re.compile(
     r"""
@@ -30,7 +30,7 @@ class PatternInvalid(ValueError):
 
 
 def states(pattern: str) -> int:
-    """Estimate how many states the automaton of a regular expression has: its cost, for each character of a text."""
+    """Estimate the number of states of a regular expression's automaton: its cost per character of text."""
     sums, last = [0], 0
     for token in _TOKEN.finditer(pattern):
         text = token[0]
@@ -56,18 +56,18 @@ def check_pattern(pattern: str) -> None:
     """Reject a regular expression that cannot be used.
 
     Raises:
-        PatternInvalid: It is none, has look-around or a backreference, or is too large.
+        PatternInvalid: It is malformed, has look-around or a backreference, or is too large.
     """
     if states(pattern) > MOST_STATES:
         raise PatternInvalid(f"the regular expression {pattern[:60]!r} is too large: it repeats too much")
     _compiled(pattern)
 
 
-def found(pattern: str, text: str) -> bool:
-    """Whether a regular expression is found anywhere in a text.
+def matches(pattern: str, text: str) -> bool:
+    """Whether a regular expression matches anywhere in a text.
 
     Raises:
-        PatternInvalid: It cannot be used.
+        PatternInvalid: The expression cannot be used.
     """
     check_pattern(pattern)
     return _compiled(pattern).isinstance_python(text)

@@ -1,31 +1,31 @@
-"""JSON as people read it before they decide: every value in full, strings of several lines as blocks.
+"""JSON formatted for people who have to decide on it: every value in full, multi-line strings as blocks.
 
-1. A string of several lines is a block under its name. Each of its lines begins with `│`, so that no line of a value
-   can pass for a name, a heading or the end of the value.
-2. Invisible characters are written out. In JSON strings, as JSON escapes them; in blocks, with a note that counts them.
+1. A multi-line string is a block under its name. Each of its lines begins with `│`, so that no line of a value can pass
+   for a name, a heading or the end of the value.
+2. Invisible characters are escaped: in JSON strings as JSON escapes them, in blocks with a note that counts them.
 """
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.core.base.text import invisible, visible_json, written_out
+from holdfast.core.base.text import escape_invisible, invisible, visible_json
 
 BAR = "│ "
-"""What each line of a block begins with."""
+"""The prefix of each line of a block."""
 
 
 def readable_json(value: Any) -> str:
-    """Return a JSON value as text for people; text that is no JSON is shown as it is, line by line."""
+    """Format a JSON value for people; a string is shown as it is, line by line."""
     if isinstance(value, str):
-        return "\n".join(_lines(value)) if "\n" in value else written_out(value)
+        return "\n".join(_lines(value)) if "\n" in value else escape_invisible(value)
     if value == {}:
         return "(no arguments)"
     return "\n".join(_value(value, before="", after="", indent=""))
 
 
 def _value(value: Any, *, before: str, after: str, indent: str) -> Iterator[str]:
-    """Yield the lines of a value, the first one after `before` and the last one with `after`."""
+    """Yield the lines of a value, with `before` in front of the first one and `after` behind the last one."""
     if isinstance(value, str) and "\n" in value:
         yield f"{indent}{before}{_about(value)}{after}"
         yield from (f"{indent}  {line}" for line in _lines(value))
@@ -53,4 +53,4 @@ def _about(text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return [f"{BAR}{line}" if line else BAR.rstrip() for line in written_out(text).split("\n")]
+    return [f"{BAR}{line}" if line else BAR.rstrip() for line in escape_invisible(text).split("\n")]

@@ -1,4 +1,4 @@
-"""Rules for pruning: how long a thread is kept after its end, by how it ended. `finished=90d failed=1y`."""
+"""Retention rules: how long a thread is kept after its end, by its outcome. `finished=90d failed=1y`."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ def read_age(text: str) -> timedelta:
     """Parse an age.
 
     Raises:
-        ValueError: It is none.
+        ValueError: `text` is not an age.
     """
     age = _AGE.fullmatch(text.strip())
     if not age:
@@ -25,10 +25,11 @@ def read_age(text: str) -> timedelta:
 
 @dataclass(frozen=True)
 class Retention:
-    """How long threads are kept: `read_rules` reads it."""
+    """How long threads are kept; made by `read_rules`."""
 
     ages: tuple[tuple[str, timedelta], ...]
-    """`completed`, `failed`, `cancelled`, or `finished` for any other end; with the age at which it is due."""
+    """Pairs of an outcome (`completed`, `failed`, `cancelled`, or `finished` for any other one) and the age at which a
+    thread with that outcome is due for removal."""
 
     @property
     def least(self) -> timedelta:
@@ -36,17 +37,17 @@ class Retention:
         return min(age for _, age in self.ages)
 
     def is_due(self, outcome: str, age: timedelta) -> bool:
-        """Return whether a thread that ended like this, so long ago, is to be removed."""
+        """Whether to remove a thread that ended with this outcome, this long ago."""
         ages = dict(self.ages)
         limit = ages.get(outcome, ages.get(_ANY))
         return limit is not None and age >= limit
 
 
 def read_rules(rules: Iterable[str]) -> Retention:
-    """Parse rules such as `finished=90d`. A rule for one end comes before that for all, `finished`.
+    """Parse rules such as `finished=90d`. A rule for one outcome takes precedence over `finished`, the rule for all.
 
     Raises:
-        ValueError: One is no rule, or there is none, or two are for the same end.
+        ValueError: A rule is malformed, there is none, or two are for the same outcome.
     """
     ages: dict[str, timedelta] = {}
     for rule in rules:

@@ -1,8 +1,8 @@
-"""What stands in for a message that nobody can read: a payload that does not decode.
+"""A placeholder for a message whose payload does not decode.
 
-Anybody who reaches Temporal can send a payload of any form: encrypted with a key that nobody has, in an encoding that
-does not exist, with bytes that are no JSON. An exception would fail the workflow task, and each of its retries. So what
-only claims something decodes as `Unread`, which a run refuses like any other malformed message.
+Anybody with access to Temporal can send any payload: encrypted with an unknown key, in an encoding that does not exist,
+or invalid JSON. An exception would fail the workflow task and each of its retries. So the payload of an untrusted
+message decodes as `Unread` instead, and the run rejects it like any other malformed message.
 """
 
 from collections.abc import Iterable
@@ -26,11 +26,11 @@ class Unread:
 
 
 def is_unread(value: Any) -> TypeGuard[Unread]:
-    """Whether `value` stands in for one that could not be decoded."""
+    """Whether `value` is the placeholder for one that could not be decoded."""
     return getattr(type(value), "UNREAD", False) is True
 
 
 def argument_of(values: Iterable[Any]) -> Any:
-    """Return the argument that a message's handler uses: the first one, or None; `Unread` where any cannot be read."""
+    """Return the argument that a message's handler uses: the first one, or None; `Unread` if any cannot be decoded."""
     values = list(values)
     return next(filter(is_unread, values), values[0] if values else None)

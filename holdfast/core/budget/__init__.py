@@ -1,4 +1,4 @@
-"""Budgets: what a run may use of steps, tokens, money and time, and the account that is kept of it.
+"""Budgets: limits on a run's steps, tokens, money and time, and the run's account of them.
 
-Pure; who may extend a budget is `holdfast.core.run.rules.budget`.
+Pure; `holdfast.core.run.rules.budget` decides who may extend a budget.
 """

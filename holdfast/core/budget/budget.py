@@ -13,7 +13,7 @@ from holdfast.core.base.models import Definition
 
 LimitName = Literal["steps", "tokens", "usd", "seconds"]
 LIMITS: tuple[LimitName, ...] = ("steps", "tokens", "usd", "seconds")
-"""What a budget can limit."""
+"""The limits that a budget can have."""
 
 NANO, MICRO = 10**9, 10**6
 """Nano-dollars in a dollar, microseconds in a second."""
@@ -25,7 +25,7 @@ _MAXIMA: dict[LimitName, int] = {
     "usd": 10**6 * NANO,
     "seconds": 10 * 366 * 86_400 * MICRO,
 }
-"""The largest limits, in whole units; all of them are exact in any JSON parser."""
+"""The largest limits, in whole units; every JSON parser reads them exactly."""
 
 
 _EXACT: TypeAdapter[Decimal] = TypeAdapter(
@@ -34,7 +34,7 @@ _EXACT: TypeAdapter[Decimal] = TypeAdapter(
 
 
 def _usd(value: Any) -> Any:
-    """The one spelling of an amount of dollars: without zeros at the end, without an exponent."""
+    """Normalise an amount of dollars: no trailing zeros, no exponent."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -43,11 +43,11 @@ def _usd(value: Any) -> Any:
         exact = _EXACT.validate_python(value)
     except ValidationError as error:
         raise ValueError(error.errors(include_url=False)[0]["msg"]) from None
-    return Decimal(format(exact.normalize(), "f"))  # after the bounds: written out, 1E+999999 would fill the memory
+    return Decimal(format(exact.normalize(), "f"))  # only after the bounds check: 1E+999999 would fill the memory
 
 
 class Amounts(Definition):
-    """Amounts of what a budget can limit, at least one of them."""
+    """Amounts of at least one of steps, tokens, money and time."""
 
     steps: int | None = Field(default=None, ge=1, le=_MAXIMA["steps"], strict=True)
     """LLM calls whose replies count as steps."""
@@ -59,16 +59,16 @@ class Amounts(Definition):
     """Seconds during which the run is `running`: not while it waits for people, sleeps, is paused or blocked."""
 
     @model_validator(mode="after")
-    def _of_something(self) -> Self:
+    def _has_an_amount(self) -> Self:
         if all(getattr(self, name) is None for name in LIMITS):
             raise ValueError(f"give at least one of {', '.join(LIMITS)}")
         return self
 
     @property
     def units(self) -> dict[LimitName, int]:
-        """The amounts that are given, in whole units: steps, tokens, nano-dollars, microseconds."""
-        given = {name: getattr(self, name) for name in LIMITS}
-        return {name: int(amount * _UNITS[name]) for name, amount in given.items() if amount is not None}
+        """The amounts that are set, in whole units: steps, tokens, nano-dollars, microseconds."""
+        amounts = {name: getattr(self, name) for name in LIMITS}
+        return {name: int(amount * _UNITS[name]) for name, amount in amounts.items() if amount is not None}
 
     @property
     def words(self) -> str:
@@ -77,12 +77,12 @@ class Amounts(Definition):
 
 
 class Budget(Amounts):
-    """What one run may use. When it is nearly used up, the LLM gets one last call to hand in what it has; then the run
-    is blocked until a person extends the budget.
+    """The limits of one run. When it is nearly used up, the LLM gets one last call to return a partial result; then the
+    run is blocked until a person extends the budget.
     """
 
     def narrowed(self, other: "Budget | None") -> "Budget":
-        """Return the budget that allows no more than either of the two."""
+        """Return the budget with the lower of each two limits."""
         if other is None:
             return self
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in LIMITS}
@@ -90,12 +90,12 @@ class Budget(Amounts):
 
 
 def largest(name: LimitName) -> int:
-    """Return the largest limit, in whole units."""
+    """Return the largest limit that a budget can have, in whole units."""
     return _MAXIMA[name]
 
 
 def fits(limits: dict[LimitName, int]) -> bool:
-    """Return whether limits in whole units are within what a budget can have."""
+    """Whether a budget can have these limits, in whole units."""
     return all(units <= _MAXIMA[name] for name, units in limits.items())
 
 
@@ -108,20 +108,20 @@ def amount_text(name: LimitName, units: int) -> str:
 
 
 def read_amounts(text: str) -> dict[str, Any]:
-    """Parse `usd=2,tokens=100k,seconds=1h`; the fields of `Amounts`, which checks their sizes.
+    """Parse `usd=2,tokens=100k,seconds=1h` into the fields of `Amounts`, which checks their sizes.
 
     Raises:
-        ValueError: It is not written like that.
+        ValueError: The text is malformed.
     """
-    read: dict[str, Any] = {}
+    amounts: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if name not in LIMITS or not equals or name in read:
+        if name not in LIMITS or not equals or name in amounts:
             raise ValueError(f"{part[:40]!r}: write each of {', '.join(LIMITS)} at most once, as in usd=2,tokens=100k")
-        read[name] = _read_amount(name, value)
-    if not read:
+        amounts[name] = _read_amount(name, value)
+    if not amounts:
         raise ValueError("it is empty; write usd=2,tokens=100k")
-    return read
+    return amounts
 
 
 def _read_amount(name: str, value: str) -> int | str:

@@ -1,11 +1,12 @@
-"""Accounts of a tree of runs: what a run reserves for a sub-agent, and how that is settled. Pure values.
+"""Accounts of a tree of runs: reservations for sub-agents, and how they are settled. Pure values.
 
-1. What is reserved for a sub-agent is its allowance, the budget of its whole tree. It opens its own account with it,
-   and reserves parts of that for its own sub-agents.
-2. What it hands back is what its account has spent, its own sub-agents' included. The rest is free again.
-3. Where that is unknown, the whole allowance counts as spent.
-4. Where people have extended a sub-agent's budget, what was spent of that beyond the allowance raises the limits of the
-   run above: people have added it to the tree. Anything else beyond the allowance counts against the limits.
+1. The reservation for a sub-agent is its allowance, the budget of its whole tree. The sub-agent opens its own account
+   with it, and reserves parts of it for its own sub-agents.
+2. At its end, the sub-agent reports the spending of its account, which includes its own sub-agents. The rest of the
+   allowance is released.
+3. If its spending is unknown, the whole allowance counts as spent.
+4. If people extended a sub-agent's budget, spending beyond the allowance, up to that extension, raises the limits of
+   the parent run: people added it to the tree. Any other spending beyond the allowance counts against the limits.
 """
 
 from decimal import Decimal
@@ -19,36 +20,36 @@ from holdfast.core.budget.budget import MICRO, NANO, Budget, LimitName, largest
 from holdfast.errors import EventOutOfPlace
 
 SHARED: tuple[LimitName, ...] = ("steps", "tokens", "usd")
-"""What an allowance takes from the limits of the run above. Time is not shared out: side by side, it passes once."""
+"""The limits of the parent run that an allowance draws on. Time is not divided: it passes once for parallel runs."""
 
 
 class TreeCost(Frozen):
-    """What a run and all runs below it have spent, by its account."""
+    """The spending of a run and all runs below it, by its account."""
 
     steps: int = Field(default=0, ge=0, strict=True)
     tokens: int = Field(default=0, ge=0, strict=True)
     nano_usd: int = Field(default=0, ge=0, strict=True)
-    """Nano-dollars; 0 where money is not limited."""
+    """Nano-dollars; 0 if money is not limited."""
     more_steps: int = Field(default=0, ge=0, strict=True)
-    """By how much people have extended its limit, and those below it as far as that was spent."""
+    """Extensions of its limit by people, and of the limits below it as far as they were spent."""
     more_tokens: int = Field(default=0, ge=0, strict=True)
     more_nano_usd: int = Field(default=0, ge=0, strict=True)
     short: LimitName | Literal[""] = ""
-    """The limit that ended it; empty where it ended for another reason."""
+    """The limit that ended it; empty if it ended for another reason."""
 
     @property
     def spent(self) -> Cost:
-        """What was spent."""
+        """The spending."""
         return Cost(steps=self.steps, tokens=self.tokens, usd=self.nano_usd)
 
     @property
     def more(self) -> Cost:
-        """By how much it was extended."""
+        """The extensions."""
         return Cost(steps=self.more_steps, tokens=self.more_tokens, usd=self.more_nano_usd)
 
 
 def tree_cost(account: Account) -> TreeCost | None:
-    """Return what an account hands back: what is still reserved counts as spent; None for a run without a budget."""
+    """Return the spending that an account reports, with open reservations as spent; None for a run without a budget."""
     if not account.limits:
         return None
     steps, tokens, usd = (account.used(name) for name in SHARED)
@@ -65,12 +66,12 @@ def tree_cost(account: Account) -> TreeCost | None:
 
 
 def allowance_name(number: int) -> str:
-    """Return the name of the reservation for the sub-agent that the call of this number starts."""
+    """Return the name of the reservation for the sub-agent that call `number` starts."""
     return f"agent {number}"
 
 
 def allowance_of(account: Account, number: int) -> Budget | None:
-    """Return the budget that a sub-agent gets by its reservation; None where nothing is reserved for it.
+    """Return a sub-agent's reservation as a budget; None if nothing is reserved for it.
 
     Args:
         account: The account of the run that starts it.
@@ -79,19 +80,19 @@ def allowance_of(account: Account, number: int) -> Budget | None:
     reserved = account.reserved.get(allowance_name(number))
     if reserved is None:
         return None
-    given: dict[str, Any] = {name: reserved.of(name) for name in SHARED if name in account.limits}
-    if "usd" in given:
-        given["usd"] = Decimal(given["usd"]) / NANO
+    amounts: dict[str, Any] = {name: reserved.of(name) for name in SHARED if name in account.limits}
+    if "usd" in amounts:
+        amounts["usd"] = Decimal(amounts["usd"]) / NANO
     if "seconds" in account.limits:
-        given["seconds"] = max(1, account.left("seconds") // MICRO)
-    return Budget(**given)
+        amounts["seconds"] = max(1, account.left("seconds") // MICRO)
+    return Budget(**amounts)
 
 
 def reserve_allowance(account: Account, number: int, cost: Cost) -> Account:
-    """Reserve an allowance, or raise the one that is reserved.
+    """Reserve an allowance, or raise an existing reservation.
 
     Raises:
-        EventOutOfPlace: As much is reserved already, or there is no room for it.
+        EventOutOfPlace: The existing reservation is as large or larger, or there is no room.
     """
     name = allowance_name(number)
     if name in account.reserved:
@@ -102,24 +103,24 @@ def reserve_allowance(account: Account, number: int, cost: Cost) -> Account:
     return account.reserve(name, cost)
 
 
-def covering(account: Account, number: int, given: Budget | None) -> Cost | None:
-    """Return what has to be reserved for a sub-agent that was started with this allowance; None where it has no end.
+def cost_to_reserve(account: Account, number: int, allowance: Budget | None) -> Cost | None:
+    """Return the reservation needed for a sub-agent that was started with this allowance; None if it is unlimited.
 
     Args:
         account: The account of the run that starts it.
         number: The number of the call.
-        given: The allowance that it was started with.
+        allowance: The allowance that it was started with.
     """
-    reserved, units = account.reserved[allowance_name(number)], given.units if given else {}
+    reserved, units = account.reserved[allowance_name(number)], allowance.units if allowance else {}
     if any(name in account.limits and name not in units for name in SHARED):
         return None
     return Cost(**{name: max(reserved.of(name), units.get(name, 0)) for name in SHARED if name in account.limits})
 
 
 def settle_allowance(account: Account, number: int, cost: TreeCost | None) -> Account:
-    """Settle what was reserved for a sub-agent with what its tree has spent; None: that is unknown.
+    """Settle the reservation for a sub-agent at the spending of its tree; None if that is unknown.
 
-    A sub-agent without a reservation was started by an earlier run of the thread, whose account it was.
+    A sub-agent without a reservation was started by an earlier run of the thread and belongs to that run's account.
     """
     name = allowance_name(number)
     reserved = account.reserved.get(name)
@@ -133,7 +134,7 @@ def settle_allowance(account: Account, number: int, cost: TreeCost | None) -> Ac
             min(
                 cost.more.of(each),
                 cost.spent.of(each) - reserved.of(each),
-                largest(each) - account.limits[each],  # an allowance has to be a budget that there can be
+                largest(each) - account.limits[each],  # an allowance must be a valid budget
             ),
         )
         for each in SHARED

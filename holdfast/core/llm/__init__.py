@@ -1,4 +1,4 @@
-"""Messages to and from an LLM in a form of no provider, adapters of APIs, limits of content, failed attempts at a call.
+"""Messages to and from an LLM in a provider-neutral form, adapters for APIs, limits on content, failed LLM calls.
 
 `holdfast.core.transcript` decides which messages make up a request; `activities.call_llm` makes the call.
 """

@@ -1,11 +1,11 @@
-"""What an adapter of a provider's API does: it translates requests to its format, and replies from it. Pure.
+"""Adapters: translate requests to the format of a provider's API, and replies from it. Pure.
 
-1. `encode` is called once for each message; its bytes are kept, and every later request carries them. They depend on
-   nothing but the message, so that each request begins with the bytes of the one before. The module of an adapter
-   that joins messages into turns says what holds of its requests.
-2. What one provider issued (`ProviderPart`) is sent to that provider alone. Everything else reaches every provider, as
-   text where its API has no form for it.
-3. Reading never raises for what a provider or an LLM wrote: `Decoded.message` is None where there is nothing to keep.
+1. `encode` is called once for each message, and every later request reuses its bytes. They depend only on the message,
+   so that each request begins with the bytes of the one before. The module of an adapter that joins messages into turns
+   states which guarantee holds for its requests.
+2. Data that a provider issued (`ProviderPart`) is sent to that provider alone. Everything else is sent to every
+   provider, as text if its API has no form for it.
+3. `decode` never raises because of the content of a reply: `Decoded.message` is None if there is nothing to record.
 """
 
 import json
@@ -22,11 +22,11 @@ from holdfast.core.llm.blocks import (
     Block,
     FileBlock,
     ImageBlock,
+    OutputBlock,
+    OutputBlocks,
     ProviderPart,
     ReasoningBlock,
     RefusalBlock,
-    SaidBlock,
-    SaidBlocks,
     TextBlock,
     ToolCall,
 )
@@ -34,17 +34,17 @@ from holdfast.core.llm.messages import MAX_DEPTH, AnyMessage, AssistantMessage, 
 from holdfast.core.llm.thoughts import without_thoughts
 
 EMPTY_MESSAGE, EMPTY_RESULT = "[an empty message]", "[an empty result]"
-"""What a message or a tool's result is sent as that shows nothing: several providers refuse it."""
+"""Sent in place of a blank message or tool result, which several providers reject."""
 
 
 @dataclass(frozen=True)
 class ToolDescription:
-    """A tool as requests describe it to the LLM."""
+    """A tool as described to the LLM in requests."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
-    """The JSON schema of its parameters, in the order in which the LLM is to write them."""
+    """The JSON schema of its parameters, in the order in which the LLM should write them."""
 
 
 @dataclass(frozen=True)
@@ -52,36 +52,36 @@ class Decoded:
     """A provider's reply."""
 
     message: AssistantMessage | None
-    """None where the reply has no content."""
+    """None if the reply has no content."""
     finish_reason: str = "stop"
-    """Why the reply ended (`holdfast.core.llm.finish_reasons`)."""
+    """The reason that the reply ended (`holdfast.core.llm.finish_reasons`)."""
     finish_word: str = ""
-    """The provider's own word for that."""
+    """The provider's own word for that reason."""
     unfinished: frozenset[int] = frozenset()
     """The calls, by index, that the provider marks as incomplete."""
     usage: Usage = field(default_factory=Usage)
     llm: str = ""
     """The provider's name of the LLM that replied."""
     holds_reply: bool = True
-    """False where the body is not a reply of this API at all."""
+    """False if the body is not a reply of this API at all."""
     failure: str = ""
-    """What the provider says went wrong, in a response whose HTTP status is that of a success; empty if nothing did."""
+    """The provider's error message, in a response with the HTTP status of a success; empty if there was no error."""
 
 
 class Adapter(Protocol):
     """The format of one API."""
 
     issuer: str
-    """Names the API in provider parts, or the one of its providers that the adapter is for; recorded with them."""
+    """The name of the API, or of the one provider that the adapter is for; recorded in provider parts."""
     path: str
-    """Where requests are posted, below the endpoint's base URL."""
+    """The path for requests, below the endpoint's base URL."""
 
     def prefix(self, llm: str, options: Mapping[str, Any], tools: Sequence[ToolDescription], system: str) -> bytes:
         """Encode the part of a request that is the same in every step of a run.
 
         Args:
             llm: The LLM's name.
-            options: Further fields of the request, verbatim.
+            options: Additional fields of the request, verbatim.
             tools: The agent's tools.
             system: The system message.
         """
@@ -90,22 +90,22 @@ class Adapter(Protocol):
         """Encode a message; empty if the API has no form for any of it."""
 
     def body(self, prefix: bytes, messages: Sequence[bytes], *, calls: bool = True) -> bytes:
-        """Join a whole request.
+        """Assemble a request.
 
         Args:
-            prefix: From `prefix`.
-            messages: From `encode`, in order.
+            prefix: The result of `prefix`.
+            messages: Results of `encode`, in order.
             calls: False to forbid tool calls in the reply.
         """
 
     def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
-        """Read the body of a successful response.
+        """Decode the body of a successful response.
 
         Args:
             answer: The body, parsed.
-            ids: Prefix of the ids of calls to which the provider gave none, or one that is in use.
+            ids: Prefix of the ids for calls that have none from the provider, or one that is already in use.
             used: The ids of earlier calls in the transcript: some servers count from 0 in each reply, and other APIs
-                refuse an id that comes twice.
+                reject duplicate ids.
         """
 
 
@@ -116,28 +116,30 @@ def encode_json(value: Any, *, sort_keys: bool = False) -> bytes:
 
 
 def closing(prefix: bytes, *, calls: bool, no_calls: bytes) -> bytes:
-    """Return what follows the messages of a request.
+    """Return the end of a request, after its messages.
 
     Args:
         prefix: The request up to the messages.
-        calls: False to forbid tool calls in the reply; an API refuses that where there are no tools.
+        calls: False to forbid tool calls in the reply; ignored without tools, because an API would reject that.
         no_calls: The value of `tool_choice` that forbids them.
     """
     return b"]}" if calls or b'"tools":' not in prefix else b'],"tool_choice":' + no_calls + b"}"
 
 
-def arguments_text(given: Any) -> str:
-    """Return a call's arguments as JSON text. Some APIs and endpoints send them as an object; none are null or `[]`."""
-    return given if isinstance(given, str) else encode_json({} if given is None or given == [] else given).decode()
+def arguments_text(arguments: Any) -> str:
+    """Return a call's arguments as JSON text. Some APIs send an object instead, and null or `[]` for no arguments."""
+    if isinstance(arguments, str):
+        return arguments
+    return encode_json({} if arguments is None or arguments == [] else arguments).decode()
 
 
-def some_text(text: str, *, missing: str) -> str:
-    """Return text that every API accepts: several refuse one that is empty or blank."""
+def text_or(text: str, *, missing: str) -> str:
+    """Return the text, or `missing` if it is blank, because several APIs reject blank text."""
     return missing if is_blank(text) else text
 
 
-def words_for(block: Block) -> str:
-    """Return text that stands for a block in an API that has no form for it; empty for what others need not see."""
+def text_for(block: Block) -> str:
+    """Return text in place of a block, for an API that has no form for it; empty for reasoning."""
     match block:
         case ReasoningBlock():
             return ""
@@ -150,27 +152,27 @@ def words_for(block: Block) -> str:
             return str(getattr(block, "text", ""))
 
 
-def issued(issuer: str, data: Mapping[str, Any]) -> ProviderPart | None:
-    """Return a provider part with what is left of `data` without empty values and deep nesting; None if nothing is."""
-    kept = {name: value for name, value in data.items() if value not in (None, [], {}, "") and not too_deep(value)}
-    return ProviderPart(issuer=issuer, data=kept) if kept else None
+def provider_part(issuer: str, data: Mapping[str, Any]) -> ProviderPart | None:
+    """Make a provider part from `data`, without empty and deeply nested values; None if no others are left."""
+    rest = {name: value for name, value in data.items() if value not in (None, [], {}, "") and not too_deep(value)}
+    return ProviderPart(issuer=issuer, data=rest) if rest else None
 
 
 def without(item: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return a JSON object without these fields, and without those that are null: APIs refuse some of their own."""
+    """Return a JSON object without these fields and without null fields, because APIs reject some nulls they sent."""
     return {name: value for name, value in item.items() if value is not None and name not in names}
 
 
 def message_of(
-    blocks: Iterable[SaidBlock], provider: ProviderPart | None = None, *, ids: str, used: Collection[str] = ()
+    blocks: Iterable[OutputBlock], provider: ProviderPart | None = None, *, ids: str, used: Collection[str] = ()
 ) -> AssistantMessage | None:
-    """Return the message with a reply's blocks, each call with an id of its own; None if it is nothing but reasoning.
+    """Make the message of a reply, with a unique id for each call; None if it has nothing but reasoning.
 
     Thoughts in its text become reasoning.
 
     Args:
-        blocks: What the LLM wrote, in order.
-        provider: What belongs to the message as a whole.
+        blocks: The blocks that the LLM wrote, in order.
+        provider: The provider part of the message as a whole.
         ids: See `Adapter.decode`.
         used: See `Adapter.decode`.
     """
@@ -180,33 +182,33 @@ def message_of(
     )
     if all(isinstance(block, ReasoningBlock) or _shows_nothing(block) for block in content):
         return None
-    if any(isinstance(block, RefusalBlock) for block in content):  # blank text beside it would hide it
+    if any(isinstance(block, RefusalBlock) for block in content):  # blank text beside a refusal would hide it
         content = tuple(block for block in content if not _shows_nothing(block))
     return AssistantMessage(content=content, provider=_as_recorded(provider))
 
 
-def _shows_nothing(block: SaidBlock) -> bool:
+def _shows_nothing(block: OutputBlock) -> bool:
     return isinstance(block, TextBlock | RefusalBlock) and is_blank(block.text)
 
 
 def _as_recorded(part: ProviderPart | None) -> ProviderPart | None:
-    """Return a provider part as it is read back from the log: 5.0 is 5 there, and what no JSON can hold is replaced."""
+    """Return a provider part as the log will return it: with 5 for 5.0, and without values that JSON lacks."""
     if part is None:
         return None
     return part.model_copy(update={"data": json.loads(canonical(portable(part.data)))})
 
 
-def _with_ids(blocks: SaidBlocks, *, ids: str, used: Collection[str]) -> SaidBlocks:
-    """Give an id to each call without one, and another to each whose id an earlier call has."""
-    given = {block.id for block in blocks if isinstance(block, ToolCall)}
+def _with_ids(blocks: OutputBlocks, *, ids: str, used: Collection[str]) -> OutputBlocks:
+    """Give a new id to each call that has none, or whose id is already in use."""
+    own = {block.id for block in blocks if isinstance(block, ToolCall)}
     used = set(used)
-    unique: list[SaidBlock] = []
+    unique: list[OutputBlock] = []
     index = 0
     for block in blocks:
         if isinstance(block, ToolCall):
             if not block.id or block.id in used:
                 name = f"{ids}_{index}"
-                while name in given | used:
+                while name in own | used:
                     name += "_"
                 block = block.model_copy(update={"id": name})
             used.add(block.id)
@@ -219,20 +221,20 @@ _FITS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def fitting_id(call_id: str) -> str:
-    """Return the id of a call as every API accepts it: as it is, or a digest of it if it is long or has other signs."""
+    """Return a call id that every API accepts: the id itself, or its digest if it is long or has other characters."""
     return call_id if _FITS.fullmatch(call_id) else f"call_{digest(call_id)[:32]}"
 
 
 def fitting_name(name: str) -> str:
-    """Return the name of a called tool as every API accepts it. Those of tools fit; an LLM may write another."""
+    """Return a name for a called tool that every API accepts. Names of tools always are; an LLM may write others."""
     return name if _FITS.fullmatch(name) else re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unnamed"
 
 
 def recordable(value: Any, levels: int = MAX_DEPTH + 10) -> Any:
-    """Return JSON in which everything can be recorded and sent.
+    """Return JSON that can be recorded and sent.
 
-    Lone surrogates become '?', NaN and infinity become text, and null stands for what is nested more deeply than
-    `levels`: enough above `MAX_DEPTH` that arguments which are cut off here are refused as too deep.
+    Lone surrogates become '?', NaN and infinity become text, and values nested more deeply than `levels` become null.
+    That limit is far enough above `MAX_DEPTH` that arguments cut off here are later rejected as too deep.
     """
     match value:
         case str():
@@ -250,10 +252,10 @@ def recordable(value: Any, levels: int = MAX_DEPTH + 10) -> Any:
 
 
 def failure_in(answer: Mapping[str, Any]) -> str:
-    """Return what the `error` of a response says; empty if it has none."""
+    """Return the message in the `error` of a response; empty if there is none."""
     error = answer.get("error")
-    given = as_dict(error)
-    return as_text(given.get("message")) or as_text(given.get("code")) or as_text(error)
+    fields = as_dict(error)
+    return as_text(fields.get("message")) or as_text(fields.get("code")) or as_text(error)
 
 
 def as_dict(value: Any) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Anthropic's Messages API.
 
-Reference: https://docs.claude.com/en/api/messages. The API wants turns of user and assistant in alternation, and all
-results of a reply's calls first in the turn that follows it. So `body` joins consecutive messages of users and tools
-into one turn. What holds of two requests at the LLM calls of one thread:
+Reference: https://docs.claude.com/en/api/messages. The API requires alternating turns of user and assistant, and all
+results of a reply's calls first in the next turn. So `body` joins consecutive messages of users and tools into one
+turn. For two consecutive requests in a thread:
 
-1. Their blocks, each with its role, extend each other; no block changes or moves.
-2. Bytes extend each other up to the closing tail (`]}`) if a reply follows the first request. If it was rejected and
-   left out, then up to the end of the last turn's blocks.
+1. The second request has the blocks of the first, in the same roles, then more; no block changes or moves.
+2. It also begins with the bytes of the first up to the closing tail (`]}`), if a reply follows the first request. If
+   that reply was rejected and left out, it does so up to the end of the last turn's blocks.
 
 The whole request is marked for the provider's cache (`cache_control`). Options with the value None leave out a field
 that `prefix` would send. Tools in the options, such as the API's own web search, precede the agent's.
@@ -34,8 +34,8 @@ from holdfast.core.llm.adapters import (
     fitting_name,
     message_of,
     recordable,
+    text_for,
     without,
-    words_for,
 )
 from holdfast.core.llm.blocks import (
     Content,
@@ -43,9 +43,9 @@ from holdfast.core.llm.blocks import (
     ImageBlock,
     Media,
     OtherBlock,
+    OutputBlock,
     ProviderPart,
     ReasoningBlock,
-    SaidBlock,
     TextBlock,
     ToolCall,
     blocks_of,
@@ -54,7 +54,7 @@ from holdfast.core.llm.finish_reasons import finish_reason
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
 
 MAX_TOKENS = 16_384
-"""`max_tokens`, which the API requires, where the options do not give it."""
+"""Default for `max_tokens`, which the API requires."""
 
 _USER = b'{"role":"user","content":['
 _ASSISTANT = b'{"role":"assistant","content":['
@@ -84,22 +84,22 @@ class AnthropicMessages:
         return encode_json(head)[:-1] + b',"messages":['
 
     def encode(self, message: AnyMessage) -> bytes:
-        """See `Adapter`. Empty for a message of the assistant of which there is nothing to send."""
+        """See `Adapter`. Empty for a message of the assistant that has nothing to send."""
         match message:
             case UserMessage():
-                blocks = self._heard(message.content) or [_text(EMPTY_MESSAGE)]
+                blocks = self._input_content(message.content) or [_text(EMPTY_MESSAGE)]
                 return _USER + b",".join(encode_json(block, sort_keys=True) for block in blocks) + _END
             case ToolMessage():
                 return _USER + self._result(message) + _END
             case AssistantMessage():
-                said = b",".join(self._said(message))
-                return _ASSISTANT + said + _END if said else b""
+                output = b",".join(self._output(message))
+                return _ASSISTANT + output + _END if output else b""
 
     def body(self, prefix: bytes, messages: Sequence[bytes], *, calls: bool = True) -> bytes:
         """See `Adapter`."""
         turns: list[bytes] = []
-        for heard, group in groupby(filter(None, messages), lambda message: message.startswith(_USER)):
-            if heard:
+        for is_user, group in groupby(filter(None, messages), lambda message: message.startswith(_USER)):
+            if is_user:
                 blocks = [message.removeprefix(_USER).removesuffix(_END) for message in group]
                 blocks.sort(key=lambda block: not block.startswith(_RESULT))
                 turns.append(_USER + b",".join(blocks) + _END)
@@ -129,15 +129,15 @@ class AnthropicMessages:
 
     def _result(self, message: ToolMessage) -> bytes:
         result: dict[str, Any] = {"tool_use_id": fitting_id(message.tool_call_id)}
-        result["content"] = self._heard(message.content) or [_text(EMPTY_RESULT)]
+        result["content"] = self._input_content(message.content) or [_text(EMPTY_RESULT)]
         if message.failed:
             result["is_error"] = True
         return _RESULT + encode_json(result, sort_keys=True)[1:]  # the type is first, for `body` to find
 
-    def _heard(self, content: Content) -> list[dict[str, Any]]:
-        return [wire for block in blocks_of(content) if (wire := self._heard_block(block))]
+    def _input_content(self, content: Content) -> list[dict[str, Any]]:
+        return [wire for block in blocks_of(content) if (wire := self._input_block(block))]
 
-    def _heard_block(self, block: SaidBlock) -> dict[str, Any]:
+    def _input_block(self, block: OutputBlock) -> dict[str, Any]:
         own = block.issued_by(self.issuer)
         match block:
             case ImageBlock() if source := own or _image(block):
@@ -145,9 +145,9 @@ class AnthropicMessages:
             case FileBlock() if source := own or _document(block):
                 return {**({"title": block.name} if block.name else {}), **source, "type": "document"}
             case _:
-                return _text(words_for(block))
+                return _text(text_for(block))
 
-    def _said(self, message: AssistantMessage) -> Iterator[bytes]:
+    def _output(self, message: AssistantMessage) -> Iterator[bytes]:
         for block in blocks_of(message.content):
             own = block.issued_by(self.issuer)
             wire: dict[str, Any] = {}
@@ -162,23 +162,23 @@ class AnthropicMessages:
                 case TextBlock():
                     wire = {**own, **text} if (text := _text(block.text)) else {}
                 case _:
-                    wire = _text(words_for(block))
+                    wire = _text(text_for(block))
             if wire:
                 yield encode_json(wire, sort_keys=True)
 
     # Replies.
 
-    def _block(self, item: dict[str, Any]) -> Iterator[SaidBlock]:
+    def _block(self, item: dict[str, Any]) -> Iterator[OutputBlock]:
         match item:
             case {"type": "text" | "output_text", "text": str(text)} if text:
                 rest = without(item, "type", "text")
                 yield TextBlock(text=text, provider=ProviderPart(issuer=self.issuer, data=rest) if rest else None)
             case {"type": "tool_use"}:
-                given, rest = item.get("input"), without(item, "type", "id", "name", "input")
+                rest = without(item, "type", "id", "name", "input")
                 yield ToolCall(
                     id=as_text(item.get("id")),
                     name=as_text(item.get("name")),
-                    arguments=arguments_text(given),
+                    arguments=arguments_text(item.get("input")),
                     provider=ProviderPart(issuer=self.issuer, data=rest) if rest else None,
                 )
             case {"type": "thinking"}:
@@ -192,7 +192,7 @@ class AnthropicMessages:
 
 
 def _text(text: str) -> dict[str, Any]:
-    """A text block; empty for blank text, which the API refuses."""
+    """Return a text block; empty for blank text, which the API rejects."""
     return {"type": "text", "text": text} if text.strip() else {}
 
 
@@ -202,12 +202,12 @@ def _source(block: Media) -> dict[str, Any]:
 
 
 def _image(block: ImageBlock) -> dict[str, Any]:
-    """The source of an image; empty if the API cannot read its kind."""
+    """Return the source of an image; empty if the API does not support its media type."""
     return _source(block) if block.url or block.media_type in _IMAGES else {}
 
 
 def _document(block: FileBlock) -> dict[str, Any]:
-    """The source of a document; empty if the API cannot read its kind."""
+    """Return the source of a document; empty if the API does not support its media type."""
     if block.media_type == "application/pdf" or (block.url and not block.media_type):
         return _source(block)
     if not (block.media_type.startswith("text/") and block.data):
@@ -220,23 +220,23 @@ def _document(block: FileBlock) -> dict[str, Any]:
 
 
 def _input(arguments: str) -> bytes:
-    """The arguments as an object, in their order; text that is none, such as what was cut off, in an object."""
+    """Return the arguments as an object, in their order; text that is no object, such as a cut-off one, is wrapped."""
     try:
-        given = json.loads(arguments)
-        if isinstance(given, dict) and not too_deep(given):
-            text = json.dumps(given, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        parsed = json.loads(arguments)
+        if isinstance(parsed, dict) and not too_deep(parsed):
+            text = json.dumps(parsed, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
             return text.encode("utf-8", "replace")
     except (ValueError, RecursionError):
         pass
     return encode_json({"arguments": arguments})
 
 
-def _usage(given: dict[str, Any]) -> Usage:
-    cached = as_count(given.get("cache_read_input_tokens"))
-    written = as_count(given.get("cache_creation_input_tokens"))
+def _usage(usage: dict[str, Any]) -> Usage:
+    cached = as_count(usage.get("cache_read_input_tokens"))
+    written = as_count(usage.get("cache_creation_input_tokens"))
     return Usage(
-        prompt_tokens=as_count(given.get("input_tokens")) + cached + written,
+        prompt_tokens=as_count(usage.get("input_tokens")) + cached + written,
         cached_tokens=cached,
-        completion_tokens=as_count(given.get("output_tokens")),
+        completion_tokens=as_count(usage.get("output_tokens")),
         cache_write_tokens=written,
     )

@@ -1,8 +1,8 @@
-"""Content blocks: what messages consist of, in a form that belongs to no provider's API.
+"""Content blocks: the parts of messages, in a provider-neutral form.
 
-1. A block has what people and programs can read. What only its provider understands (a signature, an encrypted
-   reasoning item, an id) is in its `provider` part, verbatim and tagged with its issuer.
-2. Content that is one plain text is that text: in Python and in JSON it has no other form.
+1. A block has fields that people and programs can read. Data that only its provider understands (a signature, an
+   encrypted reasoning item, an id) is in its `provider` part, verbatim and tagged with its issuer.
+2. Content that is a single plain text is a string, in Python and in JSON, and never a list with one block.
 3. Adapters (`holdfast.core.llm.adapters`) translate blocks to and from an API's format.
 """
 
@@ -18,24 +18,24 @@ from holdfast.core.base.models import Frozen
 
 
 class ProviderPart(Frozen):
-    """What a provider issued and has to be sent back unchanged. Nobody else is sent it."""
+    """Data that a provider issued and must get back unchanged. It is sent to no other provider."""
 
     issuer: str
-    """Who issued it: the `issuer` of the adapter that read it."""
+    """The `issuer` of the adapter that read it."""
     data: dict[str, Any]
-    """JSON, unchanged but for numbers: canonical JSON writes 5.0 as 5, and limits integers to 2^53 - 1."""
+    """JSON, unchanged except for numbers: canonical JSON writes 5.0 as 5, and limits integers to 2^53 - 1."""
 
 
 class Block(Frozen):
-    """What all blocks have."""
+    """Base of all blocks."""
 
     model_config = ConfigDict(extra="forbid")
 
     provider: ProviderPart | None = None
-    """What goes back to the provider with this block."""
+    """Data to send back to the provider with this block."""
 
     def issued_by(self, issuer: str) -> dict[str, Any]:
-        """Return what `issuer` issued with this block; empty if that is nothing."""
+        """Return the data that `issuer` issued with this block; empty if there is none."""
         return self.provider.data if self.provider and self.provider.issuer == issuer else {}
 
 
@@ -47,7 +47,7 @@ class TextBlock(Block):
 
 
 class Media(Block):
-    """What is not text: by URL, as base64, or by a provider's id in the `provider` part; exactly one of them."""
+    """Content other than text: exactly one of a URL, base64 data, or a provider's id in the `provider` part."""
 
     url: str = ""
     data: str = ""
@@ -61,7 +61,7 @@ class Media(Block):
             raise ValueError("give either `url` or `data`")
         if self.url.startswith("data:"):
             raise ValueError("give `data` and `media_type` instead of a data URL")
-        if self.url and not self.url.startswith(("https://", "http://")):  # a server may read `file://` for anybody
+        if self.url and not self.url.startswith(("https://", "http://")):  # a server might read `file://` for anybody
             raise ValueError("a URL begins with https:// or http://")
         if self.data and not self.media_type:
             raise ValueError("`data` needs a `media_type`")
@@ -73,10 +73,10 @@ class Media(Block):
         return f"data:{self.media_type};base64,{self.data}" if self.data else self.url
 
     def content(self) -> bytes:
-        """Return the bytes in `data`; none for a URL or a provider's id.
+        """Return the bytes in `data`; empty for a URL or a provider's id.
 
         Raises:
-            ValueError: They are not base64.
+            ValueError: `data` is not base64.
         """
         return a2b_base64(self.data, strict_mode=True)
 
@@ -86,7 +86,7 @@ class ImageBlock(Media):
 
     type: Literal["image"] = "image"
     detail: Literal["", "auto", "low", "high"] = ""
-    """How closely the LLM is to look; empty for the provider's default."""
+    """The resolution at which the LLM reads the image; empty for the provider's default."""
 
 
 class FileBlock(Media):
@@ -101,11 +101,11 @@ class AudioBlock(Media):
 
     type: Literal["audio"] = "audio"
     transcript: str = ""
-    """What is said in it, where the provider wrote it down."""
+    """The words spoken in it, if the provider transcribed them."""
 
 
 class ReasoningBlock(Block):
-    """What the LLM thought before it answered, as far as the provider shows it."""
+    """The LLM's reasoning before its answer, as far as the provider shows it."""
 
     type: Literal["reasoning"] = "reasoning"
     text: str = ""
@@ -123,7 +123,7 @@ class OtherBlock(Block):
 
     type: Literal["other"] = "other"
     text: str = ""
-    """What it is, for people and for other providers' LLMs."""
+    """A description for people and for other providers' LLMs."""
 
 
 class ToolCall(Block):
@@ -135,26 +135,26 @@ class ToolCall(Block):
     name: str
     """The tool's name, verbatim."""
     arguments: str
-    """JSON text: in a message as the LLM wrote it; in `ToolCallRequested` and later canonical, as the tool reads it."""
+    """JSON text: in a message as the LLM wrote it; from `ToolCallRequested` on canonical, as the tool reads it."""
 
     @property
     def digest(self) -> str:
-        """Digest of the tool's name and the arguments' text; two spellings of the same JSON differ.
+        """Digest of the tool's name and the text of the arguments; two spellings of the same JSON differ.
 
-        The text, not the number that a parser makes of it: ids beyond 2^53 must not coincide.
+        It covers the text instead of parsed values, because a parser may round ids beyond 2^53 to the same number.
         """
         return _call_digest(self.name, self.arguments)
 
 
-@lru_cache(maxsize=8)  # a call is digested at each of its events
+@lru_cache(maxsize=8)  # each event of a call requests the digest
 def _call_digest(name: str, arguments: str) -> str:
     return digest(["call/1", name, arguments])
 
 
-_Heard = TextBlock | ImageBlock | FileBlock | AudioBlock
-SaidBlock = TextBlock | ReasoningBlock | RefusalBlock | ToolCall | ImageBlock | FileBlock | AudioBlock | OtherBlock
-HeardBlocks = Annotated[tuple[Annotated[_Heard, Field(discriminator="type")], ...], Field(fail_fast=True)]
-SaidBlocks = Annotated[tuple[Annotated[SaidBlock, Field(discriminator="type")], ...], Field(fail_fast=True)]
+_InputBlock = TextBlock | ImageBlock | FileBlock | AudioBlock
+OutputBlock = TextBlock | ReasoningBlock | RefusalBlock | ToolCall | ImageBlock | FileBlock | AudioBlock | OtherBlock
+InputBlocks = Annotated[tuple[Annotated[_InputBlock, Field(discriminator="type")], ...], Field(fail_fast=True)]
+OutputBlocks = Annotated[tuple[Annotated[OutputBlock, Field(discriminator="type")], ...], Field(fail_fast=True)]
 
 
 def _form_of(value: Any) -> str:
@@ -162,37 +162,37 @@ def _form_of(value: Any) -> str:
 
 
 def _plain(content: Any) -> Any:
-    """One plain text block is its text."""
+    """Replace a single plain text block by its text."""
     if len(content) == 1 and isinstance(content[0], TextBlock) and content[0].provider is None:
         return content[0].text
     return content or ""
 
 
 def _dumped(content: Any) -> Any:
-    """Blocks leave their defaults out, but for the type."""
+    """Serialise blocks without their defaults, except for the type."""
     if isinstance(content, str):
         return content
     return [{"type": block.type, **block.model_dump(mode="json", exclude_defaults=True)} for block in content]
 
 
 Content = Annotated[
-    Annotated[str, Tag("text")] | Annotated[HeardBlocks, Tag("blocks")],
+    Annotated[str, Tag("text")] | Annotated[InputBlocks, Tag("blocks")],
     Discriminator(_form_of),
     AfterValidator(_plain),
     PlainSerializer(_dumped),
 ]
-"""What the LLM reads: a person's message or a tool's result."""
+"""Input of the LLM: a person's message or a tool's result."""
 
 ReplyContent = Annotated[
-    Annotated[str, Tag("text")] | Annotated[SaidBlocks, Tag("blocks")],
+    Annotated[str, Tag("text")] | Annotated[OutputBlocks, Tag("blocks")],
     Discriminator(_form_of),
     AfterValidator(_plain),
     PlainSerializer(_dumped),
 ]
-"""What the LLM writes, in its order."""
+"""Output of the LLM, in the order in which it was written."""
 
 
-def blocks_of(content: Content | ReplyContent) -> SaidBlocks:
+def blocks_of(content: Content | ReplyContent) -> OutputBlocks:
     """Return content as blocks."""
     if isinstance(content, str):
         return (TextBlock(text=content),) if content else ()
@@ -207,7 +207,7 @@ def text_of(content: Content | ReplyContent) -> str:
 
 
 def more_than_text(content: Content) -> str:
-    """Describe what a message holds besides text (`2 images, file`); empty if it is text alone."""
+    """Describe the parts of a message other than text (`2 images, file`); empty if it has only text."""
     kinds = Counter(block.type for block in blocks_of(content) if not isinstance(block, TextBlock))
     return ", ".join(kind if count == 1 else f"{count:,} {kind}s" for kind, count in kinds.most_common())
 

@@ -1,7 +1,7 @@
-"""OpenAI's Chat Completions API, which most other providers and local servers offer too.
+"""OpenAI's Chat Completions API, which most other providers and local servers offer, too.
 
 Reference: https://platform.openai.com/docs/api-reference/chat. Fields that other providers add to a message (such as
-`reasoning_details`) or to a call (such as `extra_content` with a thought signature) go back as they came.
+`reasoning_details`) or to a call (such as `extra_content` with a thought signature) are sent back unchanged.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ from holdfast.core.llm.adapters import (
     encode_json,
     failure_in,
     fitting_name,
-    issued,
     message_of,
+    provider_part,
     recordable,
-    some_text,
-    words_for,
+    text_for,
+    text_or,
 )
 from holdfast.core.llm.blocks import (
     AudioBlock,
@@ -34,11 +34,11 @@ from holdfast.core.llm.blocks import (
     FileBlock,
     ImageBlock,
     OtherBlock,
+    OutputBlock,
+    OutputBlocks,
     ProviderPart,
     ReasoningBlock,
     RefusalBlock,
-    SaidBlock,
-    SaidBlocks,
     TextBlock,
     ToolCall,
     blocks_of,
@@ -47,10 +47,10 @@ from holdfast.core.llm.finish_reasons import finish_reason
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
 
 _REASONING = ("reasoning_content", "reasoning")
-"""Fields in which providers show what their LLM thought."""
+"""Fields in which providers show the reasoning of their LLM."""
 
-_NOT_KEPT = ("role", "content", "tool_calls", "refusal", "audio", "annotations", "function_call")
-"""Fields of a reply's message that have a neutral form, or that the API refuses in requests."""
+_DROPPED = ("role", "content", "tool_calls", "refusal", "audio", "annotations", "function_call")
+"""Fields of a reply's message that have a neutral form, or that the API rejects in requests."""
 
 _ARGUMENTS = ("arguments", "parameters", "args", "input")
 _OF_CALLS = ("id", "call_id", "type", "function", "index", "name", *_ARGUMENTS)
@@ -106,21 +106,21 @@ class ChatCompletions:
     def _wire(self, message: AnyMessage) -> dict[str, Any]:
         match message:
             case UserMessage():
-                return {"role": "user", "content": self._heard(message.content)}
+                return {"role": "user", "content": self._input_content(message.content)}
             case ToolMessage():
-                text = "".join(words_for(block) for block in blocks_of(message.content))
-                content = some_text(text, missing=EMPTY_RESULT)
+                text = "".join(text_for(block) for block in blocks_of(message.content))
+                content = text_or(text, missing=EMPTY_RESULT)
                 return {"role": "tool", "tool_call_id": message.tool_call_id, "content": content}
             case AssistantMessage():
-                return self._said(message)
+                return self._output(message)
 
-    def _heard(self, content: Content) -> str | list[dict[str, Any]]:
+    def _input_content(self, content: Content) -> str | list[dict[str, Any]]:
         if isinstance(content, str):
-            return some_text(content, missing=EMPTY_MESSAGE)
+            return text_or(content, missing=EMPTY_MESSAGE)
         shown = [block for block in content if not (isinstance(block, TextBlock) and is_blank(block.text))]
-        return [self._heard_block(block) for block in shown] or EMPTY_MESSAGE
+        return [self._input_block(block) for block in shown] or EMPTY_MESSAGE
 
-    def _heard_block(self, block: TextBlock | ImageBlock | FileBlock | AudioBlock) -> dict[str, Any]:
+    def _input_block(self, block: TextBlock | ImageBlock | FileBlock | AudioBlock) -> dict[str, Any]:
         own = block.issued_by(self.issuer)
         match block:
             case TextBlock():
@@ -136,35 +136,35 @@ class ChatCompletions:
                 sound = {"data": block.data, "format": _AUDIO_FORMATS[block.media_type]}
                 return {"type": "input_audio", "input_audio": sound}
             case _:
-                return {"type": "text", "text": words_for(block)}
+                return {"type": "text", "text": text_for(block)}
 
-    def _said(self, message: AssistantMessage) -> dict[str, Any]:
+    def _output(self, message: AssistantMessage) -> dict[str, Any]:
         own = message.provider.data if message.provider and message.provider.issuer == self.issuer else {}
         wire: dict[str, Any] = {**own, "role": "assistant", "content": None}
         parts: list[dict[str, Any]] = []
         calls: list[dict[str, Any]] = []
         for block in blocks_of(message.content):
-            given = block.issued_by(self.issuer)
+            issued = block.issued_by(self.issuer)
             match block:
                 case ToolCall():
                     function = {"name": fitting_name(block.name), "arguments": block.arguments}
-                    calls.append({**given, "id": block.id, "type": "function", "function": function})
+                    calls.append({**issued, "id": block.id, "type": "function", "function": function})
                 case RefusalBlock():
                     wire["refusal"] = wire.get("refusal", "") + block.text
                 case ReasoningBlock():
-                    if field := as_text(given.get("field")):
+                    if field := as_text(issued.get("field")):
                         wire[field] = block.text
-                case AudioBlock() if given:
-                    wire["audio"] = given
-                case OtherBlock() if given:
-                    parts.append(given)
+                case AudioBlock() if issued:
+                    wire["audio"] = issued
+                case OtherBlock() if issued:
+                    parts.append(issued)
                 case TextBlock() if not is_blank(block.text):
-                    parts.append({**given, "type": "text", "text": block.text})
+                    parts.append({**issued, "type": "text", "text": block.text})
                 case _:
-                    if words := words_for(block):
-                        parts.append({"type": "text", "text": words})
+                    if text := text_for(block):
+                        parts.append({"type": "text", "text": text})
         if parts:
-            # Text alone is one string: some servers take no other form from the assistant.
+            # Text alone is sent as one string: some servers accept no other form from the assistant.
             alone = all(part.keys() == {"type", "text"} for part in parts)
             wire["content"] = "".join(part["text"] for part in parts) if alone else parts
         if calls:
@@ -175,33 +175,33 @@ class ChatCompletions:
 
     # Replies.
 
-    def _message(self, given: dict[str, Any], *, ids: str, used: Collection[str]) -> AssistantMessage | None:
-        blocks: SaidBlocks = (
-            *self._reasoning(given),
-            *self._content(given.get("content")),
-            *self._refusal_and_audio(given),
-            *map(self._call, _calls(given)),
+    def _message(self, message: dict[str, Any], *, ids: str, used: Collection[str]) -> AssistantMessage | None:
+        blocks: OutputBlocks = (
+            *self._reasoning(message),
+            *self._content(message.get("content")),
+            *self._refusal_and_audio(message),
+            *map(self._call, _calls(message)),
         )
-        shown = [field for field in _REASONING if isinstance(given.get(field), str)]
-        rest = {name: value for name, value in given.items() if name not in (*_NOT_KEPT, *shown)}
-        return message_of(blocks, issued(self.issuer, rest), ids=ids, used=used)
+        reasoning = [field for field in _REASONING if isinstance(message.get(field), str)]
+        rest = {name: value for name, value in message.items() if name not in (*_DROPPED, *reasoning)}
+        return message_of(blocks, provider_part(self.issuer, rest), ids=ids, used=used)
 
-    def _reasoning(self, given: dict[str, Any]) -> Iterator[ReasoningBlock]:
+    def _reasoning(self, message: dict[str, Any]) -> Iterator[ReasoningBlock]:
         for field in _REASONING:
-            if text := as_text(given.get(field)):
+            if text := as_text(message.get(field)):
                 yield ReasoningBlock(text=text, provider=ProviderPart(issuer=self.issuer, data={"field": field}))
 
-    def _content(self, content: Any) -> Iterator[SaidBlock]:
+    def _content(self, content: Any) -> Iterator[OutputBlock]:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else as_list(content)
         for part in map(as_dict, parts):
             match part:
                 case {"type": "text", "text": str(text)} if text:
                     rest = {name: value for name, value in part.items() if name not in ("type", "text")}
-                    yield TextBlock(text=text, provider=issued(self.issuer, rest))
+                    yield TextBlock(text=text, provider=provider_part(self.issuer, rest))
                 case {"type": "output_text" | "input_text", "text": str(text)} | {"text": str(text)} if (
                     text and part.get("type") in (None, "", "output_text", "input_text")
                 ):
-                    yield TextBlock(text=text)  # as other APIs write it: this one refuses it in requests
+                    yield TextBlock(text=text)  # the form of other APIs, which this one rejects in requests
                 case {"type": "thinking" | "reasoning" | "reasoning_text"}:
                     yield ReasoningBlock(text=_thought(part))
                 case {"type": "tool_use" | "tool_call" | "function_call"}:
@@ -211,16 +211,16 @@ class ChatCompletions:
                 case {"type": str(kind)} if kind not in ("text", "refusal") and not too_deep(part):
                     yield OtherBlock(text=f"[{kind}]", provider=ProviderPart(issuer=self.issuer, data=part))
 
-    def _refusal_and_audio(self, given: dict[str, Any]) -> Iterator[RefusalBlock | AudioBlock]:
-        if text := as_text(given.get("refusal")):
+    def _refusal_and_audio(self, message: dict[str, Any]) -> Iterator[RefusalBlock | AudioBlock]:
+        if text := as_text(message.get("refusal")):
             yield RefusalBlock(text=text)
-        audio = as_dict(given.get("audio"))
+        audio = as_dict(message.get("audio"))
         if name := as_text(audio.get("id")):
             part = ProviderPart(issuer=self.issuer, data={"id": name})
             yield AudioBlock(transcript=as_text(audio.get("transcript")), provider=part)
 
     def _call(self, item: dict[str, Any]) -> ToolCall:
-        """Read a call, which some servers write without `function` around its name and arguments."""
+        """Decode a call. Some servers do not wrap its name and arguments in `function`."""
         function = as_dict(item.get("function")) or item
         name = function.get("name") or item.get("function")
         rest = {name: value for name, value in item.items() if name not in _OF_CALLS}
@@ -228,26 +228,26 @@ class ChatCompletions:
             id=as_text(item.get("id")) or as_text(item.get("call_id")),
             name=name if isinstance(name, str) else "",
             arguments=arguments_text(next((function[key] for key in _ARGUMENTS if key in function), None)),
-            provider=issued(self.issuer, rest),
+            provider=provider_part(self.issuer, rest),
         )
 
 
-def _calls(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls of a message: a list, one alone, or one in the form before `tool_calls`."""
-    calls = given.get("tool_calls") or given.get("function_call")
+def _calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the calls of a message, which has a list, a single call, or one in the form that preceded `tool_calls`."""
+    calls = message.get("tool_calls") or message.get("function_call")
     return [as_dict(item) for item in ([calls] if isinstance(calls, dict) else as_list(calls))]
 
 
 def _thought(part: Mapping[str, Any]) -> str:
-    """The text of a content part with a thought, which is text, or parts with text."""
-    given = part.get("thinking") or part.get("reasoning") or part.get("text")
-    return as_text(given) or "".join(as_text(as_dict(each).get("text")) for each in as_list(given))
+    """Return the text of a content part with reasoning, which is a string or a list of parts with text."""
+    thought = part.get("thinking") or part.get("reasoning") or part.get("text")
+    return as_text(thought) or "".join(as_text(as_dict(each).get("text")) for each in as_list(thought))
 
 
-def _usage(given: dict[str, Any]) -> Usage:
-    cached = as_dict(given.get("prompt_tokens_details")).get("cached_tokens")
+def _usage(usage: dict[str, Any]) -> Usage:
+    cached = as_dict(usage.get("prompt_tokens_details")).get("cached_tokens")
     return Usage(
-        prompt_tokens=as_count(given.get("prompt_tokens")),
+        prompt_tokens=as_count(usage.get("prompt_tokens")),
         cached_tokens=as_count(cached),
-        completion_tokens=as_count(given.get("completion_tokens")),
+        completion_tokens=as_count(usage.get("completion_tokens")),
     )

@@ -1,14 +1,14 @@
-"""Why a reply ended, in one table for the words of all providers; and whether a reply ends a run.
+"""Finish reasons of all providers in one table; and the decision whether a reply ends a run.
 
-A reply is the end of something only if its LLM ended it: with an answer (`stop`) or with calls (`tool_calls`). Any
-other word, known or not, says that something may be missing: text of such a reply is no answer, and its last call may
-lack a part. A word that no table has therefore counts as an end in no way; it stays as the provider wrote it.
+A reply is complete only if the LLM itself ended it: with an answer (`stop`) or with calls (`tool_calls`). With any
+other word, known or not, something may be missing: the text of such a reply is not an answer, and its last call may be
+incomplete. So an unknown word never counts as an end; it stays as the provider wrote it.
 
 A reply with calls is judged call by call; the last call of a truncated reply does not run. Text is an answer only if
-the LLM itself ended it, it shows something, and it is no call that was written as text. Otherwise the LLM reads why it
-is asked again.
+the LLM itself ended it, it is not blank, and it is not a call written as text. Otherwise the LLM gets the reason and is
+asked again.
 
-The fold asks `may_be_cut_off` of recorded words: a change of what it returns for a word needs a feature level.
+The fold calls `may_be_cut_off` with recorded words, so changing its result for a word requires a feature level.
 """
 
 import re
@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.core.base.text import is_blank, one_line, visible
 from holdfast.core.llm.adapters import Decoded
-from holdfast.core.llm.blocks import OtherBlock, ReasoningBlock, RefusalBlock, SaidBlock, TextBlock, blocks_of
+from holdfast.core.llm.blocks import OtherBlock, OutputBlock, ReasoningBlock, RefusalBlock, TextBlock, blocks_of
 from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.llm.written_calls import written_call
 
@@ -26,7 +26,7 @@ MALFORMED = "malformed_call"
 """The provider could not read the call that the LLM wrote."""
 
 UNREADABLE = "unreadable"
-"""It is no text."""
+"""The provider's word is not text."""
 
 _LABELS = ("finishreason", "finish_reason", "stopreason", "stop_reason", "reason")
 _WORDS: Mapping[str, str] = {
@@ -54,81 +54,76 @@ _PARTS = (
         ),
     ),
 )
-"""What is part of a longer word, such as `max_new_tokens` or `IMAGE_SAFETY`. The first one counts."""
+"""Patterns for parts of longer words, such as `max_new_tokens` or `IMAGE_SAFETY`. The first match counts."""
 
 
-def finish_reason(given: Any) -> str:
-    """Return why a reply ended: `stop`, `tool_calls`, `length`, `content_filter`, `malformed_call` or `error`; another
-    reason in the provider's own word.
+def finish_reason(word: Any) -> str:
+    """Return the reason that a reply ended: `stop`, `tool_calls`, `length`, `content_filter`, `malformed_call` or
+    `error`; any other reason in the provider's own word.
 
     Args:
-        given: What the provider wrote; nothing at all counts as `stop`, which some servers leave out.
+        word: The provider's word; if it is missing or blank, it counts as `stop`, which some servers omit.
     """
-    if given is None or (isinstance(given, str) and not given.strip()):
+    if word is None or (isinstance(word, str) and not word.strip()):
         return STOP
-    if not isinstance(given, str):
+    if not isinstance(word, str):
         return UNREADABLE
-    # `content_filter: RECITATION`, `maxTokensReached`, `FinishReason.STOP`: what is not an end counts in any part.
-    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", given[:200].strip()).casefold()
+    # `content_filter: RECITATION`, `maxTokensReached`, `FinishReason.STOP`: a part that is not an end takes precedence.
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word[:200].strip()).casefold()
     parts = [re.sub(r"[\W_]+", "_", part.strip()) for part in re.split(r"[:.,/|]", snake)]
     reasons = [_reason(part) for part in parts if part and part not in _LABELS]
     for reason in reversed(reasons):
         if reason not in ("", STOP, CALLS):
             return reason
-    return reasons[0] if len(set(reasons)) == 1 and reasons[0] else given[:200]
+    return reasons[0] if len(set(reasons)) == 1 and reasons[0] else word[:200]
 
 
 def _reason(part: str) -> str:
-    """Return the reason that a word says; empty if no table has it."""
+    """Return the reason for a word; empty if no table has it."""
     return next((reason for reason, pattern in _PARTS if pattern.search(part)), _WORDS.get(part, ""))
 
 
 def is_context_full(word: str) -> bool:
-    """Whether a provider's word says that the context window was full, and not that the reply reached its own limit."""
+    """Whether a provider's word means that the context window was full, as opposed to a limit on the reply itself."""
     return re.search(r"context_?(?:window|length)", re.sub(r"[\W_]+", "_", word[:200]).casefold()) is not None
 
 
-def ended(given: str) -> bool:
-    """Whether the LLM itself ended the reply, with an answer or with calls."""
-    return finish_reason(given) in (STOP, CALLS)
-
-
-def may_be_cut_off(given: str) -> bool:
-    """Whether the last call of a reply may lack a part. A run asks this of the word that its history has."""
-    return not ended(given)
+def may_be_cut_off(word: str) -> bool:
+    """Whether the last call of a reply may be incomplete. A run calls this with the word in its history."""
+    return finish_reason(word) not in (STOP, CALLS)
 
 
 CUT_OFF = (
     "the reply was cut off, and this call was its last one: its arguments may be incomplete. Make the call again in a "
     "shorter reply"
 )
-"""Why the last call of a reply does not run that the LLM itself did not end."""
+"""The reason not to run the last call of a reply that the LLM itself did not end."""
 
 EMPTY = "it is empty."
 
 WRITTEN_CALL = "it has a tool call that was written as text, and nothing was called"
-"""How the reason begins where a call was written as text; `call_llm` finds by it whether the LLM was asked."""
+"""The beginning of the reason for a call written as text; `call_llm` recognises by it that the LLM was asked."""
 
 
 _MEDIA = re.compile(r"image|audio|video|file|document")
 
 
-def why_no_end(message: AssistantMessage | None, given: Decoded, *, tools: Collection[str], asked: bool) -> str:
-    """Return why a reply cannot be used, in a sentence for the LLM; empty if it can.
+def why_unusable(message: AssistantMessage | None, decoded: Decoded, *, tools: Collection[str], asked: bool) -> str:
+    """Return the reason that a reply cannot be used, in a sentence for the LLM; empty if it can.
 
     Args:
-        message: The reply; None if it shows nothing.
-        given: What the adapter read.
+        message: The reply; None if it is blank.
+        decoded: The adapter's result.
         tools: The names of the agent's tools.
-        asked: The LLM was asked whether the call in the text of its last reply is meant as one.
+        asked: Whether the LLM was already asked if the call in the text of its last reply was meant as one.
     """
     if message is not None and message.tool_calls:
-        return ""  # each call says what is wrong with it
-    word = f" ({one_line(visible(given.finish_word), 60)})" if given.finish_word else ""
-    match given.finish_reason:
+        return ""  # problems are reported call by call
+    word = f" ({one_line(visible(decoded.finish_word), 60)})" if decoded.finish_word else ""
+    match decoded.finish_reason:
         case "content_filter" if not _is_refusal(message):
-            held = "cut it off" if message else "withheld it"
-            return f"the provider's content filter {held}{word}; say it in another way."
+            effect = "cut it off" if message else "withheld it"
+            return f"the provider's content filter {effect}{word}; say it in another way."
         case "content_filter":
             return ""
         case "length":
@@ -144,8 +139,8 @@ def why_no_end(message: AssistantMessage | None, given: Decoded, *, tools: Colle
     return _why_a_call(message.text, tools, asked=asked)
 
 
-def _shows_something(block: SaidBlock) -> bool:
-    """Whether a block is part of an answer, and not a thought, or a trace of what the provider's own tools did."""
+def _shows_something(block: OutputBlock) -> bool:
+    """Whether a block is part of an answer, as opposed to reasoning or a trace of the provider's own tools."""
     match block:
         case TextBlock(text=text) | RefusalBlock(text=text):
             return not is_blank(text)
@@ -156,7 +151,7 @@ def _shows_something(block: SaidBlock) -> bool:
 
 
 def _is_refusal(message: AssistantMessage | None) -> bool:
-    """Whether all that a content filter left of a reply is the LLM's own refusal, which is its answer."""
+    """Whether a content filter left nothing of a reply but the LLM's own refusal, which is an answer."""
     shown = [block for block in blocks_of(message.content) if _shows_something(block)] if message else []
     return bool(shown) and all(isinstance(block, RefusalBlock) for block in shown)
 

@@ -1,7 +1,7 @@
-"""The messages of a transcript, in a form that belongs to no provider, and their encoding for digests.
+"""The messages of a transcript, in a provider-neutral form, and their encoding for digests.
 
-A message enters the log and the transcript's digest in this form; an adapter (`holdfast.core.llm.adapters`) makes of it
-what an API is sent. Another adapter can therefore continue the same thread.
+The log and the transcript's digest have messages in this form; an adapter (`holdfast.core.llm.adapters`) translates
+them for an API. So another adapter can continue the same thread.
 """
 
 from typing import Annotated, Any, Literal
@@ -31,16 +31,16 @@ class UserMessage(Frozen):
 
 
 class AssistantMessage(Definition):
-    """What the LLM replied: blocks of text, reasoning, tool calls and others, in the order in which they came."""
+    """The LLM's reply: blocks of text, reasoning, tool calls and others, in the order in which they came."""
 
     role: Literal["assistant"] = "assistant"
     content: ReplyContent = ""
     provider: ProviderPart | None = None
-    """What goes back to the provider with the message as a whole."""
+    """Data to send back to the provider with the message as a whole."""
 
     @property
     def text(self) -> str:
-        """The reply's text; of a reply without text, the reason that the LLM gives for declining."""
+        """The reply's text; if it has none, the LLM's reason for declining."""
         blocks = blocks_of(self.content)
         text = "".join(block.text for block in blocks if isinstance(block, TextBlock))
         return text or "".join(block.text for block in blocks if isinstance(block, RefusalBlock))
@@ -59,10 +59,10 @@ class ToolMessage(Frozen):
     role: Literal["tool"] = "tool"
     tool_call_id: str
     tool: str = ""
-    """The tool's name, as the LLM wrote it: some APIs want it back."""
+    """The tool's name, as the LLM wrote it: some APIs require it."""
     content: Content
     failed: bool = False
-    """The call did not do what it was to do."""
+    """Whether the call failed."""
 
 
 AnyMessage = UserMessage | AssistantMessage | ToolMessage
@@ -73,14 +73,14 @@ _MESSAGE: TypeAdapter[AnyMessage] = TypeAdapter(Message)
 
 
 class Usage(Definition):
-    """Token counts, as the provider reported them; where it reported none, as `call_llm` estimated them."""
+    """Token counts, as the provider reported them or, if it reported none, as `call_llm` estimated them."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     """The part of `prompt_tokens` that the provider read from its cache."""
     completion_tokens: int = 0
     cache_write_tokens: int = 0
-    """The part of `prompt_tokens` that the provider wrote into its cache, where it has a price of its own."""
+    """The part of `prompt_tokens` that the provider wrote into its cache, if that has a different price."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -92,30 +92,30 @@ class Usage(Definition):
 
 
 def encode(message: AnyMessage) -> bytes:
-    """Encode a message as its line in the transcript: canonical JSON, which the transcript's digests are over."""
+    """Encode a message as its line in the transcript: canonical JSON, which the transcript's digests cover."""
     return canonical({"role": message.role, **message.model_dump(mode="json", exclude_defaults=True)})
 
 
 def decode(line: bytes) -> AnyMessage:
-    """Read a line of a transcript.
+    """Decode a line of a transcript.
 
     Raises:
-        ValueError: It is no message.
+        ValueError: It is not a message.
     """
     return _MESSAGE.validate_json(line)
 
 
 def from_json(value: Any) -> AnyMessage:
-    """Read a message from its JSON, parsed.
+    """Decode a message from parsed JSON.
 
     Raises:
-        ValueError: It is no message.
+        ValueError: It is not a message.
     """
     return _MESSAGE.validate_python(value)
 
 
 MAX_DEPTH = 100
-"""Maximum nesting of JSON in a message. Parsers of the recorded events fail at 200 levels, their envelope included."""
+"""Maximum nesting of JSON in a message. Parsers of recorded events fail at 200 levels, the envelope included."""
 
 
 def too_deep(value: Any) -> bool:
@@ -138,14 +138,14 @@ MAX_BLOCKS_BYTES = 1_000_000
 _CONTENT: TypeAdapter[Content] = TypeAdapter(Content)
 
 
-def read_content(given: Any) -> Content:
-    """Read what somebody sends: text, or a list of content blocks as JSON.
+def read_content(value: Any) -> Content:
+    """Validate content from outside: text, or a list of content blocks as JSON.
 
     Raises:
-        ValueError: It is neither; the message names each place.
+        ValueError: It is neither; the message has the path of each problem.
     """
     try:
-        return _CONTENT.validate_python(given)
+        return _CONTENT.validate_python(value)
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()]
         raise ValueError("; ".join(problems)) from None
@@ -157,7 +157,7 @@ def content_json(content: Content) -> Any:
 
 
 def unfit(content: Content) -> str:
-    """Return why a person's message or task cannot be stored as it is; empty if it can."""
+    """Return the reason that a person's message or task cannot be stored; empty if it can."""
     for block in blocks_of(content):
         if block.provider is not None and not (isinstance(block, Media) and not block.address):
             return f"has a {block.type} block with a `provider` part, which only a provider can issue"
@@ -176,9 +176,9 @@ def size_of(content: Content) -> int:
 
 
 def too_long(content: Content) -> str:
-    """Return how a message or a task exceeds the size limit; empty if it does not."""
-    size, what = len(text_of(content).encode("utf-8", "replace")), "bytes of text"
+    """Describe how a message or a task exceeds the size limit; empty if it does not."""
+    size, unit = len(text_of(content).encode("utf-8", "replace")), "bytes of text"
     limit = MAX_TEXT_BYTES
     if size <= limit and not isinstance(content, str):
-        size, limit, what = size_of(content), MAX_BLOCKS_BYTES, "bytes"
-    return f"has {size:,} {what}, but the limit is {limit:,}" if size > limit else ""
+        size, limit, unit = size_of(content), MAX_BLOCKS_BYTES, "bytes"
+    return f"has {size:,} {unit}, but the limit is {limit:,}" if size > limit else ""

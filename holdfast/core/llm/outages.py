@@ -1,4 +1,4 @@
-"""The failed attempts that preceded an LLM's reply or the end of retries; Temporal's history has no event for them."""
+"""The failed attempts before an LLM's reply or the end of retries; Temporal's history has no event for them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,17 +9,17 @@ from pydantic import AwareDatetime, Field, ValidationError
 from holdfast.core.base.models import Frozen
 
 KEPT = 10
-"""How many failures are kept, the newest ones."""
+"""Maximum number of failures that an outage keeps, the newest ones."""
 
 CAUSE_CHARS, MESSAGE_CHARS = 100, 300
-"""Maximum lengths of what is kept of each failure."""
+"""Maximum lengths of a failure's cause and message."""
 
 
 class LLMFailure(Frozen):
     """One failed attempt."""
 
     at: AwareDatetime
-    """When it began."""
+    """The time at which it began."""
     seconds: float = Field(ge=0)
     cause: str = Field(max_length=CAUSE_CHARS)
     """A short name: `RateLimitError`, `APITimeoutError`, …"""
@@ -30,17 +30,17 @@ class Outage(Frozen):
     """The failed attempts at one LLM call. An attempt whose worker was killed is not recorded; `attempt` counts it."""
 
     failed: int = Field(ge=1)
-    """How many were recorded."""
+    """Number of recorded failures."""
     began: AwareDatetime
-    """When the first of them began."""
+    """The time at which the first of them began."""
     last: tuple[LLMFailure, ...] = Field(min_length=1, max_length=KEPT)
     """The newest failures, oldest first."""
     costly: int | None = Field(default=None, ge=0)
-    """How many of them may have cost something, because the request was sent; None where that was not recorded."""
+    """Number of failures that may have cost something, because the request was sent; None if that was not recorded."""
 
     @property
     def may_have_cost(self) -> int:
-        """How many of them may have cost something; where they did not say so, those that timed out."""
+        """Number of failures that may have cost something; if that was not recorded, those that timed out."""
         if self.costly is not None:
             return self.costly
         return sum(failure.cause == "APITimeoutError" for failure in self.last)
@@ -50,9 +50,9 @@ class Outage(Frozen):
         """Return the outage with one more failure.
 
         Args:
-            before: The failures before that.
+            before: The outage so far.
             failure: The failure.
-            costly: Whether it may have cost something; None where the run does not ask for that.
+            costly: Whether it may have cost something; None if the run does not record that.
         """
         if before is None:
             return cls(failed=1, began=failure.at, last=(failure,), costly=None if costly is None else int(costly))
@@ -62,9 +62,9 @@ class Outage(Frozen):
 
     @classmethod
     def from_details(cls, details: Sequence[Any]) -> Self | None:
-        """Read the outage in an error's details; None if there is none.
+        """Decode the outage in an error's details; None if there is none.
 
-        It is an unverified claim: anybody with access to Temporal can fail an activity.
+        It is an unverified claim, because anybody with access to Temporal can fail an activity.
         """
         try:
             return cls.model_validate(details[0]) if details else None
@@ -75,7 +75,7 @@ class Outage(Frozen):
         """Describe the outage: `after 3 failed attempts in 42 s: InternalServerError: 503: overloaded`.
 
         Args:
-            until: When it ended.
+            until: The time at which it ended.
         """
         attempts = "attempt" if self.failed == 1 else "attempts"
         seconds = max(0, round((until - self.began).total_seconds()))
@@ -84,12 +84,12 @@ class Outage(Frozen):
 
 
 def attempts_lost(outage: Outage | None, *, attempt: int) -> int:
-    """Return how many attempts before this one may have cost something: those that said so, and those that left no
-    trace, because their worker died.
+    """Return the number of earlier attempts that may have cost something: those recorded as such, and those without a
+    record, because their worker crashed.
 
     Args:
         outage: The recorded attempts.
-        attempt: Temporal's number of this one.
+        attempt: Temporal's number of the current attempt.
     """
     recorded, costly = (outage.failed, outage.may_have_cost) if outage else (0, 0)
     return costly + max(0, attempt - 1 - recorded)

@@ -1,7 +1,7 @@
-"""What an endpoint says when it refuses a request: its words, and whether the request is too long for the LLM.
+"""Rejections by an endpoint: the message, and whether it means that the request is too long for the LLM.
 
-Providers, servers, gateways and proxies say so in many forms: one table has those that are known. A limit on the reply,
-on an image or on the rate of requests is something else, which compaction does not help.
+Providers, servers, gateways and proxies word that in many ways; the patterns here cover the known ones. A limit on the
+reply, on an image or on the rate of requests is a different problem, which context compaction does not solve.
 """
 
 import html
@@ -13,17 +13,17 @@ from typing import Any
 
 from holdfast.core.base.text import one_line, visible
 
-WORDS_CHARS = 2_000
-"""Longer words of an endpoint are cut."""
+REJECTION_CHARS = 2_000
+"""Maximum length of an endpoint's message; a longer one is cut."""
 
 _READ_CHARS = 20_000
-"""Characters of a body that are read for words."""
+"""Maximum number of characters of a body that are read."""
 
-_WORDED = (
+_MESSAGE_FIELDS = (
     *("message", "msg", "detail", "details", "error", "errors", "error_description", "errorMessage", "error_message"),
     *("description", "title", "reason", "Message", "fault", "faultstring", "status_msg", "base_resp", "code", "type"),
 )
-"""Fields that have an endpoint's words, the most telling ones first; an error is looked for before all of them."""
+"""Fields that may have an endpoint's message, in order of preference; errors come before all of them."""
 
 _MARKUP = re.compile(
     r"<(script|style|head)\b.*?(?:</\1>|\Z)|<!--.*?(?:-->|\Z)|<[^>]{0,2000}>", re.DOTALL | re.IGNORECASE
@@ -32,25 +32,25 @@ _TITLE = re.compile(r"<title[^>]{0,200}>(.*?)(?:</title>|\Z)", re.DOTALL | re.IG
 _PAGE = re.compile(r"\s*(?:<!doctype|<html|<head|<body|<\?xml|<h1|<title)", re.IGNORECASE)
 
 
-def words_of(body: bytes) -> str:
-    """Return what the body of a refusal says, on one line and without control characters; empty if it is empty.
+def rejection_message(body: bytes) -> str:
+    """Return the message in the body of a rejection, on one line and without control characters; empty for no body.
 
-    It may be JSON in many forms, a web page or plain text.
+    The body may be JSON in many forms, a web page or plain text.
     """
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
         text = body[: 4 * _READ_CHARS].decode("utf-8", "replace")[:_READ_CHARS]
-        said = _page_words(text) if _PAGE.match(text) else text
+        message = _page_text(text) if _PAGE.match(text) else text
     else:
-        said = "; ".join(dict.fromkeys(_said(value))) or (
+        message = "; ".join(dict.fromkeys(_texts(value))) or (
             "" if value in ({}, [], None, "") else body.decode()[:_READ_CHARS]
         )
-    return one_line(visible(one_line(said, _READ_CHARS)), WORDS_CHARS)
+    return one_line(visible(one_line(message, _READ_CHARS)), REJECTION_CHARS)
 
 
-def _said(value: Any, levels: int = 6) -> Iterator[str]:
-    """Yield the words in a refusal's JSON."""
+def _texts(value: Any, levels: int = 6) -> Iterator[str]:
+    """Yield the texts of a message in a rejection's JSON."""
     if isinstance(value, str):
         if value.strip():
             yield value
@@ -58,13 +58,13 @@ def _said(value: Any, levels: int = 6) -> Iterator[str]:
         yield f"{value}"
     elif isinstance(value, list) and levels:
         for each in value[:5]:
-            yield from _said(each, levels - 1)
+            yield from _texts(each, levels - 1)
     elif isinstance(value, dict) and levels:
-        for key in (key for key in ("error", "errors", *_WORDED) if key in value):
-            if said := list(_said(value[key], levels - 1)):
-                yield from said
+        for key in (key for key in ("error", "errors", *_MESSAGE_FIELDS) if key in value):
+            if texts := list(_texts(value[key], levels - 1)):
+                yield from texts
                 break
-        metadata = value.get("metadata")  # what a router was told by the provider behind it
+        metadata = value.get("metadata")  # has the message that a router got from the provider behind it
         yield from _raw(metadata.get("raw") if isinstance(metadata, dict) else None, levels - 1)
 
 
@@ -72,10 +72,10 @@ def _raw(value: Any, levels: int) -> Iterator[str]:
     if isinstance(value, str):
         with suppress(ValueError, RecursionError):
             value = json.loads(value)
-    yield from _said(value, levels)
+    yield from _texts(value, levels)
 
 
-def _page_words(text: str) -> str:
+def _page_text(text: str) -> str:
     title = _TITLE.search(text)
     parts = [title[1] if title else "", _MARKUP.sub(" ", text)]
     return ": ".join(filter(None, (" ".join(html.unescape(part).split()) for part in parts)))
@@ -119,15 +119,15 @@ _LIMIT = re.compile(r"limit:? ([\d,]+)(?!.{0,40}used:? [\d,]+).{0,40}requested:?
 
 
 def is_too_long(status: int, body: bytes) -> bool:
-    """Return whether a refusal says that the request does not fit the LLM.
+    """Whether a rejection means that the request is too long for the LLM.
 
     Args:
-        status: The HTTP status; that of a success if the refusal came in one.
+        status: The HTTP status; that of a success if the rejection came with one.
         body: The body.
     """
     text = " ".join(body[: 4 * _READ_CHARS].decode("utf-8", "replace")[:_READ_CHARS].casefold().split())
     if _RATE.search(text) and not (_CODES.search(text) and status in (400, 413)):
-        # A request that is larger than what is allowed in a minute never passes; a smaller one does later.
+        # A request larger than the limit per minute will never pass; a smaller one will pass later.
         limit = _LIMIT.search(text)
         return limit is not None and _number(limit[2]) > _number(limit[1])
     if status in (401, 402, 403, 404, 408, 425, 429):

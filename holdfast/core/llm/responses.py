@@ -1,11 +1,11 @@
-"""OpenAI's Responses API, without state at the provider: `store` is false, and reasoning goes back encrypted.
+"""OpenAI's Responses API, without state at the provider: `store` is false, and reasoning is sent back encrypted.
 
 Reference: https://platform.openai.com/docs/api-reference/responses. A message of the assistant is one or more items,
-in the order in which they came. What the API issued with them (ids, statuses, reasoning, its own tools' calls) goes
-back as it came. Requests extend each other byte by byte up to the closing tail.
+in the order in which they came. Data that the API issued with them (ids, statuses, reasoning, calls of its own tools)
+is sent back unchanged. Each request begins with the bytes of the one before, up to the closing tail.
 
 Options with the value None leave out a field that `prefix` would send: `include` is `["reasoning.encrypted_content"]`,
-which LLMs that do not reason may refuse. Tools in the options, such as the API's own web search, precede the agent's.
+which LLMs that do not reason may reject. Tools in the options, such as the API's own web search, precede the agent's.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,19 +29,19 @@ from holdfast.core.llm.adapters import (
     fitting_name,
     message_of,
     recordable,
-    some_text,
+    text_for,
+    text_or,
     without,
-    words_for,
 )
 from holdfast.core.llm.blocks import (
     Content,
     FileBlock,
     ImageBlock,
     OtherBlock,
+    OutputBlock,
     ProviderPart,
     ReasoningBlock,
     RefusalBlock,
-    SaidBlock,
     TextBlock,
     ToolCall,
     blocks_of,
@@ -76,7 +76,7 @@ class Responses:
         return encode_json(head)[:-1] + b',"input":['
 
     def encode(self, message: AnyMessage) -> bytes:
-        """See `Adapter`. Empty for a message of which there is nothing to send."""
+        """See `Adapter`. Empty for a message that has nothing to send."""
         return b",".join(encode_json(item, sort_keys=True) for item in self._items(message))
 
     def body(self, prefix: bytes, messages: Sequence[bytes], *, calls: bool = True) -> bytes:
@@ -106,24 +106,24 @@ class Responses:
     def _items(self, message: AnyMessage) -> list[dict[str, Any]]:
         match message:
             case UserMessage():
-                content = self._heard(message.content, EMPTY_MESSAGE)
+                content = self._input_content(message.content, EMPTY_MESSAGE)
                 return [{"type": "message", "role": "user", "content": content}]
             case ToolMessage():
                 output = {
                     "call_id": fitting_id(message.tool_call_id),
-                    "output": self._heard(message.content, EMPTY_RESULT),
+                    "output": self._input_content(message.content, EMPTY_RESULT),
                 }
                 return [{"type": "function_call_output", **output}]
             case AssistantMessage():
-                return self._said(message)
+                return self._output(message)
 
-    def _heard(self, content: Content, missing: str) -> str | list[dict[str, Any]]:
+    def _input_content(self, content: Content, missing: str) -> str | list[dict[str, Any]]:
         if not more_than_text(content):
-            return some_text(text_of(content), missing=missing)
+            return text_or(text_of(content), missing=missing)
         shown = [block for block in blocks_of(content) if not (isinstance(block, TextBlock) and is_blank(block.text))]
-        return [self._heard_block(block) for block in shown]
+        return [self._input_block(block) for block in shown]
 
-    def _heard_block(self, block: SaidBlock) -> dict[str, Any]:
+    def _input_block(self, block: OutputBlock) -> dict[str, Any]:
         own = block.issued_by(self.issuer)
         match block:
             case ImageBlock() if own or block.address:
@@ -138,9 +138,9 @@ class Responses:
             case TextBlock():
                 return {"type": "input_text", "text": block.text}
             case _:
-                return {"type": "input_text", "text": words_for(block)}
+                return {"type": "input_text", "text": text_for(block)}
 
-    def _said(self, message: AssistantMessage) -> list[dict[str, Any]]:
+    def _output(self, message: AssistantMessage) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
         for block in blocks_of(message.content):
             own = block.issued_by(self.issuer)
@@ -156,16 +156,16 @@ class Responses:
                             {**as_dict(own.get("item")), "type": "message", "role": "assistant", "content": []}
                         )
                     items[-1]["content"].append(_part(block, as_dict(own.get("part"))))
-                case _ if words := words_for(block):
-                    # The form for text that the API did not write itself.
+                case _ if text := text_for(block):
+                    # The form for text that the API did not issue itself.
                     if not _continues(items, str):
                         items.append({"type": "message", "role": "assistant", "content": ""})
-                    items[-1]["content"] += words
+                    items[-1]["content"] += text
         return items
 
     # Replies.
 
-    def _blocks(self, item: dict[str, Any]) -> Iterator[SaidBlock]:
+    def _blocks(self, item: dict[str, Any]) -> Iterator[OutputBlock]:
         match item:
             case {"type": "message"}:
                 yield from self._message(item)
@@ -204,7 +204,7 @@ def _tool(tool: ToolDescription) -> dict[str, Any]:
 
 
 def _continues(items: list[dict[str, Any]], kind: type) -> bool:
-    """Whether the last item is a message whose content is of that kind."""
+    """Whether the last item is a message with content of this type."""
     return bool(items) and items[-1]["type"] == "message" and isinstance(items[-1]["content"], kind)
 
 
@@ -220,7 +220,7 @@ def _finish_word(answer: Mapping[str, Any]) -> str:
 
 
 def _finish_reason(answer: Mapping[str, Any], message: AssistantMessage | None) -> str:
-    """Why the reply ended. The details count, too, where the status is another: nothing else is cut off twice."""
+    """Return the reason that the reply ended. Details of an incomplete reply take precedence over its status."""
     status, details = answer.get("status"), as_dict(answer.get("incomplete_details"))
     reason = finish_reason(status)
     if details:
@@ -232,14 +232,14 @@ def _finish_reason(answer: Mapping[str, Any], message: AssistantMessage | None) 
 
 
 def _unfinished(output: Any) -> frozenset[int]:
-    """The calls, by index, whose item says that it is not complete."""
+    """Return the indices of the calls whose status is not that of a complete item."""
     calls = [item for item in map(as_dict, as_list(output)) if item.get("type") == "function_call"]
     return frozenset(at for at, item in enumerate(calls) if finish_reason(item.get("status")) != STOP)
 
 
-def _usage(given: dict[str, Any]) -> Usage:
+def _usage(usage: dict[str, Any]) -> Usage:
     return Usage(
-        prompt_tokens=as_count(given.get("input_tokens")),
-        cached_tokens=as_count(as_dict(given.get("input_tokens_details")).get("cached_tokens")),
-        completion_tokens=as_count(given.get("output_tokens")),
+        prompt_tokens=as_count(usage.get("input_tokens")),
+        cached_tokens=as_count(as_dict(usage.get("input_tokens_details")).get("cached_tokens")),
+        completion_tokens=as_count(usage.get("output_tokens")),
     )

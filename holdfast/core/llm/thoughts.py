@@ -1,8 +1,8 @@
-"""Thoughts that an LLM wrote into its text, because its server has no parser for them, apart from the answer.
+"""Separates reasoning ("thoughts") from the answer, if an LLM wrote it into its text because its server has no parser.
 
-1. A tag counts outside of code only, and at the beginning of the text or of a line: an answer may be about tags.
-2. What is not closed is thought to its end: the answer had not begun.
-3. A closing tag alone, on a line of its own, closes what began in the prompt.
+1. A tag counts only outside of code, and only at the beginning of a line: an answer may be about tags.
+2. An unclosed tag makes the rest of the text a thought: the answer had not begun.
+3. A closing tag that is alone on a line closes a thought that began in the prompt.
 4. Harmony's channels other than `final` are thoughts, unless they are calls (`holdfast.core.llm.written_calls`).
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from holdfast.core.base.text import is_blank
-from holdfast.core.llm.blocks import ReasoningBlock, SaidBlock, TextBlock
+from holdfast.core.llm.blocks import OutputBlock, ReasoningBlock, TextBlock
 
 _NAME = r"(?:think(?:ing)?|thought|seed:think|antml:thinking)"
 _OPEN = re.compile(rf"^[ \t]*(?:<({_NAME})>|\[THINK\]|<\|begin_of_thought\|>|◁think▷)", re.IGNORECASE | re.MULTILINE)
@@ -24,13 +24,13 @@ _CHANNEL = re.compile(
 )
 
 
-def without_thoughts(blocks: Iterable[SaidBlock]) -> Iterator[SaidBlock]:
-    """Yield the blocks of a reply, with the thoughts in its text as reasoning."""
+def without_thoughts(blocks: Iterable[OutputBlock]) -> Iterator[OutputBlock]:
+    """Yield the blocks of a reply, with thoughts in its text turned into reasoning blocks."""
     for block in blocks:
         if not isinstance(block, TextBlock):
             yield block
             continue
-        thought, text = parted(block.text)
+        thought, text = split_thoughts(block.text)
         if thought:
             yield ReasoningBlock(text=thought)
         if text == block.text:
@@ -39,45 +39,45 @@ def without_thoughts(blocks: Iterable[SaidBlock]) -> Iterator[SaidBlock]:
             yield block.model_copy(update={"text": text})
 
 
-def parted(text: str) -> tuple[str, str]:
-    """Return the thoughts in a text, and what is left of it."""
+def split_thoughts(text: str) -> tuple[str, str]:
+    """Split a text into its thoughts and the rest."""
     thoughts: list[str] = []
     text = _without_channels(text, thoughts)
     if "<" not in text and "[" not in text and "◁" not in text:
         return "\n\n".join(thoughts), text
-    prose = code_blanked(text)
-    kept: list[str] = []
+    prose = blank_code(text)
+    rest: list[str] = []
     at = 0
     opened, alone = _OPEN.search(prose), _CLOSE_ALONE.search(prose)
     if alone and (opened is None or alone.start() < opened.start()):
         thoughts.append(text[: alone.start()])
         at = alone.end()
     while opened := _OPEN.search(prose, at):
-        kept.append(text[at : opened.start()])
+        rest.append(text[at : opened.start()])
         closed = _CLOSE.search(text, opened.end())
         thoughts.append(text[opened.end() : closed.start() if closed else len(text)])
         at = closed.end() if closed else len(text)
-    kept.append(text[at:])
-    found = [each.strip() for each in thoughts if each.strip()]
-    if len(kept) == 1 and not at:
-        return "\n\n".join(found), text
-    return "\n\n".join(found), "".join(kept).lstrip()
+    rest.append(text[at:])
+    stripped = [each.strip() for each in thoughts if each.strip()]
+    if len(rest) == 1 and not at:
+        return "\n\n".join(stripped), text
+    return "\n\n".join(stripped), "".join(rest).lstrip()
 
 
-def code_blanked(text: str) -> str:
-    """Return a text of the same length, with blanks in place of code in fences."""
-    return FENCE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+def blank_code(text: str) -> str:
+    """Replace fenced code by blanks, so that the text keeps its length."""
+    return FENCE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def _without_channels(text: str, thoughts: list[str]) -> str:
-    """Return a text in harmony's form without channels: those that are not `final` become thoughts."""
+    """Remove harmony's channels from a text: `final` stays as text, the others are appended to `thoughts`."""
     if "<|channel|>" not in text:
         return text
 
-    def kept(found: re.Match[str]) -> str:
-        if found[1] == "final":
-            return found[2]
-        thoughts.append(found[2])
+    def replacement(match: re.Match[str]) -> str:
+        if match[1] == "final":
+            return match[2]
+        thoughts.append(match[2])
         return ""
 
-    return _CHANNEL.sub(kept, text)
+    return _CHANNEL.sub(replacement, text)

@@ -1,8 +1,8 @@
-"""Tool calls that an LLM wrote as text, because its server has no parser for them; and tools under another name.
+"""Tool calls that an LLM wrote as text, because its server has no parser for them; and misspelt tool names.
 
-Such text is not run: what a page or a file says could be in it, and an answer may show how a tool is called. The LLM is
-asked to make the call through the API. `call` is what can only be a call: it makes up the text, or ends it outside of
-code. `mention` may also be an answer that shows a call: the LLM is asked once.
+Such text is never run: it may quote a page or a file, and an answer may show how a tool is called. Instead, the LLM is
+asked to make the call through the API. A `call` can only be a call: it is the whole text, or ends it outside of code. A
+`mention` may also be an answer that shows a call, so the LLM is asked only once.
 """
 
 import json
@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
 from holdfast.core.base.loose_json import strict_json, unfenced
-from holdfast.core.base.text import invisible_removed
-from holdfast.core.llm.thoughts import FENCE, code_blanked
+from holdfast.core.base.text import remove_invisible
+from holdfast.core.llm.thoughts import FENCE, blank_code
 
 Written = Literal["", "mention", "call"]
 
@@ -31,10 +31,10 @@ _TAG = re.compile(
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
-"""What begins a call in the chat templates of open LLMs and in the prompts of agents."""
+"""Matches the beginning of a call in the chat templates of open LLMs and in the prompts of agents."""
 
 _PLAIN_SIGNS = str.maketrans("\uff5c\u2581\u25b7", "|_>")
-"""Signs of some templates, and what others have in their place."""
+"""Replaces the special characters of some templates by those of others."""
 
 _NAMED = ("name", "tool", "tool_name", "function", "function_name", "action", "recipient_name", "toolName")
 _GIVEN = ("arguments", "parameters", "args", "params", "input", "tool_input", "action_input", "kwargs", "toolInput")
@@ -50,13 +50,13 @@ _FINAL = re.compile(r"^[ \t*]*Final Answer[ \t*]*:", re.IGNORECASE | re.MULTILIN
 _INLINE = re.compile(r"`[^`\n]*`")
 _ENDS = (">", "}", "]", ")")
 _READ_CHARS = 50_000
-"""Characters of a text that are searched: a longer one is a call if it begins as one."""
+"""Maximum number of characters of a text that are searched: a longer one is a call if it begins like one."""
 _LINES = 50
-"""Lines of a text that may begin an object, of which no more are read."""
+"""Maximum number of lines from which an object is parsed."""
 
 
 def written_call(text: str, tools: Collection[str]) -> Written:
-    """Return whether a reply's text has a call in it.
+    """Return whether a reply's text contains a call; empty if it does not.
 
     Args:
         text: The text, without thoughts.
@@ -64,31 +64,31 @@ def written_call(text: str, tools: Collection[str]) -> Written:
     """
     text = text.strip()
     ends_as_call = text.endswith(_ENDS)
-    text = invisible_removed(text[:_READ_CHARS]).strip().translate(_PLAIN_SIGNS)
+    text = remove_invisible(text[:_READ_CHARS]).strip().translate(_PLAIN_SIGNS)
     if not text or not tools:
         return ""
     whole = unfenced(text)
     if _is_json_call(whole, tools) or _is_python_call(whole, tools):
         return "call"
-    prose = _INLINE.sub(lambda found: " " * len(found[0]), code_blanked(whole))
-    if found := _TAG.search(prose):
-        return "call" if not prose[: found.start()].strip() or ends_as_call else "mention"
+    prose = _INLINE.sub(lambda match: " " * len(match[0]), blank_code(whole))
+    if tag := _TAG.search(prose):
+        return "call" if not prose[: tag.start()].strip() or ends_as_call else "mention"
     if _is_action(prose, tools):
         return "mention" if _FINAL.search(prose) else "call"
-    lines = [found.start() for found in re.finditer(r"^[ \t]*[\[{]", prose, re.MULTILINE)][:_LINES]
+    lines = [match.start() for match in re.finditer(r"^[ \t]*[\[{]", prose, re.MULTILINE)][:_LINES]
     if any(_is_json_call(prose[start:], tools) for start in lines):
         return "call"
     return "mention" if _is_shown(text, tools) else ""
 
 
-def meant_tool(name: str, tools: Collection[str]) -> str:
-    """Return the tool that a name in another spelling means; the name as it is if that is none, or more than one.
+def intended_tool(name: str, tools: Collection[str]) -> str:
+    """Return the tool that a misspelt name means; the name unchanged if it matches no tool, or more than one.
 
     `functions.look`, `default_api.look`, `look()`, `"look"`, `Look` and `look<|channel|>commentary` mean `look`.
     """
     if name in tools:
         return name
-    bare = invisible_removed(name).split("<|")[0].strip(" \t\r\n\xa0\"'`*")
+    bare = remove_invisible(name).split("<|")[0].strip(" \t\r\n\xa0\"'`*")
     bare = re.sub(r"\s*\(\s*\)$|:\d+$", "", bare).removeprefix("to=")
     for each in (bare, re.split(r"[.:/]", bare)[-1].strip()):
         if each in tools:
@@ -104,21 +104,21 @@ def _folded(name: str) -> str:
 
 
 def _means(name: Any, tools: Collection[str]) -> bool:
-    return isinstance(name, str) and meant_tool(name, tools) in tools
+    return isinstance(name, str) and intended_tool(name, tools) in tools
 
 
 def _is_json_call(text: str, tools: Collection[str]) -> bool:
-    """Whether text is the JSON of calls, or begins as the JSON of one and goes wrong."""
+    """Whether text is the JSON of calls, or malformed JSON that begins like a call."""
     if text[:1] not in ("{", "["):
         return False
     if strict := strict_json(text):
         return any(_means(name, tools) for name in _called(json.loads(strict)))
-    found = _BROKEN_CALL.match(text)
-    return found is not None and _means(found[1], tools)
+    broken = _BROKEN_CALL.match(text)
+    return broken is not None and _means(broken[1], tools)
 
 
 def _called(value: Any, levels: int = 3) -> Iterator[Any]:
-    """Yield the names in what has the form of a call, or of a list of calls."""
+    """Yield the names of tools in a value that has the form of a call, or of a list of calls."""
     if isinstance(value, list):
         for each in value[:100]:
             yield from _called(each, levels - 1) if levels else ()
@@ -130,21 +130,23 @@ def _called(value: Any, levels: int = 3) -> Iterator[Any]:
 
 
 def _is_python_call(text: str, tools: Collection[str]) -> bool:
-    """Whether text is nothing but a call in Python's form: `look(q="a")`, `[look(q="a")]`, `print(api.look())`."""
-    found = _PYTHON.fullmatch(text)
-    return found is not None and _means(found[1], tools)
+    """Whether text is only a call in Python's form: `look(q="a")`, `[look(q="a")]`, `print(api.look())`."""
+    match = _PYTHON.fullmatch(text)
+    return match is not None and _means(match[1], tools)
 
 
 def _is_action(prose: str, tools: Collection[str]) -> bool:
     """Whether text has a call in the form of ReAct."""
-    found = _ACTION.search(prose)
-    given = found is not None and (_ACTION_INPUT.search(prose, found.end()) or found[2].lstrip().startswith(("[", "(")))
-    return found is not None and bool(given) and _means(found[1].strip("\"'."), tools)
+    action = _ACTION.search(prose)
+    if action is None:
+        return False
+    has_input = _ACTION_INPUT.search(prose, action.end()) or action[2].lstrip().startswith(("[", "("))
+    return bool(has_input) and _means(action[1].strip("\"'."), tools)
 
 
 def _is_shown(text: str, tools: Collection[str]) -> bool:
-    """Whether code in a text has a call of one of the tools, or a tag with a tool's name is around it."""
-    for block in (found[0] for found in FENCE.finditer(text)):
+    """Whether code in a text has a call of one of the tools, or a tag with a tool's name encloses the text."""
+    for block in (match[0] for match in FENCE.finditer(text)):
         inside = unfenced(block.strip())
         named = any(re.search(rf"\b{re.escape(tool)}\b", inside) for tool in tools)
         if _is_json_call(inside, tools) or _is_python_call(inside, tools) or (named and _TAG.search(inside)):

@@ -1,12 +1,12 @@
-"""The account of a loop: its limits of tokens and money, kept with the accounts of runs. Pure functions.
+"""The account of a loop: its limits on tokens and money, kept in the same form as the accounts of runs. Pure functions.
 
-1. Each iteration is given all that is left: that is reserved for it, and is the budget of its run and of all runs below
-   it. The agent's own budget may narrow it.
-2. When it has ended, what it and all runs below it have spent is settled. Where that is unknown, all that was reserved
-   counts.
-3. A limit is reached where nothing is left of it, or where its end has ended the last iteration: the rest is then too
-   little for another call. `retry` grants the same amount again, on top of that rest: so a limit that is too small for
-   a first call is large enough after some of them.
+1. Each iteration gets everything that is left: it is reserved for the iteration and becomes the budget of its run and
+   all runs below it. The agent's own budget may narrow it.
+2. When the iteration ends, the reservation is settled at the spending of its run and all runs below it; if that is
+   unknown, the whole reservation counts.
+3. A limit is reached if nothing is left of it, or if it ended the last iteration: then the rest is too little for
+   another call. `retry` grants the same amount again, on top of the rest, so even a limit that is too small for a first
+   call becomes large enough after some retries.
 """
 
 from decimal import Decimal
@@ -21,10 +21,10 @@ from holdfast.core.loop.state import LoopState
 from holdfast.core.run.state.features import LOOP_BUDGETS
 
 
-def opened(state: LoopState) -> LoopState:
-    """Return the state with an account, where the loop has limits for one and its feature level accounts.
+def open_account(state: LoopState) -> LoopState:
+    """Return the state with an account, if the loop has limits for one and its feature level includes accounts.
 
-    A loop that workers of 0.1.0 began has spent something by then, and may have been granted more than its limit.
+    A loop that workers of 0.1.0 started has already spent something, and may have been granted more than its limit.
     """
     if state.features < LOOP_BUDGETS or state.account.limits:
         return state
@@ -36,11 +36,11 @@ def opened(state: LoopState) -> LoopState:
     return replace(state, account=Account(limits=granted, spent=Cost(tokens=used, usd=usd)))
 
 
-def begun(account: Account, number: int) -> Account:
-    """Reserve all that is left for an iteration.
+def reserve_rest(account: Account, number: int) -> Account:
+    """Reserve everything that is left for an iteration.
 
     Raises:
-        EventOutOfPlace: More is spent than the limits allow, or something is reserved for it already.
+        EventOutOfPlace: The spending exceeds the limits, or the iteration already has a reservation.
     """
     if not account.limits:
         return account
@@ -48,21 +48,21 @@ def begun(account: Account, number: int) -> Account:
     return reserve_allowance(replace(account, short=""), number, left)
 
 
-def settled(account: Account, event: IterationEnded) -> Account:
-    """Settle what was reserved for an iteration with what it has spent."""
+def settle_iteration(account: Account, event: IterationEnded) -> Account:
+    """Settle an iteration's reservation at its spending."""
     if allowance_name(event.number) not in account.reserved:  # it began before the loop had an account
         return account
     short = event.spent.short if event.spent and event.spent.short in account.limits else ""
     return replace(settle_allowance(account, event.number, event.spent), short=short)
 
 
-def reached(account: Account) -> LimitName | Literal[""]:
-    """Return the limit that is reached; empty for none."""
+def reached_limit(account: Account) -> LimitName | Literal[""]:
+    """Return the first limit that is reached; empty if none is."""
     return next((name for name in account.limits if name == account.short or not account.left(name)), "")
 
 
-def retried(account: Account, limits: LoopLimits) -> Account:
-    """Grant the same amount again of each limit that is reached."""
+def grant_again(account: Account, limits: LoopLimits) -> Account:
+    """Grant the same amount again for each limit that is reached."""
     more = _granted(limits)
     raised = {
         name: min(max(account.used(name), units) + more.get(name, units), largest(name))
@@ -74,12 +74,12 @@ def retried(account: Account, limits: LoopLimits) -> Account:
 
 
 def _granted(limits: LoopLimits) -> dict[LimitName, int]:
-    """The limits in whole units, in the order of `MONEY`."""
+    """Return the limits in whole units, in the order of `MONEY`."""
     tokens = None if limits.tokens is None else min(limits.tokens, largest("tokens"))
-    given = {"tokens": tokens, "usd": None if limits.cost is None else max(1, _nano(limits.cost))}
-    return {name: units for name in MONEY if (units := given[name]) is not None}
+    granted = {"tokens": tokens, "usd": None if limits.cost is None else max(1, _nano(limits.cost))}
+    return {name: units for name in MONEY if (units := granted[name]) is not None}
 
 
 def _nano(usd: float) -> int:
-    """Dollars as whole nano-dollars; a limit may be any number, and a budget has a largest."""
+    """Convert dollars to whole nano-dollars, capped at the largest budget; a loop's limit may be any number."""
     return nano_dollars(Decimal(str(min(usd, largest("usd") // NANO))))

@@ -1,4 +1,4 @@
-"""The activities of a loop, as entries of the table of activities (`holdfast.core.run.contracts.table`)."""
+"""The activities of a loop, as entries for the table of activities (`holdfast.core.run.contracts.table`)."""
 
 from typing import Any
 
@@ -33,8 +33,8 @@ SURVEY = Activity(
     summary=_before,
     time_limit=lambda request, loop: FILES,
 )
-"""Read what a loop's files say. Fails for good with AGENT_NOT_FOUND, AGENT_UNFIT or WORKSPACE_NOT_FOUND: that ends a
-loop which has not begun, and blocks one that has. Writes the request's `log` into the permanent record first.
+"""Read the files of a loop. Fails permanently with AGENT_NOT_FOUND, AGENT_UNFIT or WORKSPACE_NOT_FOUND, which ends a
+loop that has not begun yet and blocks one that has. Writes the request's `log` into the permanent record first.
 """
 
 SETTLE = Activity(
@@ -44,7 +44,7 @@ SETTLE = Activity(
     summary=_settles,
     time_limit=lambda request, loop: FILES,
 )
-"""Find out what became of an iteration, and record it in the files and in git."""
+"""Determine the outcome of an iteration, and record it in the files and in git."""
 
 ARCHIVE_LOOP: Activity[LoopArchiveRequest, LoopArchived, object] = Activity(
     name="archive_loop",

@@ -1,4 +1,4 @@
-"""Briefs: the tasks that a loop gives to the initializer and to the agent of each iteration."""
+"""Briefs: the task that a loop gives to the initializer, and those for the agents of its iterations."""
 
 from holdfast.core.loop.state import Iteration, LoopState
 

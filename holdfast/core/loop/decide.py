@@ -1,4 +1,4 @@
-"""Decisions of a loop: its next step, and the events that answers lead to, as pure functions."""
+"""Decisions of a loop: its next step, and the events for the results of its activities, as pure functions."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 from holdfast.core.budget.account import Account
 from holdfast.core.budget.budget import NANO
 from holdfast.core.log.loop_events import IterationEnded, LoopLimits, WorkspaceSurveyed
-from holdfast.core.loop.account import reached
+from holdfast.core.loop.account import reached_limit
 from holdfast.core.loop.state import WORDS, LoopInput, LoopResult, LoopState, Settled, Survey
 
 
@@ -32,21 +32,21 @@ class Block:
 
 @dataclass(frozen=True)
 class Finish:
-    """End the loop, because everything is done."""
+    """End the loop because everything is done."""
 
 
 Step = Initialize | Work | Block | Finish
 
 
 def next_step(loop: LoopInput, state: LoopState, survey: Survey, *, at: datetime, refused: str = "") -> Step:
-    """Decide what a loop does next, given a survey of its files.
+    """Decide a loop's next step from a survey of its files.
 
     Args:
         loop: The loop's input.
         state: The state, after the survey.
         survey: The survey.
         at: The time.
-        refused: Why the permanent record refuses the loop's log; empty if it does not.
+        refused: The reason that the permanent record rejects the loop's log; empty if it does not.
     """
     if refused:
         return Block("RecordConflict", refused)
@@ -94,15 +94,15 @@ def _limit(limits: LoopLimits, state: LoopState, *, at: datetime) -> Block | Non
 
 
 def _limit_of_account(limits: LoopLimits, account: Account) -> Block | None:
-    name = reached(account)
+    name = reached_limit(account)
     if not name:
         return None
     rest = ", and what is left is too little for another call" if account.left(name) else ""
     if name == "usd":
         spent = account.spent.usd / NANO
         return Block("CostLimit", f"the loop has spent ${spent:,.2f}{rest}; `retry` allows ${limits.cost:,.2f} more")
-    words = f"the loop has spent {account.spent.tokens:,} tokens{rest}; `retry` allows {limits.tokens:,} more"
-    return Block("TokenLimit", words)
+    message = f"the loop has spent {account.spent.tokens:,} tokens{rest}; `retry` allows {limits.tokens:,} more"
+    return Block("TokenLimit", message)
 
 
 def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:
@@ -114,7 +114,7 @@ def _attempt(limits: LoopLimits, state: LoopState, task: str) -> Step:
 
 
 def on_survey(survey: Survey, *, level: int = 0) -> WorkspaceSurveyed:
-    """Return the event that a survey of the files leads to.
+    """Return the event for a survey of the files.
 
     Args:
         survey: The survey.
@@ -130,7 +130,7 @@ def on_survey(survey: Survey, *, level: int = 0) -> WorkspaceSurveyed:
 
 
 def on_settled(number: int, settled: Settled) -> IterationEnded:
-    """Return the event of an iteration's end."""
+    """Return the event for the end of an iteration."""
     return IterationEnded(
         number=number,
         outcome=settled.outcome,

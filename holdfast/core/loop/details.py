@@ -25,6 +25,6 @@ def loop_details(state: LoopState) -> str:
 
 
 def _iteration(iteration: Iteration) -> str:
-    words = iteration.outcome or "running"
+    status = iteration.outcome or "running"
     why = f" ({one_line(iteration.explanation)})" if iteration.explanation else ""
-    return f"- `{iteration.thread}` {words}: {plain(iteration.task or 'write the plan')}{plain(why)}"
+    return f"- `{iteration.thread}` {status}: {plain(iteration.task or 'write the plan')}{plain(why)}"

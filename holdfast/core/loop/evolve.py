@@ -24,8 +24,7 @@ from holdfast.core.log.loop_events import (
     LoopStarted,
     WorkspaceSurveyed,
 )
-from holdfast.core.loop.account import begun, opened, settled
-from holdfast.core.loop.account import retried as grant_again
+from holdfast.core.loop.account import grant_again, open_account, reserve_rest, settle_iteration
 from holdfast.core.loop.state import RECENT, WORDS, Iteration, LoopState, Steered
 from holdfast.core.run.state.state import Blocked
 
@@ -34,27 +33,29 @@ _STATE: TypeAdapter[LoopState] = TypeAdapter(LoopState)
 
 def evolve(state: LoopState, event: LoopEvent) -> LoopState:
     """Return the state after an event."""
-    changed = _changed(state, event)
+    changed = _apply(state, event)
     if event.position >= 0:
         changed = replace(changed, events=event.position + 1)
     return changed
 
 
 def state_json(state: LoopState) -> dict[str, Any]:
-    """Return a state as JSON for `loop_started`, without what that event has itself."""
-    return dict(_STATE.dump_python(uncounted(state), mode="json", exclude_defaults=True))
+    """Return a state as JSON for `loop_started`, without the fields that the event has itself."""
+    return dict(_STATE.dump_python(level_0_state(state), mode="json", exclude_defaults=True))
 
 
-def uncounted(state: LoopState) -> LoopState:
-    """Return a state as workers of level 0 have it, without what the loop's input and its log have."""
+def level_0_state(state: LoopState) -> LoopState:
+    """Return a state as workers of feature level 0 have it: without the limits, which are in the loop's input, and
+    without the number of events, which only a log has.
+    """
     return replace(state, limits=LoopLimits(), events=0)
 
 
-def _changed(state: LoopState, event: LoopEvent) -> LoopState:
+def _apply(state: LoopState, event: LoopEvent) -> LoopState:
     at = event.at
     match event:
         case LoopStarted():
-            return _begun(event)
+            return _initial(event)
         case WorkspaceSurveyed():
             surveyed = replace(
                 state,
@@ -65,7 +66,7 @@ def _changed(state: LoopState, event: LoopEvent) -> LoopState:
                 features=max(state.features, event.features),
                 updated_at=at,
             )
-            return opened(surveyed)
+            return open_account(surveyed)
         case IterationStarted():
             iteration = Iteration(number=event.number, thread=event.thread, task=event.task, started_at=at)
             return replace(
@@ -74,15 +75,15 @@ def _changed(state: LoopState, event: LoopEvent) -> LoopState:
                 count=state.count + 1,
                 recent=(*state.recent, iteration)[-RECENT:],
                 pauses=0,
-                account=begun(state.account, event.number),
+                account=reserve_rest(state.account, event.number),
                 updated_at=at,
             )
         case IterationEnded():
-            return _settled(state, event)
+            return _after_iteration(state, event)
         case RunBlocked():
             return replace(state, blocked=Blocked(cause=event.cause, message=event.message), updated_at=at)
         case RunUnblocked():
-            return _retried(state, at)
+            return _after_retry(state, at)
         case RunPaused():
             paused = Steered(by=event.by, reason=event.reason, until=event.until)
             return replace(state, paused=paused, pauses=state.pauses + 1 if state.logged else 0, updated_at=at)
@@ -96,7 +97,7 @@ def _changed(state: LoopState, event: LoopEvent) -> LoopState:
             assert_never(event)
 
 
-def _begun(event: LoopStarted) -> LoopState:
+def _initial(event: LoopStarted) -> LoopState:
     limits, at = event.limits, event.at
     if event.before is not None:
         return replace(_STATE.validate_python(event.before), limits=limits)
@@ -112,13 +113,13 @@ def _begun(event: LoopStarted) -> LoopState:
     )
 
 
-def _settled(state: LoopState, event: IterationEnded) -> LoopState:
+def _after_iteration(state: LoopState, event: IterationEnded) -> LoopState:
     current = state.current
     assert current is not None
     before = state.recent[-2] if len(state.recent) > 1 else None
-    again = before is not None and before.task == current.task
+    same_task = before is not None and before.task == current.task
     failed = event.outcome == "failed"
-    known = state.cost is not None and event.cost is not None
+    cost_known = state.cost is not None and event.cost is not None
     ended = Iteration(
         number=current.number,
         thread=current.thread,
@@ -132,16 +133,16 @@ def _settled(state: LoopState, event: IterationEnded) -> LoopState:
     return replace(
         state,
         recent=(*state.recent[:-1], ended),
-        failures=(state.failures if again else 0) + 1 if failed else 0,
+        failures=(state.failures if same_task else 0) + 1 if failed else 0,
         usage=state.usage + event.usage,
-        cost=(state.cost or 0) + (event.cost or 0) if known else None,
-        account=settled(state.account, event),
+        cost=(state.cost or 0) + (event.cost or 0) if cost_known else None,
+        account=settle_iteration(state.account, event),
         updated_at=event.at,
     )
 
 
-def _retried(state: LoopState, at: datetime) -> LoopState:
-    """Unblock the loop, and grant the same amount again of each limit that it has reached."""
+def _after_retry(state: LoopState, at: datetime) -> LoopState:
+    """Unblock the loop, and grant the same amount again for each limit that it has reached."""
     limits = state.limits
     retried = replace(state, blocked=None, failures=0, initialized=False, updated_at=at)
     if state.count >= state.count_limit:

@@ -1,12 +1,12 @@
-"""What a loop records: each event goes into its log, then into its state. And how its log reaches the permanent record.
+"""Records the events of a loop, each in its log and then in its state, and sends the log to the permanent record.
 
-1. A loop keeps the events that the record lacks. They travel to the record with the orders to activities: with each
-   survey, and in an order of their own (`archive_loop`) where the loop waits for people, or ends. So Temporal's history
-   has every event that was written, and what was written continues the record, whatever a replay computes.
-2. What is written is dropped here. The answer of the activity says how far the record leads, and its last digest.
-3. A record that refuses the loop's events for good blocks the loop; it is written to again after `retry`.
-4. Below feature level 1 nothing is written. The log then begins in the Temporal run in which the level is reached.
-5. Refusals beyond a limit are only counted, as in a run (`holdfast.core.run.rules.refusals`).
+1. A loop keeps the events that the record lacks. It sends them inside activity requests: with each survey, and in a
+   request of their own (`archive_loop`) if the loop waits for people or ends. So Temporal's history has every event
+   that was written, and these events continue the record even if a replay computes others.
+2. Written events are dropped here. The activity's result has the length of the record and its last digest.
+3. If the record permanently rejects the loop's events, the loop is blocked; after `retry`, it writes again.
+4. Below feature level 1, nothing is written. The log then begins in the Temporal run that reaches the level.
+5. Rejections beyond a limit are only counted, as in a run (`holdfast.core.run.rules.refusals`).
 """
 
 import json
@@ -17,13 +17,13 @@ from holdfast.core.base.models import replace
 from holdfast.core.log.event_log import EventLog
 from holdfast.core.log.events import RunContinued, RunUnblocked, SignalRejected
 from holdfast.core.log.loop_events import LOOP_EVENTS, Logged, LogPart, LoopEvent, LoopStarted
-from holdfast.core.loop.evolve import evolve, state_json, uncounted
+from holdfast.core.loop.evolve import evolve, level_0_state, state_json
 from holdfast.core.loop.state import LoopInput, LoopState
 from holdfast.core.run.rules.refusals import Refusals
 
 
 class LoopRecorder:
-    """The log and the state of a loop, changed by events alone.
+    """The log and the state of a loop, which only events change.
 
     Args:
         loop: The loop's input.
@@ -37,9 +37,9 @@ class LoopRecorder:
         self.state = replace(loop.state or LoopState(thread=thread), limits=loop.limits)
         self.log = EventLog()
         self._base = self.log.head
-        """The digest of the last event that the record has."""
+        """The digest of the last event in the permanent record."""
         self.refused = ""
-        """Why the permanent record refuses the loop's events for good; empty if it does not."""
+        """The reason that the permanent record permanently rejects the loop's events; empty if it does not."""
         self._refusals = Refusals()
         if loop.state and (loop.log.start or loop.log.events):
             self._restore(loop.log.start, loop.log.base, LOOP_EVENTS.validate_python(loop.log.events))
@@ -62,7 +62,7 @@ class LoopRecorder:
         self.record(started, at=at)
 
     def record(self, *events: LoopEvent, at: datetime) -> None:
-        """Append events to the log, and apply them to the state."""
+        """Append events to the log and apply them to the state."""
         for event in events:
             if isinstance(event, SignalRejected):
                 if self._refusals.over_limit:
@@ -78,23 +78,23 @@ class LoopRecorder:
             self.state = evolve(self.state, stamped)
 
     def record_refusals(self, *, at: datetime) -> None:
-        """Record how many refusals were only counted, if any were."""
+        """Record the number of rejections that were only counted, if there are any."""
         if self._refusals.counted:
             self.record(self._refusals.take(), at=at)
 
     @property
     def unwritten(self) -> bool:
-        """Whether the record lacks events, and takes them."""
+        """Whether there are events that the record lacks and does not reject."""
         return self.state.logged and not self.refused and self.log.length > self.log.first
 
-    def part(self) -> LogPart | None:
-        """Return the next events to write; None if there are none, or the record takes none."""
+    def next_part(self) -> LogPart | None:
+        """Return the next events to write; None if there are none, or if the record rejects them."""
         if not self.unwritten:
             return None
         return self._tail(self.log.page(self.log.first).split(b"\n"))
 
-    def written(self, part: LogPart, logged: Logged) -> None:
-        """Note what became of a part: drop the events that the record has."""
+    def on_written(self, part: LogPart, logged: Logged) -> None:
+        """Process the result of writing a part: drop the events that the record has."""
         self.refused = self.refused or logged.refused
         if not logged.refused and logged.length == part.start + len(part.events) > self.log.first:
             later = self.log.lines_since(logged.length)
@@ -104,7 +104,7 @@ class LoopRecorder:
         """Return the input with which the next Temporal run continues this one."""
         self.record_refusals(at=at)
         state = self.state
-        following = {"state": uncounted(state), "features": state.features}
+        following = {"state": level_0_state(state), "features": state.features}
         if state.logged:
             following |= {"state": state, "log": self._tail(self.log.lines_since(self.log.first))}
         return loop.model_copy(update={**following, "first_run_id": first_run_id, "issued_at": None})

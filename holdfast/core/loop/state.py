@@ -1,10 +1,10 @@
-"""The data of a loop: its input, result and state. `holdfast.core.loop.decide` makes the decisions, and the state is a
-fold over the loop's events (`holdfast.core.loop.evolve`).
+"""The data of a loop: its input, result and state. `holdfast.core.loop.decide` makes the decisions; the state is a fold
+over the loop's events (`holdfast.core.loop.evolve`).
 
 1. The workspace's files define the work. People may edit them at any time: every iteration begins with their current
-   content, and people's changes become a commit of their own.
-2. An iteration is an agent run that learns about earlier ones only from the files. It ends with its task completed,
-   blocked with a reason, or failed; ERRORS.md then says why, and the next iteration reads it.
+   content, and people's changes become a separate commit.
+2. An iteration is an agent run that gets information about earlier ones only from the files. It ends with its task
+   completed, blocked with a reason, or failed; then the reason is in ERRORS.md, where the next iteration reads it.
 3. A limit does not end a loop. The loop is blocked with an explanation, and `retry` grants the same amount again.
 """
 
@@ -27,13 +27,13 @@ from holdfast.core.run.state.state import Blocked, Status
 from holdfast.core.trust import Trust
 
 RECENT = 20
-"""Number of iterations that a loop keeps in full; each has a log under its thread, and git has its commits."""
+"""Number of recent iterations in the state; every iteration has a log under its thread, and its commits are in git."""
 
 WORDS = 1_000
 """Maximum length of an explanation."""
 
 RunEnd = Literal["completed", "failed", "cancelled", "out_of_time"]
-"""How the iteration's agent run ended."""
+"""The end of an iteration's agent run."""
 
 Steering = Literal["pause", "resume", "retry"]
 """Pause between iterations · resume after a pause · resume after a block."""
@@ -59,7 +59,7 @@ class LoopInput(Start):
     features: int = 0
     """As in `RunInput`."""
     log: LogPart = LogPart()
-    """Where the loop's log stands, with the events that the record lacks; set only by the workflow."""
+    """The position of the loop's log, with the events that the record lacks; set only by the workflow."""
 
 
 class LoopResult(Sealed):
@@ -80,18 +80,18 @@ class SurveyRequest(Order):
     agent: str | None
     initializer: str | None = None
     key: str
-    """Key of the survey, so that people's changes are committed once."""
+    """Key of the survey, so that people's changes are committed only once."""
     priced: bool = False
     """Whether the loop has a cost limit, so that prices must be known."""
     log: LogPart | None = None
-    """Events of the loop to write into the permanent record; None for none."""
+    """Events of the loop to write into the permanent record, if there are any."""
 
 
 class Survey(Answer):
     """Result of `survey_workspace`: the content of the files."""
 
     problem: str = ""
-    """Why no iteration can begin; empty if one can."""
+    """The reason that no iteration can begin; empty if one can."""
     cause: str = "Workspace"
     """Kind of the problem."""
     head: str = ""
@@ -120,9 +120,9 @@ class Survey(Answer):
     features: int = 0
     """The feature level of the worker's release."""
     logged: Logged | None = None
-    """What became of the request's `log`."""
+    """The result of writing the request's `log`."""
     trust: Trust = "tool"
-    """How far the tasks, and the reasons of failures, can be trusted."""
+    """The trust level of the tasks and of the reasons for failures."""
 
 
 class SettleRequest(Order):
@@ -136,20 +136,20 @@ class SettleRequest(Order):
     """Empty for the initializer."""
     twins: int
     finished: int = 0
-    """Number of tasks of that title that were completed before."""
+    """Number of tasks with that title that were already completed."""
     head: str
     """The commit that the iteration started from."""
     llm: str
     key: str
     end: RunEnd
     explanation: str = ""
-    """Why the iteration's run failed."""
+    """The reason that the iteration's run failed."""
     log_head: bool = False
-    """Whether to return where the log of the iteration's thread ends."""
+    """Whether to return the length and the last digest of the log of the iteration's thread."""
     budget: Budget | None = None
-    """What the loop gave to the iteration: return what that has spent of it. None where that is not asked for."""
+    """The budget that the loop gave to the iteration; with one, return the spending. None to leave that out."""
     run_id: str = ""
-    """The first run id of the iteration's run; empty where it could not be started."""
+    """The first run id of the iteration's run; empty if it could not be started."""
 
 
 class Settled(Answer):
@@ -162,13 +162,13 @@ class Settled(Answer):
     usage: Usage = Usage()
     cost: float | None = None
     spent: TreeCost | None = None
-    """What the iteration and all runs below it have spent of the loop's account. `short` is a limit of the loop: one of
-    the agent's own budget is left out.
+    """The spending of the iteration and all runs below it, from the loop's account. `short` is only ever a limit of the
+    loop, not one of the agent's own budget.
     """
     log_events: int = 0
-    """How many events the log of the iteration's thread has; 0 where that was not asked for, or cannot be read."""
+    """Number of events in the log of the iteration's thread; 0 if it was not requested or the log cannot be read."""
     log_head: str = ""
-    """The digest of the last of them."""
+    """The digest of the last of these events."""
 
 
 class LoopArchiveRequest(Order):
@@ -201,12 +201,12 @@ class Iteration(Frozen):
 
 
 class Steered(Frozen):
-    """A pause of the loop: by whom and why."""
+    """A pause of the loop: the person and the reason."""
 
     by: str
     reason: str = ""
     until: datetime | None = None
-    """When it ends by itself; None for never."""
+    """The time at which it ends by itself; None for never."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class LoopState:
     """Number of consecutive iterations that failed at the task of the last one."""
     usage: Usage = field(default_factory=Usage)
     cost: float | None = 0.0
-    """None as soon as the price of an iteration is unknown."""
+    """US dollars; None as soon as the price of an iteration is unknown."""
     count_limit: int = 0
     cost_limit: float | None = None
     deadline: datetime | None = None
@@ -241,8 +241,8 @@ class LoopState:
     notices: int = 0
     """Number of notifications so far."""
     orders: int = 0
-    """Number of orders to activities issued so far. This and `notices` follow from no event: they name what the loop
-    sends.
+    """Number of activity requests so far. Neither this nor `notices` follows from events: they number the requests and
+    notifications that the loop sends.
     """
     outcome: RunOutcome | None = None
     result: str = ""
@@ -250,13 +250,13 @@ class LoopState:
     limits: LoopLimits = field(default_factory=LoopLimits)
     """The limits that the loop was started with."""
     account: Account = field(default_factory=Account)
-    """What the loop may use of tokens and money, and has spent; without limits where it limits neither, and below the
-    feature level that has it: `cost` and `cost_limit` are compared there.
+    """The limits on tokens and money, and the spending. It has no limits if the loop has neither limit, or is below the
+    feature level that introduced accounts: there, `cost` is compared with `cost_limit`.
     """
     events: int = 0
     """Number of events in the loop's log."""
     pauses: int = 0
-    """Number of pauses, and changes of a pause, since the last iteration began."""
+    """Number of pauses and changes to a pause since the last iteration began."""
 
     @property
     def current(self) -> Iteration | None:
@@ -266,7 +266,7 @@ class LoopState:
 
     @property
     def status(self) -> Status:
-        """The status in one word. A pause begins when the running iteration has ended."""
+        """The status in one word. A pause begins only when the running iteration has ended."""
         if self.outcome:
             return self.outcome
         if self.current:
@@ -279,11 +279,11 @@ class LoopState:
 
     @property
     def logged(self) -> bool:
-        """Whether the loop's log is written to the permanent record, and people pause it as they pause a run."""
+        """Whether the loop writes its log to the permanent record and is paused in the same way as a run."""
         return self.features >= LOOP_LOG
 
     def view(self) -> dict[str, Any]:
-        """Return the state as `show` presents it: the fields of agent runs, and the iterations."""
+        """Return the state as JSON, for `show`: the fields of agent runs, and the iterations."""
         return {
             "thread": self.thread,
             "agent": self.agent or None,

@@ -1,7 +1,7 @@
-"""MACs of recorded outcomes: only a process with a fleet key can say that an effect has happened, and how it ended.
+"""MACs of recorded outcomes: only a process with a fleet key can record that an effect happened, and how it ended.
 
-The database's owner can write rows of the effect ledger, and copy them. So a MAC covers all that identifies the effect
-and the very text of its outcome: it is good for that one row.
+The owner of the database can write and copy rows of the effect ledger. So a MAC covers the whole identity of the effect
+and the exact text of its outcome: it is valid for that one row only.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ NO_SEALS: Final = Seals()
 _KIND: Final = "outcome of an effect"
 
 MACVerdict = Literal["valid", "wrong", "missing", "unknown key", "unchecked"]
-"""What the MAC of an outcome shows: a worker of this fleet has recorded it; it is of another effect or outcome; there
-is none; it is by a key that is not set here; no key is set here."""
+"""The result of checking a MAC: a worker of this fleet recorded the outcome; the MAC is for another effect or outcome;
+there is no MAC; it was made with a key that this process does not have; this process has no key at all."""
 
 
 class Recorded(NamedTuple):
-    """An outcome, with the effect that it belongs to."""
+    """An outcome and the effect that it belongs to."""
 
     thread: str
     key: str
@@ -29,7 +29,7 @@ class Recorded(NamedTuple):
     call_digest: str
     """Digest of tool and arguments."""
     outcome: str
-    """A `ToolOutcome`, as the row has it."""
+    """A `ToolOutcome`: the exact text in the row."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +37,20 @@ class OutcomeMACs:
     """Makes and verifies the MACs of a ledger.
 
     Args:
-        seals: The fleet keys. Without one, nothing is made or verified, as in tests: no worker runs without.
+        seals: The fleet keys. Without any, nothing is made or verified; only tests run like that, never a worker.
     """
 
     seals: Seals = NO_SEALS
 
     def make(self, recorded: Recorded) -> str | None:
-        """Return the MAC of an outcome, as text: the id of the key, and the MAC in hex; None without a key."""
+        """Return the MAC of an outcome as `KEY_ID:HEX`; None without a key."""
         if not self.seals:
             return None
         key_id, _, mac = self.seals.seal(*_sealed(recorded)).partition(b":")
         return f"{key_id.decode()}:{mac.hex()}"
 
     def verify(self, mac: str | None, recorded: Recorded) -> MACVerdict:
-        """Return what a MAC shows of an outcome."""
+        """Check the MAC of an outcome."""
         if not self.seals:
             return "unchecked"
         if not mac:
@@ -66,6 +66,6 @@ class OutcomeMACs:
 
 
 def _sealed(recorded: Recorded) -> tuple[Place, str, bytes, bytes]:
-    place = Place("", recorded.thread)  # no payload of Temporal's has an empty namespace
+    place = Place("", recorded.thread)  # never the place of a Temporal payload: those have a namespace
     effect = canonical([recorded.key, recorded.epoch, recorded.tool, recorded.call_digest])
     return place, _KIND, b"", effect + b"\n" + recorded.outcome.encode()  # canonical JSON has no line feed

@@ -1,18 +1,18 @@
-"""MACs (seals) that prove a value comes from our own processes and bind it to one place (RFC 2104, HMAC-SHA256).
+"""MACs (seals) that prove a value comes from our own processes and bind it to one workflow (RFC 2104, HMAC-SHA256).
 
 1. A seal covers the namespace, the workflow id, the kind of value, its encoding and its bytes. It is invalid if the
    value is copied to another workflow or presented as another kind of value.
-2. The first key seals, all keys verify. To rotate, add the new key after the old one on every process, then move it to
+2. The first key seals; all keys verify. To rotate, add the new key after the old one in every process, then move it to
    the front, then remove the old key once no run has values that it sealed.
-3. An unknown key is an error, not a missing seal: a worker that lacks a new key fails its workflow task, and another
-   worker takes it.
+3. An unknown key is an error, not a missing seal: a worker that lacks a new key fails its workflow task, and Temporal
+   retries the task on another worker.
 4. An activity request and its result are bound to one call by its name, which derives from the workflow id, the first
    run id of the chain of Temporal runs, and a counter that continues through the chain. It is therefore the same on
    replay, after continue-as-new and after a reset, and unique to the chain. A result repeats the name, so a sealed
    result that was copied from one call to another is rejected.
-5. Temporal starts a schedule's workflow under the id `PREFIX-TIME`: the schedule's prefix, and the time at which it was
-   due. So its input is sealed for the prefix, which is the place of all launchers of a schedule. No thread's id begins
-   with the prefix, or two threads could share a place.
+5. Temporal starts a schedule's workflow, a launcher, under the id `PREFIX-TIME`: the schedule's prefix and the time at
+   which it was due. So its input is sealed for the prefix, which all launchers of a schedule share. No thread's id may
+   begin with the prefix, or a value sealed for one workflow would be valid in another.
 """
 
 import hmac
@@ -35,7 +35,7 @@ class SealKeyUnknown(HoldfastError):
 
 
 class Place(NamedTuple):
-    """The workflow that a value belongs to."""
+    """The workflow that a value belongs to, and that its seal is bound to."""
 
     namespace: str
     workflow_id: str
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Unsealed:
-    """Stands in for a value that must be sealed and is not."""
+    """A placeholder for a value that must be sealed and is not."""
 
     UNSEALED: ClassVar[bool] = True
     """Identifies the class: in Temporal's sandbox, workflow code has another copy of it."""
@@ -60,8 +60,8 @@ class Unsealed:
 class Seals:
     """The fleet keys by id; the first seals.
 
-    Without keys nothing is sealed, and a value counts as sealed if it carries any seal: enough to read a history, but
-    not to act on it.
+    Without keys, nothing is sealed, and a value counts as sealed if it carries any seal. That is enough to read a
+    history, but not to act on it.
     """
 
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -80,13 +80,13 @@ class Seals:
         return key_id.encode() + b":" + _mac(self.keys[key_id], place, kind, encoding, data)
 
     def fault(self, seal: bytes, place: Place | None, kind: str, encoding: bytes, data: bytes) -> str:
-        """Return why a value does not count as sealed; empty if it does.
+        """Return why a value's seal is missing or invalid; empty if it is valid.
 
         Args:
-            seal: The seal that it carries; empty for none.
+            seal: The seal that the value carries; empty for none.
             place: The workflow in which it was found; None if unknown.
-            kind: The type that it is to be decoded as.
-            encoding: The encoding that its metadata names.
+            kind: The name of the type that it is about to be decoded as.
+            encoding: The encoding in its metadata.
             data: Its bytes.
 
         Raises:
@@ -114,13 +114,13 @@ class Seals:
 
 
 def is_unsealed(value: Any) -> TypeGuard[Unsealed]:
-    """Whether `value` stands in for one that must be sealed."""
+    """Whether `value` is the placeholder for one that must be sealed and is not."""
     return getattr(type(value), "UNSEALED", False) is True
 
 
 def _mac(key: bytes, place: Place, kind: str, encoding: bytes, data: bytes) -> bytes:
     parts = (b"holdfast seal 1", place.namespace.encode(), place.workflow_id.encode(), kind.encode(), encoding, data)
-    # The length before each part keeps two lists of parts from encoding to the same text.
+    # The length before each part makes the encoding of a list of parts unambiguous.
     text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     mac = _keyed(key).copy()
     if len(text) > _LONG:
@@ -133,21 +133,22 @@ def _mac(key: bytes, place: Place, kind: str, encoding: bytes, data: bytes) -> b
 
 @lru_cache(maxsize=16)
 def _keyed(key: bytes) -> hmac.HMAC:
-    """Return the MAC of nothing, to copy."""
+    """Return the state of a MAC over no data; copying it is cheaper than deriving it from the key."""
     return hmac.new(key, digestmod="sha256")
 
 
 _AT_ONCE, _LONG = 2047, 64_000
-"""Python releases its global lock to hash more bytes at once than the first, as `hmac.digest` always does. A workflow's
-thread then waits for the worker's event loop, for many times as long as it hashes. A long text is worth that."""
+"""Python releases the GIL to hash more than `_AT_ONCE` bytes in one call, as `hmac.digest` always does. A workflow's
+thread then waits for the worker's event loop many times longer than it hashes, which is worth it only for a text longer
+than `_LONG`."""
 
 
 NAME_HEX = 16
-"""Hex digits of the digest in a name. So few suffice, because the seal protects the name."""
+"""Hex digits of the digest in a name. So few suffice because the seal protects the name."""
 
 
 class Order(Sealed):
-    """Base of the inputs of activities."""
+    """Base of activity requests, the inputs of activities."""
 
     order: str = ""
     """The name of the call: `NUMBER.DIGEST`."""
@@ -157,16 +158,16 @@ class Answer(Sealed):
     """Base of the results of activities."""
 
     answers: str = ""
-    """The name of the call that this answers."""
+    """The name of the call that this is the result of."""
 
 
 def order_name(*, workflow_id: str, first_run_id: str, number: int) -> str:
-    """Name the call of this number in this chain of runs."""
+    """Return the name of the call with this number in this chain of Temporal runs."""
     return f"{number}.{digest(['order/1', workflow_id, first_run_id, number])[:NAME_HEX]}"
 
 
 def belongs(order: Order, *, workflow_id: str, first_run_id: str) -> bool:
-    """Whether a run of this chain issued the order."""
+    """Whether a run of this chain issued the request."""
     number = order.order.partition(".")[0]
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         return False
@@ -174,31 +175,31 @@ def belongs(order: Order, *, workflow_id: str, first_run_id: str) -> bool:
 
 
 def answers(answer: Any, order: Order) -> bool:
-    """Whether `answer` is the sealed answer to `order`."""
+    """Whether `answer` is the sealed result for `order`."""
     return not is_unsealed(answer) and getattr(answer, "answers", None) == order.order
 
 
 LAUNCHER = "holdfast-schedule/"
-"""The beginning of the ids of launchers."""
+"""Prefix of the workflow ids of all launchers."""
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
-"""How Temporal writes the time that a run was due, in UTC."""
+"""Matches the time at which a run was due, as Temporal writes it, in UTC."""
 
 _LAUNCHED = re.compile(rf"{re.escape(LAUNCHER)}(?P<thread>(?P<name>.+)-{TIME})", re.DOTALL)
 
 
 def launcher_prefix(schedule: str) -> str:
-    """Return the prefix of the workflow ids of a schedule's launchers: the place of their input."""
+    """Return the prefix of the workflow ids of a schedule's launchers, for which their input is sealed."""
     return LAUNCHER + schedule
 
 
 def place_id(workflow_id: str) -> str:
-    """Return the id that values of a workflow are sealed for: its own, and of a launcher that of its schedule."""
-    found = _LAUNCHED.fullmatch(workflow_id)
-    return launcher_prefix(found["name"]) if found else workflow_id
+    """Return the id that a workflow's values are sealed for: its own id, or a launcher's prefix."""
+    match = _LAUNCHED.fullmatch(workflow_id)
+    return launcher_prefix(match["name"]) if match else workflow_id
 
 
 def launched(workflow_id: str) -> tuple[str, str] | None:
-    """Return the schedule's name and the run's thread id; None if Temporal started no launcher under this id."""
-    found = _LAUNCHED.fullmatch(workflow_id)
-    return (found["name"], found["thread"]) if found else None
+    """Return the schedule's name and the thread id of the run; None if this is not the id of a launcher."""
+    match = _LAUNCHED.fullmatch(workflow_id)
+    return (match["name"], match["thread"]) if match else None

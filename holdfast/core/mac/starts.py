@@ -1,7 +1,7 @@
-"""Starts of workflows: which ones our own processes made, and which fields a plain start may set.
+"""Workflow starts: proof that our own processes made one, and the fields that a plain start may set.
 
-1. A start that our own processes make is sealed. It is valid for a short time only, so that a copy cannot start
-   anything later; or for one chain of Temporal runs, where a snapshot continues it.
+1. A start that our own processes make is sealed. It is valid for a short time, so that a copy cannot start anything
+   later; if it continues from a snapshot, it is valid for one chain of Temporal runs.
 2. Anybody with access to Temporal can make a plain start: from the Web UI, the `temporal` command, another language. It
    may carry a task and an agent's name; fields that grant authority are rejected.
 """
@@ -18,7 +18,7 @@ START_WITHIN = timedelta(minutes=10)
 """Maximum difference between a sealed start's own time and its arrival at Temporal; allows for clock skew."""
 
 NO_INPUT = "there is none"
-"""Why a start without any input is malformed."""
+"""The reason that a start without input is malformed."""
 
 _HOW = "start it with the command line or the gateway, with a fleet key"
 _SAME_KEY = (
@@ -41,17 +41,17 @@ class Start(Frozen):
     sealed: bool = Field(default=False, exclude=True)
     """Whether the input is sealed. The payload converter sets this and ignores the payload's own value."""
     malformed: str = Field(default="", exclude=True)
-    """Why the payload could not be decoded; set like `sealed`."""
+    """The reason that the payload could not be decoded; set like `sealed`."""
     seal_fault: str = Field(default="", exclude=True)
-    """Why the seal that it carries does not count; set like `sealed`."""
+    """The reason that its seal is invalid; set like `sealed`."""
     start: str = ""
-    """The id of a sealed start: a thread accepts each once."""
+    """The id of a sealed start; a thread accepts each id once."""
     issued_at: datetime | None = None
     """When a sealed start was made."""
     first_run_id: str = ""
     """The chain of Temporal runs that this start continues; empty for the first run of a chain."""
     orders: int = 0
-    """Orders to activities that the chain has issued so far."""
+    """Number of activity requests that the chain has issued so far."""
 
     @property
     def proven(self) -> bool:
@@ -60,19 +60,19 @@ class Start(Frozen):
 
 
 def only(begin: StartT, more: Sequence[object], kind: type[StartT]) -> StartT:
-    """Return the input of a workflow; one that says what is wrong where others follow it.
+    """Return the input of a workflow; a malformed one if the workflow was started with more than one argument.
 
     Args:
-        begin: The first argument: no `kind` where others follow, because the SDK decodes arguments by their types only
-            where their number fits.
+        begin: The first argument. It is not a `kind` if there are more, because the SDK uses the type hints only if
+            their number matches.
         more: The other arguments.
-        kind: The workflow's own.
+        kind: The type of the workflow's input.
     """
     return kind(malformed=f"{1 + len(more)} arguments, not one") if more else begin
 
 
 def refusal(begin: Start, *, first_run_id: str, started_at: datetime) -> str:
-    """Return why a workflow must not begin with this input; empty if it may.
+    """Return the reason to reject a workflow's input; empty if the workflow may begin.
 
     Args:
         begin: The input.

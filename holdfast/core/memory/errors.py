@@ -4,7 +4,7 @@ MemoryRefused
 ├── TasksInvalid      TASKS.md cannot be read; names the line
 ├── TaskNotFound      TASKS.md has no such task
 ├── PlaceNotFound     TASKS.md has no heading or task to add the new task under
-├── TaskNotAdded      no place in TASKS.md would make the new line a task of its own
+├── TaskNotAdded      at no position in TASKS.md would the new line be a separate task
 ├── FeatureNotFound   features.json has no such feature
 └── FeaturesInvalid   features.json cannot be read; names the line and column
 """
@@ -29,7 +29,7 @@ class PlaceNotFound(MemoryRefused):
 
 
 class TaskNotAdded(MemoryRefused):
-    """No place in TASKS.md would make the new line a task of its own."""
+    """At no position in TASKS.md would the new line be a separate task."""
 
 
 class FeatureNotFound(MemoryRefused):

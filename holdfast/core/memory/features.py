@@ -41,7 +41,7 @@ def parse_features(text: str) -> tuple[Feature, ...]:
 
 
 def mark_feature(text: str, name: str, *, passes: bool = True) -> str:
-    """Set whether a feature passes; the text stays unchanged if it says so already.
+    """Set whether a feature passes; the text stays unchanged if it already says so.
 
     Args:
         text: The content of features.json.
@@ -53,9 +53,9 @@ def mark_feature(text: str, name: str, *, passes: bool = True) -> str:
         FeaturesInvalid: The file cannot be read.
     """
     listed = _features(text)
-    wanted = " ".join(name.split())
-    by_name = [each for each in listed if each[1].name == wanted]
-    matches = by_name or [each for each in listed if wanted in _names(each[0])]
+    normalised = " ".join(name.split())
+    by_name = [each for each in listed if each[1].name == normalised]
+    matches = by_name or [each for each in listed if normalised in _names(each[0])]
     if len(matches) != 1:
         open_ones = [repr(flat(feature.name, 80)) for _, feature in listed if not feature.passes]
         more = f" and {len(open_ones) - NAMED:,} more" if len(open_ones) > NAMED else ""
@@ -64,17 +64,17 @@ def mark_feature(text: str, name: str, *, passes: bool = True) -> str:
             f"features.json has {count} {flat(name, 200)!r}; the features that do not pass: "
             f"{', '.join(open_ones[:NAMED]) or 'none'}{more}"
         )
-    ((found, feature),) = matches
+    ((item, feature),) = matches
     if feature.passes == passes:
         return text
-    if "passes" not in found.members and (status := found.members.get("status")):
+    if "passes" not in item.members and (status := item.members.get("status")):
         return text[: status.value_start] + _status(listed, passes=passes) + text[status.end :]
     value = "true" if passes else "false"
-    if member := found.members.get("passes"):
+    if member := item.members.get("passes"):
         return text[: member.value_start] + value + text[member.end :]
-    *_, last = found.members.values()
+    *_, last = item.members.values()
     colon = text[last.key_end : last.value_start]
-    return f'{text[: last.end]},{found.gap}"passes"{colon}{value}{text[last.end :]}'
+    return f'{text[: last.end]},{item.gap}"passes"{colon}{value}{text[last.end :]}'
 
 
 def _status(listed: list[tuple[JsonObject, Feature]], *, passes: bool) -> str:
@@ -86,33 +86,33 @@ def _status(listed: list[tuple[JsonObject, Feature]], *, passes: bool) -> str:
 
 def _features(text: str) -> list[tuple[JsonObject, Feature]]:
     lines, listed, seen = _Lines(text), list[tuple[JsonObject, Feature]](), dict[str, int]()
-    for found in listed_objects(text):
-        names = _names(found)
+    for item in listed_objects(text):
+        names = _names(item)
         if not names:
-            raise invalid(text, found.start, f"a feature needs one of {', '.join(NAMES)}")
-        line = lines.of(found.start)
+            raise invalid(text, item.start, f"a feature needs one of {', '.join(NAMES)}")
+        line = lines.of(item.start)
         if names[0] in seen:
-            raise invalid(text, found.start, f"{flat(names[0], 80)!r} is listed already, at line {seen[names[0]]}")
+            raise invalid(text, item.start, f"{flat(names[0], 80)!r} is listed already, at line {seen[names[0]]}")
         seen[names[0]] = line
-        description = found.members.get("description")
+        description = item.members.get("description")
         shown = flat(str(description.value), 2_000) if description else ""
-        listed.append((found, Feature(name=names[0], passes=_passes(text, found), description=shown, line=line)))
+        listed.append((item, Feature(name=names[0], passes=_passes(text, item), description=shown, line=line)))
     return listed
 
 
-def _names(found: JsonObject) -> list[str]:
-    values = [found.members[name].value for name in NAMES if name in found.members]
+def _names(item: JsonObject) -> list[str]:
+    values = [item.members[name].value for name in NAMES if name in item.members]
     # In Python, bool is a subclass of int.
     named = [str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool)]
     return [" ".join(name.split()) for name in named if name.strip()]
 
 
-def _passes(text: str, found: JsonObject) -> bool:
-    if member := found.members.get("passes"):
+def _passes(text: str, item: JsonObject) -> bool:
+    if member := item.members.get("passes"):
         if not isinstance(member.value, bool | None):
             raise invalid(text, member.value_start, '"passes" must be true or false')
         return bool(member.value)
-    status = found.members.get("status")
+    status = item.members.get("status")
     return status is not None and isinstance(status.value, str) and status.value.casefold() in DONE
 
 
@@ -123,7 +123,7 @@ class _Lines:
         self._text = text
         self._at, self._line = 0, 1
 
-    def of(self, place: int) -> int:
-        self._line += self._text.count("\n", self._at, place)
-        self._at = place
+    def of(self, position: int) -> int:
+        self._line += self._text.count("\n", self._at, position)
+        self._at = position
         return self._line

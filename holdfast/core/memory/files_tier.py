@@ -1,7 +1,7 @@
 """The files tier of a prompt: the memory files in the workspace, each within its share of the budget.
 
-Nothing here reads a file: the caller passes what it read, or why it could not, as `FileRead`. File content is quoted
-with `>`, so that it cannot pose as standing memory or as another file.
+Nothing here reads a file: the caller passes the content, or the reason that it could not be read, as `FileRead`. File
+content is quoted with `>`, so that it cannot pose as standing memory or as another file.
 """
 
 import json
@@ -19,7 +19,7 @@ class MemoryFile(NamedTuple):
 
     name: str
     share: int
-    """Per cent of the budget; unused shares go to the other files, in order."""
+    """Percentage of the budget; unused shares go to the other files, in order."""
     newest: bool
     """Whether the file grows at its end, so that the prompt shows its end."""
 
@@ -34,7 +34,7 @@ MEMORY_FILES = (
 """The files in order of importance, which is also their order in the prompt."""
 
 FEATURES_BYTES = 1_000_000
-"""Maximum size of a features.json that is summarised; of a larger one, the prompt shows the beginning verbatim."""
+"""Maximum size of a features.json that is summarised; the prompt shows the beginning of a larger one verbatim."""
 
 TITLE = "## Workspace files at the start of this run; lines that begin with > quote their content"
 
@@ -51,30 +51,30 @@ class FileRead:
     unread: int = 0
     """Number of bytes that `text` omits."""
     problem: str = ""
-    """Why the file could not be read; empty if it was."""
+    """The reason that the file could not be read; empty if it was."""
 
 
 def read_ahead(file: MemoryFile, tokens: int) -> int:
-    """Return how many bytes of a file to read for a budget of `tokens`."""
+    """Return the number of bytes of a file to read for a budget of `tokens`."""
     return FEATURES_BYTES if file.name == "features.json" else tokens * BYTES_PER_TOKEN + 1
 
 
-def files_tier(found: Sequence[FileRead], tokens: int) -> RecalledTier | None:
-    """Assemble what the LLM is shown of a workspace's files; None if there is nothing to show.
+def files_tier(files_read: Sequence[FileRead], tokens: int) -> RecalledTier | None:
+    """Assemble the part of the prompt that shows a workspace's files; None if there is nothing to show.
 
     Args:
-        found: The existing files.
+        files_read: The existing files.
         tokens: The budget.
     """
-    if not found or not tokens:
+    if not files_read or not tokens:
         return None
-    reads = {read.name: read for read in found}
+    reads = {read.name: read for read in files_read}
     files = [(file, reads[file.name]) for file in MEMORY_FILES if file.name in reads]
     heads = {read.name: _heading(read) for _, read in files}
     bodies = {read.name: _body(read) for _, read in files}
     room = tokens - tokens_of(TITLE) - sum(tokens_of(head) + 1 for head in heads.values())
     needs = {name: tokens_of(_quoted(text)) + (tokens if unread else 0) for name, (text, unread) in bodies.items()}
-    rooms = _shared_out(needs, [file for file, _ in files], max(0, room))
+    rooms = _divide(needs, [file for file, _ in files], max(0, room))
     parts, left_out = [TITLE], 0
     for file, read in files:
         text, unread = bodies[read.name]
@@ -91,7 +91,7 @@ def _heading(read: FileRead) -> str:
 
 
 def _body(read: FileRead) -> tuple[str, int]:
-    """Return the content of a file to show, and how many bytes it already lacks."""
+    """Return the content of a file to show, and the number of bytes that it already lacks."""
     if read.problem:
         return "", 0
     if read.name == "features.json" and not read.unread and (status := features_status(read.text)):
@@ -103,10 +103,10 @@ def _cut(file: MemoryFile, text: str, tokens: int, unread: int) -> str:
     """Cut the text so that its quotation fits the budget."""
     cut = newest_of if file.newest else first_of
     room = tokens
-    shown = cut(text, room, where=file.name, unread=unread)
+    shown = cut(text, room, source=file.name, unread=unread)
     while shown and (over := tokens_of(_quoted(shown)) - tokens) > 0:
         room -= over
-        shown = cut(text, max(0, room), where=file.name, unread=unread)
+        shown = cut(text, max(0, room), source=file.name, unread=unread)
     return shown
 
 
@@ -114,7 +114,7 @@ def _quoted(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
-def _shared_out(needs: dict[str, int], files: Sequence[MemoryFile], room: int) -> dict[str, int]:
+def _divide(needs: dict[str, int], files: Sequence[MemoryFile], room: int) -> dict[str, int]:
     """Divide the budget: each file gets at most its share, then unused tokens go to files in order of importance."""
     rooms = {file.name: min(needs[file.name], room * file.share // 100) for file in files}
     for file in files:
@@ -124,12 +124,12 @@ def _shared_out(needs: dict[str, int], files: Sequence[MemoryFile], room: int) -
 
 
 def features_status(text: str) -> str:
-    """Summarise a features.json: how many features are done, and which are not; empty if it holds no features."""
+    """Summarise a features.json: the number of features done, and a list of the others; empty if it has no features."""
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         return ""
-    features = found.get("features") if isinstance(found, dict) else found
+    features = parsed.get("features") if isinstance(parsed, dict) else parsed
     if not isinstance(features, list) or not features or not all(isinstance(each, dict) for each in features):
         return ""
     open_ones = [each for each in features if not _is_done(each)]

@@ -15,11 +15,11 @@ from holdfast.core.memory.markdown import flat
 _BLANK = re.compile(r"[ \t\n\r]*")
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-_DECODER = JSONDecoder(parse_constant=_refuse)
+_DECODER = JSONDecoder(parse_constant=_reject_constant)
 
 
 @dataclass
@@ -48,61 +48,61 @@ def listed_objects(text: str) -> Iterator[JsonObject]:
     Raises:
         FeaturesInvalid: The text is not such a list.
     """
-    found: list[JsonObject] | None = None
+    objects: list[JsonObject] | None = None
     at = _blank(text, 0)
     if text[at : at + 1] == "[":
-        found, at = _list(text, at)
+        objects, at = _list(text, at)
     elif text[at : at + 1] == "{":
         top, at = _object(text, at)
         if member := top.members.get("features"):
-            found, _ = _list(text, member.value_start)
+            objects, _ = _list(text, member.value_start)
     else:
         _value(text, at)
-    if found is None:
+    if objects is None:
         raise invalid(text, 0, 'write a list of features here, or {"features": [...]}')
     if (end := _blank(text, at)) < len(text):
         raise invalid(text, end, "unexpected text after the end")
-    yield from found
+    yield from objects
 
 
 def _list(text: str, at: int) -> tuple[list[JsonObject], int]:
     """Parse the list at `at`; return its objects and its end."""
     if text[at : at + 1] != "[":
         raise invalid(text, at, '"features" must be a list')
-    found: list[JsonObject] = []
+    objects: list[JsonObject] = []
     at = _blank(text, at + 1)
     while text[at : at + 1] != "]":
-        if found:
+        if objects:
             at = _past(text, at, ",")
         if text[at : at + 1] != "{":
             _value(text, at)
             raise invalid(text, at, "a feature must be an object")
         member, at = _object(text, at)
-        found.append(member)
+        objects.append(member)
         at = _blank(text, at)
-    return found, at + 1
+    return objects, at + 1
 
 
 def _object(text: str, at: int) -> tuple[JsonObject, int]:
     """Parse the object at `at`; return it and its end."""
-    found = JsonObject(at)
+    result = JsonObject(at)
     after = at + 1
     at = _blank(text, after)
     while text[at : at + 1] != "}":
-        if found.members:
+        if result.members:
             after = at + 1
             at = _past(text, at, ",")
-        found.gap = text[after:at]
+        result.gap = text[after:at]
         if text[at : at + 1] != '"':
             raise invalid(text, at, "expected a field name in double quotes")
         key, key_end = _value(text, at)
-        if key in found.members:
+        if key in result.members:
             raise invalid(text, at, f"duplicate field {flat(key, 80)!r}")
         value_start = _past(text, _blank(text, key_end), ":")
         value, end = _value(text, value_start)
-        found.members[key] = JsonField(key_end, value, value_start, end)
+        result.members[key] = JsonField(key_end, value, value_start, end)
         at = _blank(text, end)
-    return found, at + 1
+    return result, at + 1
 
 
 def _past(text: str, at: int, sign: str) -> int:
@@ -127,7 +127,7 @@ def _value(text: str, at: int) -> tuple[Any, int]:
         raise invalid(text, at, str(error).partition(";")[0]) from None
 
 
-def invalid(text: str, place: int, what: str) -> FeaturesInvalid:
+def invalid(text: str, position: int, problem: str) -> FeaturesInvalid:
     """Make the error for a problem at a position of the text."""
-    line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
-    return FeaturesInvalid(f"features.json, line {line}, column {column}: {what}; correct it there")
+    line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+    return FeaturesInvalid(f"features.json, line {line}, column {column}: {problem}; correct it there")

@@ -24,13 +24,13 @@ class Heading(NamedTuple):
     title: str
     start: int
     end: int
-    """After its line break."""
+    """The position after its line break."""
 
 
-def flat(text: str, most: int = TEXT) -> str:
-    """Put `text` on one line of at most `most` characters, so that it cannot begin another item or heading."""
-    line = " ".join(_UNPRINTABLE.sub(" ", text[: 10 * most]).split())
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+def flat(text: str, limit: int = TEXT) -> str:
+    """Put `text` on one line of at most `limit` characters, so that it cannot begin another item or heading."""
+    line = " ".join(_UNPRINTABLE.sub(" ", text[: 10 * limit]).split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def stamp(at: datetime) -> str:
@@ -39,7 +39,7 @@ def stamp(at: datetime) -> str:
 
 
 def line_break(text: str) -> str:
-    """Return the prevailing line end of `text`."""
+    """Return the prevailing line break of `text`."""
     return "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
 
 
@@ -47,12 +47,12 @@ def headings(text: str) -> list[Heading]:
     """Return the headings of `text` in order, except those within code fences."""
     fenced = list(_fenced(text))
     starts = [start for start, _ in fenced]
-    found = []
+    marks = []
     for match in _HEADING.finditer(text):
         before = bisect_right(starts, match.start()) - 1
         if before < 0 or match.start() >= fenced[before][1]:
-            found.append(Heading(len(match[1]), match[2].strip(), match.start(), match.end()))
-    return found
+            marks.append(Heading(len(match[1]), match[2].strip(), match.start(), match.end()))
+    return marks
 
 
 def _fenced(text: str) -> Iterator[tuple[int, int]]:

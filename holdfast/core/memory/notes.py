@@ -6,7 +6,7 @@
 
     > Quoted text was written by an agent. People may use any format.
 
-Text by an agent is quoted line by line, so that it cannot begin an entry of its own.
+Text by an agent is quoted line by line, so that it cannot begin another entry.
 """
 
 import re
@@ -45,10 +45,10 @@ def note(title: str, text: str, at: datetime, *, thread: str, call: str, iterati
     Args:
         title: A few words.
         text: May have several lines.
-        at: When it was learned.
+        at: The time at which it was learned.
         thread: The thread that it comes from.
         call: The effect key of the call.
-        iteration: Of the loop, if there is one.
+        iteration: The iteration of the loop, if there is one.
     """
     clipped = text if len(text) <= TEXT else text[: TEXT - 1] + "…"
     lines = clipped.strip().splitlines()

@@ -19,7 +19,7 @@
     - Next: …
 
 The fields from Thread to Last Step belong to one thread: when another one begins to work here, they become an entry.
-Edits are line by line: what people wrote elsewhere or in between stays unchanged.
+Edits change single lines; all other text, which people may have written, stays unchanged.
 """
 
 import re
@@ -33,10 +33,10 @@ from holdfast.core.memory.progress_sections import (
     STATUS,
     UPDATED,
     activity_of,
-    ended,
     fields_of,
     section_of,
     with_field,
+    with_line_break,
     with_sections,
     with_time,
     without_field,
@@ -83,7 +83,7 @@ class Current(Frozen):
     next_action: str = ""
     context: str = ""
     last_step: str = ""
-    """The number of the thread's last step, and how it stands: `12, completed`."""
+    """The number and the status of the thread's last step: `12, completed`."""
 
 
 def entry(
@@ -141,23 +141,23 @@ def set_current(
         at: The time of the update.
         active: The next task.
         last_completed: The task completed last.
-        blockers: What blocks progress.
+        blockers: The obstacles to progress.
     """
-    given = {"Active Task": active, "Last Completed": last_completed, "Blockers": blockers}
+    fields = {"Active Task": active, "Last Completed": last_completed, "Blockers": blockers}
     return _with_status(
-        text, at, {name: flat(value, TITLE) or "None" for name, value in given.items() if value is not None}
+        text, at, {name: flat(value, TITLE) or "None" for name, value in fields.items() if value is not None}
     )
 
 
-def set_thread(text: str | None, at: datetime, *, thread: str, **given: str) -> str:
-    """Update what the current status says of a thread. The fields of another thread become an entry, and are removed.
+def set_thread(text: str | None, at: datetime, *, thread: str, **updates: str) -> str:
+    """Update a thread's fields in the current status. Those of another thread move into an entry.
 
     Args:
         text: The content of progress.txt; None if there is no such file.
         at: The time of the update.
         thread: The thread.
-        **given: `goal`, `status`, `next_action`, `context` or `last_step`; an empty one stays unchanged. With a
-            `last_step`, the goal only fills a gap.
+        **updates: `goal`, `status`, `next_action`, `context` or `last_step`; an empty one stays unchanged. With a
+            `last_step`, the goal is set only if there is none.
     """
     before, thread = parse_current(text or ""), flat(thread, TITLE)
     fields: dict[str, str | None] = {}
@@ -167,10 +167,10 @@ def set_thread(text: str | None, at: datetime, *, thread: str, **given: str) -> 
         past = entry(title, at, what=what, outcome=before.last_step, next_step=before.next_action)
         text = add_entry(text, past)
         fields = dict.fromkeys(_OF_THREAD.values())
-    elif before.goal and given.get("last_step"):  # the run's own note: the LLM may have refined the goal
-        given.pop("goal", None)
+    elif before.goal and updates.get("last_step"):  # the run's own note: the LLM may have refined the goal
+        updates.pop("goal", None)
     fields["Thread"] = thread
-    fields |= {_OF_THREAD[name]: flat(value) for name, value in given.items() if value.strip()}
+    fields |= {_OF_THREAD[name]: flat(value) for name, value in updates.items() if value.strip()}
     return _with_status(text, at, fields)
 
 
@@ -182,7 +182,7 @@ def _with_status(text: str | None, at: datetime, fields: Mapping[str, str | None
     ending, body = line_break(text), text[begin:end]
     for name, value in fields.items():
         body = without_field(body, name) if value is None else with_field(body, name, value, ending)
-    title = ended(with_time(text[heading.start : begin], stamp(at)), ending if body else "")
+    title = with_line_break(with_time(text[heading.start : begin], stamp(at)), ending if body else "")
     return text[: heading.start] + title + body + text[end:]
 
 
@@ -204,7 +204,7 @@ def add_entry(text: str | None, new: Entry) -> str:
     lines += [f"- {name}: {value}" for name, value in fields if value]
     ending = line_break(text)
     block = ending.join(lines) + ending + (ending if text[first:] else "")
-    return ended(text[:first], ending) + block + text[first:]
+    return with_line_break(text[:first], ending) + block + text[first:]
 
 
 def _same(one: Entry, other: Entry) -> bool:

@@ -1,6 +1,6 @@
 """The sections of progress.txt, and the fields in them: lines such as `- Goal: …`.
 
-An edit changes the lines that it names, and no other byte.
+An edit changes only the lines that it names.
 """
 
 import re
@@ -23,11 +23,11 @@ def with_sections(text: str | None) -> tuple[str, list[Heading]]:
         return NEW, headings(NEW)
     ending, marks = line_break(text), headings(text)
     if section_of(text, marks, ACTIVITY) is None:
-        text = ended(text, ending) + f"{ending}## Recent Activity{ending}"
+        text = with_line_break(text, ending) + f"{ending}## Recent Activity{ending}"
         marks = headings(text)
     if section_of(text, marks, STATUS) is None:
         after = marks[0].end if marks[0].level == 1 and not text[: marks[0].start].strip() else 0
-        text = ended(text[:after], ending) + f"## Current Status{ending}{ending}" + text[after:]
+        text = with_line_break(text[:after], ending) + f"## Current Status{ending}{ending}" + text[after:]
         marks = headings(text)
     return text, marks
 
@@ -40,7 +40,7 @@ def activity_of(text: str, marks: list[Heading]) -> list[tuple[Heading, int]]:
 
 
 def section_of(text: str, marks: list[Heading], title: str) -> tuple[int, int] | None:
-    """Return the start and end of a section's text; None without that heading."""
+    """Return the start and end of a section's text; None if its heading is missing."""
     for number, mark in enumerate(marks):
         if mark.level <= 2 and mark.title.casefold().startswith(title):
             return mark.end, next((each.start for each in marks[number + 1 :] if each.level <= 2), len(text))
@@ -48,7 +48,7 @@ def section_of(text: str, marks: list[Heading], title: str) -> tuple[int, int] |
 
 
 def fields_of(body: str) -> dict[str, str]:
-    """Return the fields by name, in lower case; of several, the first."""
+    """Return the fields by name, in lower case; the first one wins if there are duplicates."""
     fields: dict[str, str] = {}
     for match in _FIELD.finditer(body):
         fields.setdefault(match[1].strip().casefold(), match[2].strip())
@@ -84,6 +84,6 @@ def with_time(heading: str, at: str) -> str:
     return f"{title} (Updated: {at}){heading[len(title) :]}"
 
 
-def ended(text: str, ending: str) -> str:
-    """End the last line of a text."""
+def with_line_break(text: str, ending: str) -> str:
+    """Add a line break to the last line of a text, if it lacks one."""
     return text if not text or text.endswith("\n") else text + ending

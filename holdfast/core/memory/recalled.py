@@ -15,4 +15,4 @@ class RecalledTier(Frozen):
     left_out: int = 0
     """Number of characters omitted to fit the budget."""
     trust: Trust = "tool"
-    """How far the text of files can be trusted. The items of standing memory have levels of their own."""
+    """The trust level of text from files. Each item of standing memory has its own level."""

@@ -11,7 +11,7 @@ from holdfast.core.base.models import Frozen
 from holdfast.core.memory.errors import TasksInvalid
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-"""Lines by Markdown's line ends; `str.splitlines` splits at more."""
+"""Lines by Markdown's line breaks; `str.splitlines` also splits at other characters."""
 _BOX = re.compile(r"\[([ xX])\]([ \t]+)(?=\S)")
 BOM = "\ufeff"
 """The byte order mark, which editors on Windows put before the first line."""
@@ -30,7 +30,7 @@ class Task(Frozen):
     title: str
     status: Status
     reason: str = ""
-    """Why the task is blocked."""
+    """The reason that the task is blocked."""
     line: int
     """Its first line, from 1."""
     parent: int | None = None
@@ -59,7 +59,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Found:
+class TaskItem:
     """A task with the parts of its line, `prefix [box] middle marks tail`, and its extent."""
 
     task: Task
@@ -89,12 +89,12 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a new task goes: after the last sibling, or, without siblings, below the heading or the parent."""
+class InsertionPoint:
+    """The position for a new task: after the last sibling or, without siblings, below the heading or the parent."""
 
-    siblings: list[Found]
+    siblings: list[TaskItem]
     heading: Section | None = None
-    parent: Found | None = None
+    parent: TaskItem | None = None
 
 
 @dataclass(frozen=True)
@@ -103,37 +103,37 @@ class Outline:
 
     lines: list[str]
     """The lines, with their line ends."""
-    found: list[Found]
+    items: list[TaskItem]
     headings: list[Section]
     starts: frozenset[int]
     """The first lines of all list items."""
 
-    def place(self, under: str | None) -> Place | None:
-        """Find the place for a new task; None if there is no such heading or task.
+    def insertion_point(self, under: str | None) -> InsertionPoint | None:
+        """Find the position for a new task; None if there is no such heading or task.
 
         Args:
-            under: A heading or a task; None for the default place, after the last top-level task that is not done.
+            under: A heading or a task; None for the default, after the last top-level task that is not done.
         """
         if under is None:
-            top = [each for each in self.found if each.task.parent is None]
+            top = [each for each in self.items if each.task.parent is None]
             last = next((at for at in range(len(top), 0, -1) if top[at - 1].task.status != "done"), len(top))
-            return Place(top[:last])
-        wanted = plain(under).lstrip("# ").casefold()
+            return InsertionPoint(top[:last])
+        name = plain(under).lstrip("# ").casefold()
         for heading in self.headings:
-            if plain(heading.title).casefold() == wanted:
+            if plain(heading.title).casefold() == name:
                 later = (each for each in self.headings if each.start > heading.start and each.level <= heading.level)
                 end = next((each.start for each in later), len(self.lines))
-                inside = [each for each in self.found if heading.end <= each.start < end]
-                return Place([each for each in inside if each.task.parent is None], heading=heading)
-        named = [each for each in self.found if plain(each.task.title).casefold() == wanted]
+                inside = [each for each in self.items if heading.end <= each.start < end]
+                return InsertionPoint([each for each in inside if each.task.parent is None], heading=heading)
+        named = [each for each in self.items if plain(each.task.title).casefold() == name]
         parent = next((each for each in named if each.task.status != "done"), named[0] if named else None)
         if parent is None:
             return None
-        return Place([each for each in self.found if each.task.parent == parent.task.line], parent=parent)
+        return InsertionPoint([each for each in self.items if each.task.parent == parent.task.line], parent=parent)
 
 
 def plain(text: str) -> str:
-    """Collapse white space to single spaces, to compare titles."""
+    """Collapse white space to single spaces, so that titles can be compared."""
     return " ".join(text.split())
 
 
@@ -146,9 +146,9 @@ def outline(text: str) -> Outline:
     """Parse the structure of TASKS.md.
 
     Raises:
-        TasksInvalid: It is nested so deeply that the parser would miss some tasks.
+        TasksInvalid: The text is nested so deeply that the parser would miss some tasks.
     """
-    lines, found, sections = lines_of(text), list[Found](), list[Section]()
+    lines, items, sections = lines_of(text), list[TaskItem](), list[Section]()
     starts, above, quotes = set[int](), list[int | None](), 0
     tokens = _parser().parse(text.removeprefix(BOM))  # the lines keep it
     for at, token in enumerate(tokens):
@@ -164,15 +164,15 @@ def outline(text: str) -> Outline:
                 first, end = token.map or (0, 0)
                 starts.add(first)
                 heading = sections[-1].title if sections else ""
-                task = None if quotes else _found(lines, tokens[at + 1 : at + 3], (first, end), above, heading)
+                task = None if quotes else _task_item(lines, tokens[at + 1 : at + 3], (first, end), above, heading)
                 if task is not None:
-                    found.append(task)
+                    items.append(task)
                 above.append(task.task.line if task else above[-1] if above else None)
             case "list_item_close":
                 above.pop()
             case "heading_open" if token.level == 0 and token.map:
                 sections.append(Section(tokens[at + 1].content, int(token.tag[1:]), *token.map))
-    return Outline(lines, found, sections, frozenset(starts))
+    return Outline(lines, items, sections, frozenset(starts))
 
 
 def _parser() -> MarkdownIt:
@@ -185,9 +185,9 @@ def _parser() -> MarkdownIt:
     return parser.enable(["blockquote", "code", "fence", "heading", "hr", "html_block", "lheading", "list"])
 
 
-def _found(
+def _task_item(
     lines: list[str], tokens: list[Token], extent: tuple[int, int], above: list[int | None], heading: str
-) -> Found | None:
+) -> TaskItem | None:
     """Parse a list item as a task, from its first two tokens; None if it is not a task."""
     if len(tokens) < 2 or tokens[0].type != "paragraph_open" or tokens[0].map is None:
         return None
@@ -213,7 +213,7 @@ def _found(
         parent=above[-1] if above else None,
         heading=heading,
     )
-    return Found(task, extent[0], end, body[:begin], middle, tuple(marks), lines[number][len(body) :])
+    return TaskItem(task, extent[0], end, body[:begin], middle, tuple(marks), lines[number][len(body) :])
 
 
 def _marks(rest: str) -> tuple[str, list[Mark]]:
@@ -230,7 +230,7 @@ def _marks(rest: str) -> tuple[str, list[Mark]]:
 
 
 def _opening(text: str, end: int) -> int:
-    """Return where the parenthesis that closes at `end` opens; 0 if none does."""
+    """Return the position of the parenthesis that opens the one closing at `end`; 0 if there is none."""
     depth = 0
     for at in range(end - 1, 0, -1):
         depth += (text[at] == ")") - (text[at] == "(")

@@ -12,7 +12,18 @@ from datetime import datetime
 
 from holdfast.core.memory.errors import PlaceNotFound, TaskNotAdded, TaskNotFound
 from holdfast.core.memory.markdown import TITLE, flat, line_break, stamp
-from holdfast.core.memory.task_outline import BOM, Found, Mark, Outline, Place, Status, Task, lines_of, outline, plain
+from holdfast.core.memory.task_outline import (
+    BOM,
+    InsertionPoint,
+    Mark,
+    Outline,
+    Status,
+    Task,
+    TaskItem,
+    lines_of,
+    outline,
+    plain,
+)
 from holdfast.core.memory.task_sections import section_kind, section_of
 
 __all__ = ["Task", "add", "block", "complete", "next_task", "parse_tasks", "reopen", "start"]
@@ -28,15 +39,15 @@ def parse_tasks(text: str) -> tuple[Task, ...]:
     """Parse the tasks of TASKS.md, in the order of the file.
 
     Raises:
-        TasksInvalid: It is nested so deeply that the parser would miss some tasks.
+        TasksInvalid: The text is nested so deeply that the parser would miss some tasks.
     """
-    return tuple(found.task for found in outline(text).found)
+    return tuple(item.task for item in outline(text).items)
 
 
 def next_task(tasks: Iterable[Task]) -> Task | None:
-    """Return the first task to work on: it is open, and none of its subtasks is open or blocked.
+    """Return the first task to work on: one that is open and has no open or blocked subtasks.
 
-    Those under In progress come before all others.
+    Tasks under In progress come before all others.
     """
     waiting: set[int | None] = set()
     ready: list[Task] = []
@@ -78,7 +89,7 @@ def block(text: str, title: str, reason: str, *, again: bool = False) -> str:
     Args:
         text: The content of TASKS.md.
         title: The task's title.
-        reason: Why it is blocked.
+        reason: The reason that it is blocked.
         again: Whether an earlier attempt may have made the edit. A task blocked for the same reason then counts as
             this one.
 
@@ -113,7 +124,7 @@ def start(text: str, title: str, at: datetime, *, again: bool = False) -> str:
         return text
     task = _first(matches, "open")
     if task is None:
-        raise _not_found(outline(text).found, title)
+        raise _not_found(outline(text).items, title)
     return text if task.mark("started") else _marked(text, task, box=" ", mark=Mark.of("started", stamp(at)))
 
 
@@ -138,14 +149,14 @@ def add(text: str, title: str, *, under: str | None = None) -> str:
 
     Raises:
         PlaceNotFound: No heading or task matches `under`.
-        TaskNotAdded: The title is empty, or no place was found where the line would be a task.
+        TaskNotAdded: The title is empty, or there is no position at which the line would be a task.
     """
     title = _new_title(title)
     at = outline(text)
     todo = section_of(at, "to do")
-    place = at.place(todo.title if todo and under is None else under)
+    place = at.insertion_point(todo.title if todo and under is None else under)
     if place is None:
-        known = [*dict.fromkeys(heading.title for heading in at.headings), *_titles(at.found, "open", "blocked")]
+        known = [*dict.fromkeys(heading.title for heading in at.headings), *_titles(at.items, "open", "blocked")]
         raise PlaceNotFound(f"TASKS.md has no heading or task {flat(under or '', TITLE)!r}; it has: {_named(known)}")
     if any(each.task.status == "open" and _same(each.task.title, title) for each in place.siblings):
         return text
@@ -158,14 +169,14 @@ def add(text: str, title: str, *, under: str | None = None) -> str:
 def _new_title(title: str) -> str:
     """Sanitise the title of a new task: one line, without a box before it or marks after it."""
     line = re.sub(r"^(?:[-*+] )?\[[ xX]\](?: |$)", "", flat(title, TITLE))
-    found = outline(f"- [ ] {line}").found
-    if not found:
+    items = outline(f"- [ ] {line}").items
+    if not items:
         raise TaskNotAdded("a task needs a title")
-    return found[0].task.title
+    return items[0].task.title
 
 
-def _candidates(at: Outline, place: Place, title: str) -> Iterator[str]:
-    """Yield candidate texts with one more line, the likeliest first."""
+def _candidates(at: Outline, place: InsertionPoint, title: str) -> Iterator[str]:
+    """Yield candidate texts with one more line, the most likely one first."""
     last, parent = place.siblings[-1] if place.siblings else None, place.parent
     if last is not None and (marker := _MARKER.fullmatch(last.prefix.removeprefix(BOM))):
         before, bullet, space = marker.groups()
@@ -196,10 +207,10 @@ def _inserted(at: Outline, after: int, line: str, *, spaced: bool = False) -> st
     return "".join([*before, *above, line + end, *below, *rest])
 
 
-def _adds_only(at: Outline, changed: str, place: Place, title: str) -> bool:
-    """Whether the edit adds one open task of this title at its place and leaves all other tasks unchanged."""
-    before = [each.task.shape() for each in at.found]
-    after = [each.task for each in outline(changed).found]
+def _adds_only(at: Outline, changed: str, place: InsertionPoint, title: str) -> bool:
+    """Whether the edit adds one open task of this title at that position and leaves all other tasks unchanged."""
+    before = [each.task.shape() for each in at.items]
+    after = [each.task for each in outline(changed).items]
     shapes = [task.shape() for task in after]
     parent = place.parent.task.line if place.parent else None
     for number, task in enumerate(after):
@@ -209,23 +220,23 @@ def _adds_only(at: Outline, changed: str, place: Place, title: str) -> bool:
     return False
 
 
-def _marked(text: str, found: Found, *, box: str, drop: tuple[str, ...] = (), mark: Mark | None = None) -> str:
+def _marked(text: str, item: TaskItem, *, box: str, drop: tuple[str, ...] = (), mark: Mark | None = None) -> str:
     """Change the box and marks of one task; the rest of its line stays unchanged."""
     lines = lines_of(text)
-    marks = [each.written for each in found.marks if each.kind not in drop] + ([mark.written] if mark else [])
-    lines[found.task.line - 1] = f"{found.prefix}[{box}]{found.middle}{''.join(marks)}{found.tail}"
+    marks = [each.written for each in item.marks if each.kind not in drop] + ([mark.written] if mark else [])
+    lines[item.task.line - 1] = f"{item.prefix}[{box}]{item.middle}{''.join(marks)}{item.tail}"
     return "".join(lines)
 
 
-def _matches(text: str, title: str) -> list[Found]:
-    found = outline(text).found
-    matches = [each for each in found if _same(each.task.title, title)]
+def _matches(text: str, title: str) -> list[TaskItem]:
+    items = outline(text).items
+    matches = [each for each in items if _same(each.task.title, title)]
     if not matches:
-        raise _not_found(found, title)
+        raise _not_found(items, title)
     return matches
 
 
-def _first(matches: list[Found], *statuses: Status) -> Found | None:
+def _first(matches: list[TaskItem], *statuses: Status) -> TaskItem | None:
     return next((each for status in statuses for each in matches if each.task.status == status), None)
 
 
@@ -233,14 +244,14 @@ def _same(one: str, other: str) -> bool:
     return plain(one) == plain(other)
 
 
-def _not_found(found: Iterable[Found], title: str) -> TaskNotFound:
+def _not_found(items: Iterable[TaskItem], title: str) -> TaskNotFound:
     return TaskNotFound(
-        f"TASKS.md has no open task {flat(title, TITLE)!r}; its open tasks are: {_named(_titles(found, 'open'))}"
+        f"TASKS.md has no open task {flat(title, TITLE)!r}; its open tasks are: {_named(_titles(items, 'open'))}"
     )
 
 
-def _titles(found: Iterable[Found], *statuses: str) -> list[str]:
-    return [each.task.title for each in found if each.task.status in statuses]
+def _titles(items: Iterable[TaskItem], *statuses: str) -> list[str]:
+    return [each.task.title for each in items if each.task.status in statuses]
 
 
 def _named(titles: list[str]) -> str:

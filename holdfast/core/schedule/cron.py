@@ -1,8 +1,8 @@
-"""Cron expressions: five fields, read here and sent to Temporal as sets of numbers, so that errors name the field.
+"""Cron expressions with five fields, parsed here so that errors name the field; Temporal gets them as sets of numbers.
 
 1. `*`, `7`, `1-5`, `*/15`, `8-18/2`, `5/10`, lists of these, and three-letter names of months and weekdays. Sunday is 0
    or 7.
-2. All fields have to match. (Classic cron takes either of day and weekday where both are given.)
+2. All fields must match. (Classic cron accepts a match of either day or weekday if both are restricted.)
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from holdfast.core.base.text import one_line
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-"""The days of each month, at most."""
+"""The maximum number of days in each month."""
 
 _DAY_MINUTES = 24 * 60
 
@@ -48,33 +48,33 @@ class Cron(NamedTuple):
 
     @property
     def shortest_gap(self) -> int:
-        """The fewest seconds between two times that it can match, where no clock changes."""
+        """The fewest seconds between two matching times, unless clocks change."""
         times = [hour * 60 + minute for hour in self.hours for minute in self.minutes]
         return 60 * min(after - before for before, after in pairwise([*times, times[0] + _DAY_MINUTES]))
 
 
 def read_cron(text: str) -> Cron:
-    """Read a cron expression.
+    """Parse a cron expression.
 
     Raises:
-        ValueError: It is none; the message names the field.
+        ValueError: The text is not a cron expression; the message names the field.
     """
-    given = text.split()
+    values = text.split()
     shown = one_line(text, 60)
-    if len(given) != len(_FIELDS):
+    if len(values) != len(_FIELDS):
         names = ", ".join(field.name for field in _FIELDS)
-        raise ValueError(f"{shown!r} has {len(given)} fields, not the five of cron: {names}")
-    read = []
-    for field, value in zip(_FIELDS, given, strict=True):
+        raise ValueError(f"{shown!r} has {len(values)} fields, not the five of cron: {names}")
+    parsed = []
+    for field, value in zip(_FIELDS, values, strict=True):
         try:
-            read.append(tuple(sorted(set(_numbers(field, value)))))
+            parsed.append(tuple(sorted(set(_numbers(field, value)))))
         except ValueError as error:
             raise ValueError(f"{shown!r}: the {field.name}, {one_line(value, 30)!r}, {error}") from None
-    minutes, hours, days, months, weekdays = read
+    minutes, hours, days, months, weekdays = parsed
     if days[0] > max(_LONGEST[month - 1] for month in months):
         raise ValueError(f"{shown!r} never comes: the day of the month is {days[0]}, and no such month has it")
     weekdays = tuple(sorted({day % 7 for day in weekdays}))
-    return Cron(" ".join(given), minutes, hours, days, months, weekdays)
+    return Cron(" ".join(values), minutes, hours, days, months, weekdays)
 
 
 def _numbers(field: _Field, value: str) -> Iterator[int]:

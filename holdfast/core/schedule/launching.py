@@ -1,10 +1,11 @@
-"""What a schedule's launcher is given, when it refuses, and the run that it starts. Pure.
+"""The launcher of a schedule: its input, its reasons to reject it, and the run that it starts. Pure.
 
-1. The schedule's maker seals the input for all launchers of the schedule (`holdfast.core.mac.seals`). A launcher
-   without that seal starts nothing: who only reaches Temporal can make no run that counts as somebody else's.
-2. The seal covers what is run and for whom, and not when: who reaches Temporal can trigger the schedule. `until` is
-   sealed, and bounds that.
-3. The run's thread id derives from the time that it was due: it is started once, and a thread of that id is refused.
+1. The maker of a schedule seals the input for all of its launchers (`holdfast.core.mac.seals`). Without that seal, a
+   launcher starts nothing, so nobody can start a run in another person's name with access to Temporal alone.
+2. The seal covers the task and the person, but not the time: anybody with access to Temporal can trigger the schedule.
+   `until`, which is sealed too, limits that.
+3. The run's thread id derives from the time at which it was due: each run starts once, and a second start under the
+   same id is rejected.
 """
 
 from datetime import datetime
@@ -21,26 +22,26 @@ from holdfast.core.run.state.features import SCHEDULED
 
 
 class ScheduledInput(Start):
-    """The input of `ScheduledRunWorkflow`, and the part of a schedule that its maker has sealed.
+    """The input of `ScheduledRunWorkflow`: the part of a schedule that its maker sealed.
 
-    The workflow id is that of a launcher: it has the schedule's name and the time.
+    The launcher's workflow id has the schedule's name and the time.
     """
 
     task: Content = ""
     by: str = ""
-    """Who made the schedule: who gives the task of each run."""
+    """The person who made the schedule, and so gives each run its task."""
     by_proven: bool = True
     """As in `RunInput`."""
     agent: str | None = None
     """The agent's name; None for the catalog's first."""
     workspace: str | None = None
-    """A folder on the worker; None for one of each thread's own."""
+    """A folder on the worker; None for a separate one for each thread."""
     reason: str = ""
-    """Why there is the schedule."""
+    """The purpose of the schedule."""
     budget: Budget | None = None
-    """What each run may use, as in `RunInput`."""
+    """The limits of each run, as in `RunInput`."""
     until: datetime | None = None
-    """After this, no run is started; None for no end."""
+    """The time after which no run is started; None for no end."""
 
 
 class ScheduledResult(Sealed):
@@ -57,7 +58,7 @@ class Launch(NamedTuple):
 
 
 def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at: datetime) -> Launch | str:
-    """Return the run to start, or why none may be started.
+    """Return the run to start, or the reason that none may be started.
 
     Args:
         begin: The launcher's input.
@@ -72,11 +73,11 @@ def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at:
             f"the schedule's input carries no valid seal: {begin.seal_fault or 'it was made without the fleet key'}; "
             "find out who can reach Temporal, and add the schedule again with the fleet key of this worker"
         )
-    if (found := launched(workflow_id)) is None:
+    if (names := launched(workflow_id)) is None:
         return f"the workflow id {workflow_id!r} does not say which schedule was due when: only schedules start this"
     if begin.until and started_at > begin.until + START_WITHIN:
         return f"the schedule ended at {begin.until.isoformat()}; add it again to start more runs"
-    name, thread = found
+    name, thread = names
     run = RunInput(
         start=thread,
         issued_at=at,
@@ -93,7 +94,7 @@ def launch(begin: ScheduledInput, *, workflow_id: str, started_at: datetime, at:
 
 
 def run_details(launch: Launch) -> str:
-    """Return what the Web UI shows of a scheduled run, in Markdown."""
+    """Describe a scheduled run in Markdown, for the Web UI."""
     run = launch.run
     return "\n".join(
         [

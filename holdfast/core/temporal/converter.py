@@ -5,7 +5,8 @@ processes may create (`holdfast.core.mac.seals`).
    type.
 2. A type that also has `OPEN` decodes either way. The converter sets its field `sealed`; the payload cannot.
 3. The data stays readable, because the seal is in the payload's metadata.
-4. A value without a type is a claim: the argument of a signal or an update. One that does not decode is `Unread`.
+4. A value without a type is an unverified claim: the argument of a signal or an update. If it does not decode, it
+   becomes `Unread`.
 """
 
 import copy
@@ -40,7 +41,7 @@ SEAL = "seal"
 
 class _LeanJSON(PydanticJSONPlainPayloadConverter):
     def to_payload(self, value: Any) -> Payload | None:
-        """Encode a model without its defaults, and any other value as usual."""
+        """Encode a model without its defaults, and any other value as Temporal does."""
         if not isinstance(value, BaseModel):
             return super().to_payload(value)
         data = value.model_dump_json(exclude_defaults=True).encode()
@@ -51,23 +52,23 @@ _LEAN = tuple(
     _LeanJSON() if isinstance(each, JSONPlainPayloadConverter) else each
     for each in DefaultPayloadConverter.default_encoding_payload_converters
 )
-"""Made once, because the SDK creates new converters for every workflow task."""
+"""Created once, because the SDK creates new converters for every workflow task."""
 
 _PROTOBUF_BYTES = 50_000
-"""Maximum size of a claim in Protocol Buffers, which nobody needs, and which Python reads slowly."""
+"""Maximum size of a claim in Protocol Buffers, which no client of ours uses and Python parses slowly."""
 
 _WHY_CHARS = 200
-"""Characters of the reason why a claim does not decode."""
+"""Maximum length of the reason that a claim does not decode."""
 
 _PLACES = 1_000
 """Number of workflows for which converters are cached."""
 
 
 class LeanPayloadConverter(CompositePayloadConverter):
-    """Temporal's default converters with lean JSON, and with seals."""
+    """Temporal's default converters, but with lean JSON and seals."""
 
     seals: ClassVar[Seals] = Seals()
-    """No keys by default, which suffices to read. `sealing` makes the converter of processes that act."""
+    """No keys by default, which suffices to read. `sealing` makes the converter of a process that acts."""
 
     def __init__(self) -> None:
         super().__init__(*_LEAN)
@@ -80,7 +81,7 @@ class LeanPayloadConverter(CompositePayloadConverter):
         return placed
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
-        """Encode values, and seal those whose type requires it."""
+        """Encode values and seal those whose type requires it."""
         payloads = super().to_payloads(values)
         if self.seals and self._place:
             for value, payload in zip(values, payloads, strict=True):
@@ -91,12 +92,12 @@ class LeanPayloadConverter(CompositePayloadConverter):
         return payloads
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Decode values, and verify seals.
+        """Decode values and verify seals.
 
         Raises:
             SealKeyUnknown: A value is sealed with a key that this process does not have.
-            DecryptionFailed: A value of a type could not be decrypted.
-            FeaturesUnknown: The input of a workflow needs a newer release.
+            DecryptionFailed: A value with a type could not be decrypted.
+            FeaturesUnknown: The input of a workflow requires a newer release.
         """
         values: list[Any] = []
         for payload, hint in zip_longest(payloads, type_hints or []):
@@ -109,7 +110,7 @@ class LeanPayloadConverter(CompositePayloadConverter):
         return values
 
     def _claim(self, payload: Payload) -> Any:
-        """Decode what anybody may have sent, of any form."""
+        """Decode a payload that anybody may have sent, in any form."""
         encoding = payload.metadata.get("encoding", b"").decode("utf-8", "replace")
         if error := why_unreadable(payload):
             return Unread(str(error), payload.data)
@@ -118,15 +119,15 @@ class LeanPayloadConverter(CompositePayloadConverter):
         try:
             (value,) = super().from_payloads([payload])
         except Exception as error:  # each converter raises its own
-            words = one_line(str(error.__cause__ or error), _WHY_CHARS)
-            return Unread(f"it does not decode as {one_line(encoding, 40)!r} ({words})", payload.data)
+            reason = one_line(str(error.__cause__ or error), _WHY_CHARS)
+            return Unread(f"it does not decode as {one_line(encoding, 40)!r} ({reason})", payload.data)
         return value
 
     def _readable(self, payload: Payload) -> Payload:
-        """Return the payload, if it was decrypted.
+        """Return the payload unless it could not be decrypted.
 
         Raises:
-            DecryptionFailed: It was not.
+            DecryptionFailed: It could not be decrypted.
         """
         if error := why_unreadable(payload):
             raise error
@@ -138,7 +139,7 @@ class LeanPayloadConverter(CompositePayloadConverter):
         error = why_unreadable(payload)
         is_open = getattr(hint, "OPEN", False)
         if error and not (is_open and not isinstance(error, KeyUnknown | PlaintextRefused)):
-            raise error  # a worker with the key takes it: nothing ends because of a rotation
+            raise error  # Temporal retries on a worker that has the key, so a key rotation ends no run
         fault = self.seals.fault(seal, self._place, hint.__name__, encoding, payload.data)
         if is_open:
             claimed = self._claimed(payload, hint)
@@ -155,7 +156,7 @@ class LeanPayloadConverter(CompositePayloadConverter):
         return value
 
     def _claimed(self, payload: Payload, hint: Any) -> Any:
-        """Decode an input that anybody may have sent. An exception here would fail the workflow task for ever."""
+        """Decode an input that anybody may have sent. An exception here would fail the workflow task forever."""
         try:
             (value,) = super().from_payloads([self._readable(payload)], [hint])
         except Exception as error:
@@ -166,16 +167,16 @@ class LeanPayloadConverter(CompositePayloadConverter):
 
 
 def seals_in(converter: DataConverter) -> Seals:
-    """Return the seals of a data converter of ours; none of any other."""
-    made = converter.payload_converter_class
-    return made.seals if issubclass(made, LeanPayloadConverter) else Seals()
+    """Return the seals of one of our own data converters; no keys for any other converter."""
+    kind = converter.payload_converter_class
+    return kind.seals if issubclass(kind, LeanPayloadConverter) else Seals()
 
 
 def _require_features(payload: Payload) -> None:
-    """Refuse a sealed input that a newer release wrote, and that this one cannot read.
+    """Reject a sealed input that a newer release wrote and this one cannot read.
 
     Raises:
-        FeaturesUnknown: Its feature level is above that of this release. The workflow task fails, and not the run.
+        FeaturesUnknown: Its feature level is above that of this release. The workflow task fails, but not the run.
     """
     try:
         features = json.loads(payload.data).get("features")
@@ -187,11 +188,12 @@ def _require_features(payload: Payload) -> None:
 
 @dataclass(frozen=True)
 class PlacedDataConverter(DataConverter):
-    """A data converter whose parts use only the workflow of a context. It caches the converter of each workflow,
+    """A data converter that uses nothing of a context but the workflow. It caches the converter of each workflow,
     because the SDK requests one a dozen times per workflow task.
 
-    It reads no payload from elsewhere: Holdfast has no external storage, and the SDK would fail the workflow task for a
-    signal that claims to be there. Such a payload does not decode, like any other of an unknown encoding.
+    It never retrieves a payload from external storage, which Holdfast does not use: the SDK would fail the workflow
+    task for a signal that claims to be stored there. Such a payload does not decode, like any other in an unknown
+    encoding.
     """
 
     _placed: dict[Place | None, DataConverter] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -213,8 +215,8 @@ class PlacedDataConverter(DataConverter):
 
 
 def place_of(context: SerializationContext) -> Place | None:
-    """Return the workflow of a serialization context, or of a launcher its schedule; None if it has none."""
-    # Contexts of workflows and of activities share these; `activity_type` is documented as unreliable.
+    """Return the place that values of a serialization context are sealed for; None if the context has no workflow."""
+    # Contexts of workflows and activities both have these fields; `activity_type` is documented as unreliable.
     namespace, workflow_id = getattr(context, "namespace", None), getattr(context, "workflow_id", None)
     return Place(namespace, place_id(workflow_id)) if namespace and workflow_id else None
 
@@ -222,7 +224,7 @@ def place_of(context: SerializationContext) -> Place | None:
 data_converter = PlacedDataConverter(
     payload_converter_class=LeanPayloadConverter, failure_converter_class=LenientFailureConverter
 )
-"""The data converter for reading only: it seals nothing and verifies nothing."""
+"""The data converter for reading only: it neither seals nor verifies."""
 
 
 def sealing(seals: Seals) -> type[LeanPayloadConverter]:

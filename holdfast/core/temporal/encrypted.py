@@ -1,9 +1,9 @@
-"""Encrypted payloads: what cannot be decrypted, and the payloads in a message of Temporal's API, such as a history
-event or a description.
+"""Encrypted payloads: placeholders for those that cannot be decrypted, and decryption of the payloads in a message of
+Temporal's API, such as a history event or a description.
 
 1. Temporal's client decodes the values that it returns, but returns histories and descriptions as stored.
-2. Anybody can send a signal, an update or a start whose payload says that it is encrypted. Such a claim is left as it
-   is, and is malformed. What only our own processes write fails with the reason.
+2. Anybody can send a signal, an update or a start with a payload that claims to be encrypted. Such a claim stays as it
+   is and counts as malformed. A payload that only our own processes write raises an error instead.
 """
 
 import json
@@ -23,7 +23,7 @@ ENCRYPTED: Final = b"binary/encrypted"
 
 
 UNREADABLE: Final = b"binary/unreadable"
-"""The encoding of what stands in for a payload that could not be decrypted, within a process."""
+"""The encoding of the placeholder for a payload that could not be decrypted; used only within a process."""
 
 _WHY, _ERROR = "why", "error"
 _CLAIMS = (
@@ -31,7 +31,7 @@ _CLAIMS = (
     "workflow_execution_update_accepted_event_attributes",
     "workflow_execution_update_admitted_event_attributes",
 )
-"""The events that record what anybody may have sent."""
+"""The events that record input that anybody may have sent."""
 
 
 class DecryptionFailed(HoldfastError):
@@ -39,7 +39,7 @@ class DecryptionFailed(HoldfastError):
 
 
 class KeyUnknown(DecryptionFailed):
-    """The payload was encrypted with a key that is not set here."""
+    """The payload was encrypted with a key that this process does not have."""
 
 
 class PayloadAltered(DecryptionFailed):
@@ -51,20 +51,20 @@ class PayloadMisplaced(DecryptionFailed):
 
 
 class PlaintextRefused(DecryptionFailed):
-    """A sealed payload is not encrypted, although our own processes, which seal, also encrypt."""
+    """A sealed payload is not encrypted, although our own processes encrypt all that they seal."""
 
 
 _ERRORS = {kind.__name__: kind for kind in (KeyUnknown, PayloadAltered, PayloadMisplaced, PlaintextRefused)}
 
 
 def unreadable(payload: Payload, error: DecryptionFailed) -> Payload:
-    """Return what stands in for a payload that could not be decrypted, until its type is known."""
+    """Return the placeholder for a payload that could not be decrypted, to use until its type is known."""
     why = {_WHY: str(error).encode(), _ERROR: type(error).__name__.encode()}
     return Payload(metadata={"encoding": UNREADABLE, **why}, data=payload.data)
 
 
 def why_unreadable(payload: Payload) -> DecryptionFailed | None:
-    """Return the error that a payload stands for; None for any other payload."""
+    """Return the error in a placeholder; None for any other payload."""
     if payload.metadata.get("encoding") != UNREADABLE:
         return None
     kind = _ERRORS.get(payload.metadata.get(_ERROR, b"").decode("utf-8", "replace"), DecryptionFailed)
@@ -124,6 +124,6 @@ def _restore(failure: Failure) -> None:
         attributes = json.loads(failure.encoded_attributes.data)
         message, stack_trace = str(attributes["message"]), str(attributes["stack_trace"])
     except (ValueError, KeyError, TypeError):
-        return  # encoded by another converter; keep the failure as it is
+        return  # another converter encoded it; keep the failure as it is
     failure.message, failure.stack_trace = message, stack_trace
     failure.ClearField("encoded_attributes")

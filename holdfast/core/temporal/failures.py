@@ -1,4 +1,4 @@
-"""Errors from history. Anybody who reaches Temporal can fail an activity, so their details may be anything."""
+"""Errors from history. Anybody with access to Temporal can fail an activity, so an error's details may be anything."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,26 +11,26 @@ from holdfast.core.base.unread import is_unread
 
 
 class LenientFailureConverter(DefaultFailureConverter):
-    """Temporal's failure converter, except that details which do not decode are text.
+    """Temporal's failure converter, except that details which do not decode become text.
 
     An exception would fail the workflow task, and each of its retries.
     """
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
-        """Return the error that a failure stands for. It never raises because of the failure's payloads."""
+        """Decode a failure into an exception. The failure's payloads never make it raise."""
         lenient = payload_converter if isinstance(payload_converter, _Details) else _Details(payload_converter)
         return super().from_failure(failure, lenient)
 
 
 class EncodingFailureConverter(LenientFailureConverter):
-    """The same for encrypted payloads: messages and stack traces move into a payload."""
+    """A lenient failure converter that moves messages and stack traces into a payload, which can be encrypted."""
 
     def __init__(self) -> None:
         super().__init__(encode_common_attributes=True)
 
 
 class _Details(PayloadConverter):
-    """Decodes the payloads of a failure; as text where they do not decode."""
+    """Decodes the payloads of a failure; those that do not decode become text."""
 
     def __init__(self, converter: PayloadConverter) -> None:
         self._converter = converter

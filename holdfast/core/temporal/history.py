@@ -1,6 +1,4 @@
-"""A Temporal history as `holdfast.core.temporal.history_reader` reads it: completed workflow tasks, and decoded
-payloads.
-"""
+"""A Temporal history for `holdfast.core.temporal.history_reader`: completed workflow tasks and decoded payloads."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +23,7 @@ from holdfast.errors import HistoryForged, HistoryUnreadable, HoldfastError
 _T = TypeVar("_T", bound=Frozen)
 
 READING = data_converter.payload_converter
-"""Decodes without checking seals: good enough to read, not to act on."""
+"""Decodes without checking seals: enough to read values, but not to act on them."""
 
 ENDS = frozenset(
     {
@@ -75,12 +73,12 @@ _LOCAL_ACTIVITY = "core_local_activity"
 _RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 _END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _SINGLE_BATCH = 2
-"""The SDK's flag for another order within a task (`_WorkflowLogicFlag`), which no release of ours switched on."""
+"""The SDK's flag for a different order within a task (`_WorkflowLogicFlag`); no Holdfast release has set it."""
 
 
 @dataclass(frozen=True)
 class LocalEnd:
-    """How a local activity ended. Its request is not in history."""
+    """The end of a local activity. Its request is not in history."""
 
     activity_id: str
     activity_type: str
@@ -90,21 +88,21 @@ class LocalEnd:
 
 @dataclass
 class WorkflowTask:
-    """A completed workflow task: what it saw, and what it led to."""
+    """A completed workflow task: the events that the workflow saw in it, and those that it led to."""
 
     event_id: int
-    """The id of the event of its completion."""
+    """The id of the event that records its completion."""
     started: HistoryEvent
     seen: list[HistoryEvent]
     made: list[HistoryEvent] = field(default_factory=list)
     reset: bool = False
-    """The task is the first after a reset: the events before it are copies from another run."""
+    """Whether the task is the first after a reset: the events before it are copies from another run."""
     closed: HistoryEvent | None = None
-    """The event that closed the run; None if the task did not."""
+    """The event that closed the run; None if the task did not close it."""
 
 
 def check_history(events: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEventAttributes:
-    """Return how the run began, if these are the events of an agent run, from the first one on and without gaps.
+    """Check that these are the events of an agent run, from the first one and without gaps; return its start.
 
     Raises:
         HistoryUnreadable: They are not.
@@ -127,7 +125,7 @@ def check_history(events: Sequence[HistoryEvent]) -> WorkflowExecutionStartedEve
 
 
 def run_id_of(events: Sequence[HistoryEvent]) -> str:
-    """Return Temporal's id of the run. A reset copies the start of another run, and leaves the new id further on."""
+    """Return Temporal's id of the run. A reset copies the start of another run; its own id is in a later event."""
     run_id = events[0].workflow_execution_started_event_attributes.original_execution_run_id
     for event in events:
         failed = event.workflow_task_failed_event_attributes
@@ -137,7 +135,7 @@ def run_id_of(events: Sequence[HistoryEvent]) -> str:
 
 
 def admitted_updates(events: Sequence[HistoryEvent]) -> dict[str, UpdateRequest]:
-    """Return the updates that the server kept before the workflow accepted them, as it does after a reset."""
+    """Return, by id, the updates that the server recorded before the workflow accepted them, as happens in a reset."""
     requests = [event.workflow_execution_update_admitted_event_attributes.request for event in events]
     return {request.meta.update_id: request for request in requests if request.meta.update_id}
 
@@ -146,7 +144,7 @@ def completed_tasks(events: Sequence[HistoryEvent]) -> list[WorkflowTask]:
     """Return the completed workflow tasks, in order.
 
     Raises:
-        HistoryUnreadable: An event is where none of its kind can be.
+        HistoryUnreadable: An event is at a position where no event of its type can be.
     """
     tasks: list[WorkflowTask] = []
     waiting: list[HistoryEvent] = []
@@ -183,7 +181,7 @@ def completed_tasks(events: Sequence[HistoryEvent]) -> list[WorkflowTask]:
 
 
 def scheduled_by(event: HistoryEvent) -> int:
-    """Return the id of the event that scheduled the activity, or started the timer, which this event ends."""
+    """Return the id of the event that scheduled the activity or started the timer that this event ends."""
     if event.HasField("timer_fired_event_attributes"):
         return event.timer_fired_event_attributes.started_event_id
     scheduled: int = getattr(event, cast(str, event.WhichOneof("attributes"))).scheduled_event_id
@@ -191,10 +189,10 @@ def scheduled_by(event: HistoryEvent) -> int:
 
 
 def local_end(event: HistoryEvent) -> LocalEnd:
-    """Return how the local activity ended whose marker this is.
+    """Read the end of a local activity from its marker.
 
     Raises:
-        HistoryUnreadable: It is not the marker of a local activity.
+        HistoryUnreadable: The event is not the marker of a local activity.
     """
     marker = event.marker_recorded_event_attributes
     if marker.marker_name != _LOCAL_ACTIVITY:
@@ -220,7 +218,7 @@ def result_payloads(event: HistoryEvent) -> Sequence[Payload]:
 
 
 def results_of(events: Iterable[HistoryEvent], activity: str) -> Iterator[tuple[int, Sequence[Payload]]]:
-    """Yield what activities of that type returned, local ones included, with the id of the event that records it."""
+    """Yield the results of all activities of a type, local ones included, each with the id of its event."""
     scheduled = set()
     for event in events:
         if event.activity_task_scheduled_event_attributes.activity_type.name == activity:
@@ -246,15 +244,15 @@ def local_error(event: HistoryEvent, failure: Failure) -> FailureError:
 
 
 def error_of(event: HistoryEvent) -> ActivityError | None:
-    """Return the exception that the SDK raises in the workflow; None for an activity that completed."""
+    """Return the exception that the SDK raises in the workflow for the end of an activity; None if it completed."""
     match event.event_type:
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
             failed = event.activity_task_failed_event_attributes
             failure = failed.failure if failed.HasField("failure") else None
             return activity_error("Activity task failed", failure, event.event_id)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
-            late = event.activity_task_timed_out_event_attributes
-            failure = late.failure if late.HasField("failure") else None
+            timed_out = event.activity_task_timed_out_event_attributes
+            failure = timed_out.failure if timed_out.HasField("failure") else None
             return activity_error("Activity task timed out", failure, event.event_id)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
             return activity_error("Activity cancelled", cancellation())
@@ -263,12 +261,12 @@ def error_of(event: HistoryEvent) -> ActivityError | None:
 
 
 def cancellation() -> Failure:
-    """Return the failure that stands for a cancellation."""
+    """Return the failure that represents a cancellation."""
     return Failure(canceled_failure_info=CanceledFailureInfo())
 
 
 def activity_error(message: str, cause: Failure | None, event_id: int = 0) -> ActivityError:
-    """Return the error that workflow code gets for an activity that failed.
+    """Return the error that the SDK raises in workflow code for an activity that failed.
 
     Raises:
         HistoryUnreadable: The failure does not decode.
@@ -281,12 +279,12 @@ def activity_error(message: str, cause: Failure | None, event_id: int = 0) -> Ac
 def _exception(failure: Failure, event_id: int) -> BaseException:
     try:
         return data_converter.failure_converter.from_failure(failure, data_converter.payload_converter)
-    except Exception as cannot:
-        unreadable(event_id, f"its failure does not decode: {type(cannot).__name__}", cannot)
+    except Exception as error:
+        unreadable(event_id, f"its failure does not decode: {type(error).__name__}", error)
 
 
 def decode(event_id: int, payloads: Sequence[Payload], kind: type[_T], by: PayloadConverter = READING) -> _T:
-    """Decode the one payload of an event, as one of our models.
+    """Decode the single payload of an event as one of our models.
 
     Args:
         event_id: The event's id, for errors.
@@ -295,8 +293,8 @@ def decode(event_id: int, payloads: Sequence[Payload], kind: type[_T], by: Paylo
         by: Decodes the payload, and checks its seal if it has the keys.
 
     Raises:
-        HistoryUnreadable: It is not one of that model.
-        HistoryForged: Its seal is missing or wrong, or of a key that is unknown here.
+        HistoryUnreadable: The payload does not decode as that model.
+        HistoryForged: Its seal is missing or wrong, or was made with a key that is unknown here.
     """
     value = decode_any(event_id, payloads, kind, by)
     if is_unsealed(value):
@@ -307,7 +305,7 @@ def decode(event_id: int, payloads: Sequence[Payload], kind: type[_T], by: Paylo
 
 
 def decode_any(event_id: int, payloads: Sequence[Payload], kind: Any, by: PayloadConverter = READING) -> Any:
-    """Decode the one payload of an event, as a value of any type; `Unsealed` where its seal is missing or wrong.
+    """Decode the single payload of an event as a value of any type; `Unsealed` if its seal is missing or wrong.
 
     Raises:
         HistoryUnreadable: There is not exactly one payload, or it does not decode.
@@ -319,11 +317,11 @@ def decode_any(event_id: int, payloads: Sequence[Payload], kind: Any, by: Payloa
         (value,) = by.from_payloads(payloads, [kind])
     except SealKeyUnknown as error:
         forged(event_id, str(error), error)
-    # Bytes from elsewhere can be wrong in any way, and each converter raises its own exceptions.
+    # Untrusted bytes can be wrong in any way, and each converter raises its own exceptions.
     except Exception as error:
-        wanted = getattr(kind, "__name__", str(kind))
+        expected = getattr(kind, "__name__", str(kind))
         why = str(error) if isinstance(error, HoldfastError) else type(error).__name__
-        unreadable(event_id, f"its payload does not decode as {wanted}: {why}", error)
+        unreadable(event_id, f"its payload does not decode as {expected}: {why}", error)
     return value
 
 

@@ -1,17 +1,17 @@
-"""The events of an agent run, rebuilt from its Temporal history: without a worker, the workflow's code or a server.
+"""Rebuilds the events of an agent run from its Temporal history, without a worker, the workflow's code or a server.
 
-The reader takes the history workflow task by workflow task, and passes what each task saw to
-`holdfast.core.run.machine.machine`, in the workflow's order:
+The reader goes through the history by workflow task. It passes the inputs of each task to
+`holdfast.core.run.machine.machine`, in the order of the workflow:
 
-1. Only completed tasks count. What a failed task saw, the next one sees again, at its own time.
+1. Only completed tasks count. The next task repeats the inputs of a failed one, at its own time.
 2. Within a task: signals and updates, then the ends of calls, then a cancel request. An update comes after the signals
-   that were there when the server sent it: all of the task's, except where a reset has kept it.
-3. While local activities are under way, nothing is passed on, as in the workflow. Their markers say when they ended.
-4. The end of a call that was given up is ignored.
+   that had arrived when the server sent it: all signals of the task, unless a reset preserved the update.
+3. While local activities run, inputs wait, as in the workflow. Markers record the ends of local activities.
+4. The end of an abandoned call is ignored.
 
-The reader checks what a task led to against the history: each scheduled activity must be the one that the run asks for,
-with the same values in the fields that the table of activities names (`holdfast.core.run.contracts.table`). The input
-of a run that continues as new must be the same, snapshot included.
+The reader then checks the commands of the task against the history: each scheduled activity must be the one that the
+run requests, with the same values in the fields that the table of activities names
+(`holdfast.core.run.contracts.table`). If a run continues as new, its input must be the same, snapshot included.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,25 +55,27 @@ from holdfast.core.temporal.sealed_details import failure_of
 from holdfast.errors import FeaturesUnknown, HistoryForged, HistoryUnreadable
 
 _Input = Callable[[AgentRun], object]
-"""An input that has arrived: a function that passes it to the run."""
+"""An input that has arrived, as a function that passes it to the run."""
 
-_NO_COMMAND_OF_THE_RUN = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED, EventType.EVENT_TYPE_MARKER_RECORDED)
+_NOT_COMMANDS = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED, EventType.EVENT_TYPE_MARKER_RECORDED)
+"""Events that a workflow task leads to without a command of the run."""
 
 
 def read_events(history: History | Iterable[HistoryEvent], *, by: PayloadConverter = READING) -> list[AgentEvent]:
     """Rebuild the events that a run's completed workflow tasks recorded, with their positions, times and digests.
 
-    A run that continues from a snapshot has the events that its thread's permanent record lacked when it began.
+    For a run that continues from a snapshot, the result begins with the events that the permanent record of its thread
+    lacked at the start.
 
     Args:
-        history: A complete history, as Temporal's client, CLI or Web UI download it, from the first event on.
+        history: A complete history, as Temporal's client, CLI or Web UI download it.
         by: Decodes the payloads. A converter with the fleet keys and the workflow's context checks seals, as the
             workflow did; the default checks none.
 
     Raises:
-        HistoryUnreadable: The history is not one of an agent run, is cut short, or does not decode. The message names
-            the event.
-        HistoryForged: It continues as only a sealed value could have led it to, and that value has no valid seal.
+        HistoryUnreadable: The history does not belong to an agent run, is cut short, or does not decode. The message
+            names the event.
+        HistoryForged: The history continues in a way that requires a sealed value, but that value has no valid seal.
     """
     events = list(history.events if isinstance(history, History) else history)
     begin = check_history(events)
@@ -87,7 +89,7 @@ def read_events(history: History | Iterable[HistoryEvent], *, by: PayloadConvert
         except SealKeyUnknown as error:
             forged(task.event_id, str(error), error)
         except HistoryUnreadable as error:
-            if reader.doubt and not isinstance(error, HistoryForged):
+            if reader.unsealed_result and not isinstance(error, HistoryForged):
                 raise HistoryForged(str(error)) from error
             raise
     return reader.events
@@ -111,20 +113,21 @@ class _Reader:
         self._admitted = admitted
         self._run: AgentRun | None = None
         self._nanoseconds = 0
-        self._wanted: list[Call | Sleep] = []
-        """What the current task asked for, and the reader has not found in the history yet."""
+        self._requested: list[Call | Sleep] = []
+        """Calls and timers that the current task requested and the reader has not matched with the history yet."""
         self._unsent: list[int] = []
-        """Tool calls that the current task asked for and stopped again, so that they never reached the server."""
+        """Ids of tool calls that the current task requested and stopped again, so they never reached the server."""
         self._open: dict[int, Call | Sleep] = {}
         """Calls under way, by the id of the event that scheduled them."""
-        self._given_up: set[int] = set()
+        self._abandoned: set[int] = set()
+        """Ids of the events that scheduled calls which the run no longer waits for."""
         self._local: dict[str, tuple[Call, _Input | None]] = {}
-        """Local activities under way, by the name of their order, and how those ended that have."""
-        self._arrived: list[_Input] = []
-        """Inputs to pass on when no local activity is under way any more."""
-        self.doubt = ""
-        """The last answer that did not count, for the message about a history that continues as if it did."""
-        self._ahead = False
+        """Local activities under way, by the name of their request, each with its end if it has ended."""
+        self._waiting: list[_Input] = []
+        """Inputs that wait until no local activity is under way."""
+        self.unsealed_result = ""
+        """The last result without a valid seal, for the error about a history that continues as if it were valid."""
+        self._commands_may_follow = False
         """Whether the commands of the last task may be in the next one."""
 
     @property
@@ -133,11 +136,11 @@ class _Reader:
         return self._run.log.events if self._run else []
 
     def read(self, task: WorkflowTask) -> None:
-        """Record what one workflow task recorded, and check what it led to."""
+        """Repeat one workflow task, and check the commands that it led to."""
         first = self._run is None
         run = self._begin_task(task)
         if run.end:
-            if not (first or self._ahead):  # a start that is refused ends its run at once
+            if not (first or self._commands_may_follow):  # a rejected start ends its run at once
                 unreadable(task.event_id, "the run was over before this workflow task")
             self._match(run, task)
             return
@@ -149,14 +152,14 @@ class _Reader:
         self._collect(run)
         run.conclude()
         if task.reset and not first:
-            self._pass_on(run, AgentRun.was_reset)
+            self._pass(run, AgentRun.was_reset)
         for event in task.seen:
             if event.event_type in ENDS:
                 self._end(run, event)
         for event in task.seen:
             if event.HasField("workflow_execution_cancel_requested_event_attributes"):
                 reason = event.workflow_execution_cancel_requested_event_attributes.cause
-                self._pass_on(run, partial(AgentRun.cancel, reason=reason))
+                self._pass(run, partial(AgentRun.cancel, reason=reason))
         self._fail_unsent(run)
         run.conclude()
         for event in task.made:
@@ -167,18 +170,18 @@ class _Reader:
     def _fail_unsent(self, run: AgentRun) -> None:
         cancelled = Failure("CancelledError", "Cancelled", cancelled=True)
         while self._unsent:
-            self._pass_on(run, partial(AgentRun.ended, call_id=self._unsent.pop(0), end=cancelled))
+            self._pass(run, partial(AgentRun.ended, call_id=self._unsent.pop(0), end=cancelled))
 
-    def _pass_on(self, run: AgentRun, arrived: _Input) -> None:
-        """Pass on an input, now or when no local activity is under way any more."""
+    def _pass(self, run: AgentRun, arrived: _Input) -> None:
+        """Pass an input to the run, now or as soon as no local activity is under way."""
         if self._local:
-            self._arrived.append(arrived)
+            self._waiting.append(arrived)
             return
         arrived(run)
         self._collect(run)
 
     def _end_locally(self, run: AgentRun, event: HistoryEvent) -> None:
-        """Take in that a local activity ended. When all have, pass on their ends, then what has waited for them."""
+        """Record the end of a local activity. Once all have ended, pass the run their ends, then the waiting inputs."""
         end = local_end(event)
         call, ended = self._local.get(end.activity_id, (None, None))
         if call is None or ended or _name(call) != end.activity_type:
@@ -188,15 +191,15 @@ class _Reader:
         if len(ends) < len(self._local):
             return
         self._local = {}
-        self._arrived[:0] = ends
-        while self._arrived and not self._local:
-            self._pass_on(run, self._arrived.pop(0))
+        self._waiting[:0] = ends
+        while self._waiting and not self._local:
+            self._pass(run, self._waiting.pop(0))
         self._fail_unsent(run)
         run.conclude()
 
     def _begin_task(self, task: WorkflowTask) -> AgentRun:
-        """Return the run, with the time and the size of history that this task's worker had."""
-        # Temporal's time never runs backwards within a run, whatever the server's clock does.
+        """Return the run, with its time and history size set to those that this task's worker saw."""
+        # Temporal's time never runs backwards within a run, even if the server's clock does.
         self._nanoseconds = max(self._nanoseconds, task.started.event_time.ToNanoseconds())
         now = _time(self._nanoseconds)
         if self._run is None:
@@ -210,7 +213,7 @@ class _Reader:
                 started_at=self._started_at,
             )
         if self._local:
-            return self._run  # inputs that wait for local activities count at the time at which those started
+            return self._run  # inputs that wait for local activities get the time at which those started
         seen = task.started.workflow_task_started_event_attributes
         size = HistorySize(
             events=task.started.event_id, bytes=seen.history_size_bytes, suggested=seen.suggest_continue_as_new
@@ -223,11 +226,11 @@ class _Reader:
         name, payloads = sent.signal_name, sent.input.payloads
         if SIGNALS.get(name, 1):
             later = partial(AgentRun.signal, payload=read_payload(payloads, READING), texts=raw_texts(payloads))
-            self._pass_on(run, partial(later, name=name))
+            self._pass(run, partial(later, name=name))
             return
         payload = argument_of(READING.from_payloads(payloads))
         if not leaves_no_trace(run.state, payload):
-            self._pass_on(run, partial(AgentRun.signal, name=name, payload=payload))
+            self._pass(run, partial(AgentRun.signal, name=name, payload=payload))
 
     def _update(self, run: AgentRun, event: HistoryEvent) -> None:
         accepted = event.workflow_execution_update_accepted_event_attributes
@@ -235,12 +238,12 @@ class _Reader:
         if request.input.name not in UPDATES:
             unreadable(event.event_id, f"there is no update named {request.input.name!r}")
         payload = argument_of(READING.from_payloads(request.input.args.payloads))
-        self._pass_on(run, partial(AgentRun.update, name=request.input.name, payload=payload))
+        self._pass(run, partial(AgentRun.update, name=request.input.name, payload=payload))
 
     def _end(self, run: AgentRun, event: HistoryEvent) -> None:
-        """Take in the end of a call."""
+        """Pass the end of a call to the run."""
         scheduled = scheduled_by(event)
-        if scheduled in self._given_up:
+        if scheduled in self._abandoned:
             return
         if (call := self._open.pop(scheduled, None)) is None:
             unreadable(event.event_id, "it ends a call that is not under way")
@@ -250,69 +253,69 @@ class _Reader:
             error = error_of(event)
             failure = failure_of(error, self._by) if error else None
             ended = self._end_of(event.event_id, call, result_payloads(event), failure)
-        self._pass_on(run, ended)
+        self._pass(run, ended)
 
     def _end_of(self, event_id: int, call: Call, result: Sequence[Payload], failure: Failure | None) -> _Input:
-        """Return the input that the end of a call is to the run."""
+        """Return the end of a call as an input."""
         if failure:
             return partial(AgentRun.ended, call_id=call.id, end=failure)
         answer = activity_of(call.request).answer
         decoded = decode_any(event_id, result, answer, self._by) if result else None
         if is_unsealed(decoded):
-            self.doubt = f"; {decoded} (event {event_id})"
+            self.unsealed_result = f"; {decoded} (event {event_id})"
         return partial(AgentRun.ended, call_id=call.id, end=decoded)
 
     def _collect(self, run: AgentRun) -> None:
-        """Note the commands of the run."""
+        """Collect the commands that the run has issued."""
         for command in run.commands():
             if isinstance(command, Stop):
                 self._stop(command.id)
             elif isinstance(command, Call) and command.local:
                 self._local[command.request.order] = command, None
             else:
-                self._wanted.append(command)
+                self._requested.append(command)
 
     def _stop(self, call_id: int) -> None:
-        for call in self._wanted:
+        for call in self._requested:
             if call.id == call_id:
-                self._wanted.remove(call)
+                self._requested.remove(call)
                 if _outlives_stop(call):
                     self._unsent.append(call_id)
                 return
         for scheduled, call in self._open.items():
             if call.id == call_id and not _outlives_stop(call):
                 del self._open[scheduled]
-                self._given_up.add(scheduled)
+                self._abandoned.add(scheduled)
                 return
 
     def _match(self, run: AgentRun, task: WorkflowTask) -> None:
-        """Find what the run asks for in the history, and check how this workflow task left the run."""
+        """Match the run's commands with the history, and check whether this workflow task ended the run."""
         for event in task.made:
-            if event.event_type in _NO_COMMAND_OF_THE_RUN:
+            if event.event_type in _NOT_COMMANDS:
                 continue
-            found = "timer"
+            name = "timer"
             if scheduled := event.HasField("activity_task_scheduled_event_attributes"):
-                found = event.activity_task_scheduled_event_attributes.activity_type.name
-            # The SDK schedules activities before timers that were asked for at the same time.
-            call = next((wanted for wanted in self._wanted if isinstance(wanted, Call) == scheduled), None)
-            if call is None or _name(call) != found:
-                unreadable(event.event_id, f"nothing recorded before it asks for {found!r}{self.doubt}")
-            self._wanted.remove(call)
+                name = event.activity_task_scheduled_event_attributes.activity_type.name
+            # The SDK schedules activities before timers that were requested at the same time.
+            call = next((each for each in self._requested if isinstance(each, Call) == scheduled), None)
+            if call is None or _name(call) != name:
+                unreadable(event.event_id, f"nothing recorded before it asks for {name!r}{self.unsealed_result}")
+            self._requested.remove(call)
             self._open[event.event_id] = call
             if scheduled:
                 assert isinstance(call, Call)
                 _check_request(event, call, self._by)
-        # To answer a query, the SDK completes a task with a marker; the workflow acts on it in the next task.
+        # To answer a query, the SDK may complete a task with a marker on which the workflow acts only in the next task.
         markers = [event.HasField("marker_recorded_event_attributes") for event in task.made]
-        self._ahead = bool(markers) and markers[-1] and not task.closed
-        if self._ahead:
+        self._commands_may_follow = bool(markers) and markers[-1] and not task.closed
+        if self._commands_may_follow:
             return
-        if self._wanted:
-            unreadable(task.event_id, f"the history does not have {_name(self._wanted[0])!r}, which it led to")
+        if self._requested:
+            unreadable(task.event_id, f"the history does not have {_name(self._requested[0])!r}, which it led to")
         self._match_end(run, task)
 
     def _match_end(self, run: AgentRun, task: WorkflowTask) -> None:
-        """Check that the history has the end that the run has, with the same input for a next Temporal run."""
+        """Check that the history ends as the run does, with the same input for the next Temporal run."""
         if (task.closed is not None) != (run.end is not None):
             if task.closed:
                 forged(task.event_id, "this workflow task ends the run, and what it saw does not")
@@ -322,20 +325,20 @@ class _Reader:
             if continued != (run.end.next is not None):
                 unreadable(task.closed.event_id, "the run does not end in the way that what it saw led to")
             if continued:
-                handed_over = task.closed.workflow_execution_continued_as_new_event_attributes.input.payloads
-                if decode(task.closed.event_id, handed_over, RunInput, self._by) != run.end.next:
+                payloads = task.closed.workflow_execution_continued_as_new_event_attributes.input.payloads
+                if decode(task.closed.event_id, payloads, RunInput, self._by) != run.end.next:
                     unreadable(task.closed.event_id, "the input of the next Temporal run is not the one rebuilt")
 
 
 def _messages(task: WorkflowTask) -> list[HistoryEvent]:
-    """The signals and accepted updates of a workflow task, in the order in which the worker got them."""
+    """Return the signals and accepted updates of a workflow task, in the order in which the worker received them."""
     signals = [event for event in task.seen if event.HasField("workflow_execution_signaled_event_attributes")]
     updates = [event for event in task.made if event.HasField("workflow_execution_update_accepted_event_attributes")]
     return sorted([*signals, *updates], key=_sent_at)
 
 
 def _sent_at(event: HistoryEvent) -> int:
-    """The event after which the server sent a signal or an update."""
+    """Return the id of the event after which the server sent a signal or an update."""
     if event.HasField("workflow_execution_signaled_event_attributes"):
         return event.event_id
     accepted = event.workflow_execution_update_accepted_event_attributes
@@ -347,7 +350,7 @@ def _time(nanoseconds: int) -> datetime:
 
 
 def _check_request(event: HistoryEvent, call: Call, by: PayloadConverter) -> None:
-    """Compare the request that an activity was sent with the one rebuilt, as far as it binds the call to the events."""
+    """Compare a recorded activity request with the rebuilt one, in the fields that bind the call to the events."""
     payloads = event.activity_task_scheduled_event_attributes.input.payloads
     sent = decode(event.event_id, payloads, type(call.request), by)
     for field in ("order", *activity_of(call.request).compared):

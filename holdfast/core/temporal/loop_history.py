@@ -1,7 +1,7 @@
-"""The events of a loop, read from its Temporal history: without a worker, the workflow's code or a server.
+"""Reads the events of a loop from its Temporal history, without a worker, the workflow's code or a server.
 
-A loop's events travel to the permanent record with the orders to its activities (`holdfast.core.loop.recorder`), so its
-history has every event that was sent there, as JSON. Those that were not sent yet are in the worker's memory only.
+A loop sends its events to the permanent record inside activity requests (`holdfast.core.loop.recorder`), so its history
+has every event that it sent, as JSON. Events that it has not sent yet are only in the worker's memory.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,12 +17,12 @@ from holdfast.core.temporal.history import READING, decode_any, results_of
 
 
 def lines_in(events: Iterable[HistoryEvent], *, by: PayloadConverter = READING) -> dict[int, bytes]:
-    """Return the loop's events that one Temporal run has sent, or was given, each as its line, by position.
+    """Return the loop's events in the input and the requests of one Temporal run, as lines by position.
 
     Args:
         events: The history.
-        by: Decodes the payloads. A converter with the fleet keys and the workflow's context checks seals; orders and
-            inputs without one are left out.
+        by: Decodes the payloads. A converter with the fleet keys and the workflow's context checks seals; unsealed
+            requests and inputs are left out.
 
     Raises:
         HistoryUnreadable: A payload does not decode.
@@ -34,21 +34,21 @@ def lines_in(events: Iterable[HistoryEvent], *, by: PayloadConverter = READING) 
 
 
 def archived_in(events: Iterable[HistoryEvent], *, by: PayloadConverter = READING) -> int:
-    """Return how many events the permanent record had when one Temporal run last heard of it.
+    """Return the number of events in the permanent record, by the last result that one Temporal run received.
 
     Raises:
         HistoryUnreadable: A payload does not decode.
     """
-    return max((logged.length for logged in _answers(list(events), by)), default=0)
+    return max((logged.length for logged in _results(list(events), by)), default=0)
 
 
 def _parts(events: Iterable[HistoryEvent], by: PayloadConverter) -> Iterator[LogPart]:
     for event in events:
         if event.HasField("workflow_execution_started_event_attributes"):
             begin = event.workflow_execution_started_event_attributes
-            given = decode_any(event.event_id, begin.input.payloads, LoopInput, by)
-            if isinstance(given, LoopInput):
-                yield given.log
+            loop = decode_any(event.event_id, begin.input.payloads, LoopInput, by)
+            if isinstance(loop, LoopInput):
+                yield loop.log
         scheduled = event.activity_task_scheduled_event_attributes
         kinds = {SURVEY.name: SurveyRequest, ARCHIVE_LOOP.name: LoopArchiveRequest}
         if kind := kinds.get(scheduled.activity_type.name):
@@ -57,7 +57,7 @@ def _parts(events: Iterable[HistoryEvent], by: PayloadConverter) -> Iterator[Log
                 yield request.log
 
 
-def _answers(events: list[HistoryEvent], by: PayloadConverter) -> Iterator[Logged]:
+def _results(events: list[HistoryEvent], by: PayloadConverter) -> Iterator[Logged]:
     for event_id, payloads in results_of(events, SURVEY.name):
         survey = decode_any(event_id, payloads, Survey, by)
         if isinstance(survey, Survey) and survey.logged:

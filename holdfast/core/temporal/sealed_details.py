@@ -1,7 +1,7 @@
-"""Sealed values in places that Temporal decodes without a type: details of heartbeats and of errors.
+"""Sealed values that Temporal decodes without a type: the details of heartbeats and errors.
 
-Such a value is two texts: its seal in base64, and its JSON. Anybody who reaches Temporal can send a heartbeat or fail
-an activity, so details without a valid seal count as none.
+Such a value is encoded as two strings: its seal in base64, and its JSON. Anybody with access to Temporal can send a
+heartbeat or fail an activity, so details without a valid seal are ignored.
 """
 
 from base64 import b64decode, b64encode
@@ -23,10 +23,10 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 def to_details(answer: Answer, by: PayloadConverter) -> tuple[str, str]:
-    """Encode an answer as details.
+    """Encode an activity's result as details.
 
     Args:
-        answer: The answer.
+        answer: The result.
         by: The converter of the activity, which has a key to seal with.
     """
     (payload,) = by.to_payloads([answer])
@@ -34,7 +34,7 @@ def to_details(answer: Answer, by: PayloadConverter) -> tuple[str, str]:
 
 
 def from_details(kind: type[AnswerT], details: Sequence[Any], by: PayloadConverter) -> AnswerT | None:
-    """Decode details; None where they hold no sealed answer of that kind.
+    """Decode details; None if they hold no sealed result of that kind.
 
     Raises:
         SealKeyUnknown: They are sealed with a key that this process does not have.
@@ -43,13 +43,13 @@ def from_details(kind: type[AnswerT], details: Sequence[Any], by: PayloadConvert
         case [str(seal), str(data)]:
             with suppress(ValueError):
                 metadata = {"encoding": b"json/plain", SEAL: b64decode(seal)}
-                (found,) = by.from_payloads([Payload(metadata=metadata, data=data.encode())], [kind])
-                return found if isinstance(found, kind) else None
+                (value,) = by.from_payloads([Payload(metadata=metadata, data=data.encode())], [kind])
+                return value if isinstance(value, kind) else None
     return None
 
 
 def failure_of(error: FailureError, by: PayloadConverter) -> Failure:
-    """Return the failure that an activity's error stands for, with the sealed proof in its details.
+    """Convert an activity's error to a failure, with the sealed proof from its details.
 
     Raises:
         SealKeyUnknown: The proof is sealed with a key that this process does not have.

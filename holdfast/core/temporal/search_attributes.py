@@ -9,7 +9,8 @@ SEARCH_ATTRIBUTES = {
     "HoldfastWaitsFor": "KeywordList",
     "HoldfastRoot": "Keyword",
 }
-"""Search attributes by name, with Temporal's name of their type. `HoldfastPending` counts open requests;
-`HoldfastStep` is the step at the last change of status. `HoldfastWakeAt` is when a dormant run wakes by itself, and
-`HoldfastWaitsFor` has the names of the events that a run waits for: both of agents with dormancy only, and unset where
-there is nothing to say. `HoldfastRoot` is the thread at the top of a sub-agent's tree, unset for all other runs."""
+"""Search attributes by name, with Temporal's name for their type. `HoldfastPending` counts open requests;
+`HoldfastStep` is the step at the last change of status. `HoldfastWakeAt` is the time at which a dormant run wakes by
+itself, and `HoldfastWaitsFor` has the names of the events that a run waits for; only agents with dormancy set these
+two, and only while they apply. `HoldfastRoot` is the thread at the top of a sub-agent's tree, unset for all other runs.
+"""

@@ -1,10 +1,9 @@
-"""Checks arguments that people have edited against a tool's JSON schema, within the workflow: at a bounded cost.
+"""Checks arguments that people have edited against a tool's JSON schema, within the workflow, at a bounded cost.
 
-1. Regular expressions run in linear time (`holdfast.core.base.patterns`). One that this engine lacks is left to the
-   activity, where the tool's own types parse the arguments strictly, and refuse what does not fit.
-2. A check takes a bounded number of steps: alternatives that refer to themselves would take twice as many at each
-   level.
-3. Nothing is fetched: a reference to another document is not resolved.
+1. Regular expressions run in linear time (`holdfast.core.base.patterns`). Expressions that this engine does not support
+   are left to the activity, in which the tool's own types parse the arguments strictly.
+2. A check takes a bounded number of steps, because recursive alternatives would double the number at each level.
+3. Nothing is fetched: references to other documents are not resolved.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,13 +13,13 @@ from typing import Any
 from temporalio import workflow
 
 from holdfast.core.base.canonical import exact_json
-from holdfast.core.base.patterns import PatternInvalid, found
+from holdfast.core.base.patterns import PatternInvalid, matches
 
 STEPS = 60_000
-"""The most steps of a check: one for each keyword that is applied to a value. It takes about half a second."""
+"""Maximum number of steps of a check, one for each keyword applied to a value; they take about half a second."""
 
 _ERROR_CHARS = 10_000_000
-"""The most characters of all errors: each repeats the value that it is about."""
+"""Maximum length of all error messages together: each repeats the value that it is about."""
 
 _Check = Callable[[Any, Any, Any, Mapping[str, Any]], Iterable[Any] | None]
 
@@ -30,7 +29,7 @@ class TooComplex(Exception):
 
 
 class _Steps:
-    """Counts the steps of one check. The library passes it on as what checks the keyword `format`, which has none."""
+    """Counts the steps of one check. The library passes it along as the format checker, which is otherwise unused."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._steps, self._chars = 0, 0
@@ -51,7 +50,7 @@ class _Steps:
 
 
 def unfit(value: Any, schema: Mapping[str, Any]) -> str:
-    """Return why a value does not fit a schema, with its place; empty if it does."""
+    """Return the reason that a value does not fit a schema, with the path of the problem; empty if it fits."""
     with workflow.unsafe.imports_passed_through():
         import jsonschema  # here, because few processes ever need it
         from referencing import Registry
@@ -62,17 +61,17 @@ def unfit(value: Any, schema: Mapping[str, Any]) -> str:
         )
     except (TooComplex, RecursionError):
         return "arguments: they are too complex to be checked here; approve the call as it is, or deny it"
-    except Exception as problem:  # of a schema that cannot be used; an exception here would fail the workflow task
+    except Exception as problem:  # the schema cannot be used; an exception here would fail the workflow task
         return f"arguments: they cannot be checked by the tool's schema ({type(problem).__name__})"
     if error is None:
         return ""
-    place = ".".join(str(part) for part in error.absolute_path)
-    return f"arguments{'.' if place else ''}{place}: {error.message}"[:500]
+    path = ".".join(str(part) for part in error.absolute_path)
+    return f"arguments{'.' if path else ''}{path}: {error.message}"[:500]
 
 
 @lru_cache(maxsize=16)
 def _bounded(kind: Any) -> Any:
-    """Return a validator class with counted steps, and without what does not run in linear time."""
+    """Return a validator class that counts its steps and replaces the checks that do not run in linear time."""
     import jsonschema
 
     own = {"pattern": _pattern, "patternProperties": _pattern_properties, "uniqueItems": _unique_items}
@@ -95,7 +94,7 @@ def _counted(check: _Check) -> _Check:
 
 
 def _without_patterns(check: _Check) -> _Check:
-    """Refuse to look for unevaluated properties by patterns: the library does so with Python's engine."""
+    """Reject patterns in a check of unevaluated properties, for which the library uses Python's engine."""
 
     def checked(validator: Any, expected: Any, value: Any, schema: Mapping[str, Any]) -> Iterable[Any] | None:
         if validator.format_checker.names_patterns:
@@ -107,7 +106,7 @@ def _without_patterns(check: _Check) -> _Check:
 
 def _matches(pattern: str, text: str, *, otherwise: bool) -> bool:
     try:
-        return found(pattern, text)
+        return matches(pattern, text)
     except PatternInvalid:
         return otherwise
 

@@ -1,11 +1,11 @@
 """Arguments of tool calls: parsed once into the canonical JSON that is judged, shown, signed, recorded and run.
 
-1. The tool's own pydantic model parses what the LLM writes, leniently (`"5"` for an integer) and with defaults. If it
-   refuses that, it parses the one thing that the text means (`holdfast.core.tools.loose_arguments`).
-2. The values are written as canonical JSON, which replaces the LLM's text as the arguments of the call. Integers are
-   written in full, of any size: digests of calls cover this text, and ids beyond 2^53 must not coincide.
-3. Parsing that JSON again must give the same values and the same JSON. A call whose arguments fail this never runs.
-   RFC 8785 writes 5.0 as 5, so a parameter of a type that takes both gets an integer.
+1. The tool's own pydantic model parses the LLM's text, leniently (`"5"` for an integer) and with defaults. If it
+   rejects the text, it parses a corrected one, if only one is possible (`holdfast.core.tools.loose_arguments`).
+2. The values are written as canonical JSON, which replaces the LLM's text as the arguments of the call. Integers of any
+   size are written in full: digests of calls cover this text, so two ids beyond 2^53 must not become the same number.
+3. Parsing that JSON again must return the same values and the same JSON; otherwise the call never runs. RFC 8785 writes
+   5.0 as 5, so a parameter of a type that accepts both gets an integer.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from pydantic_core import PydanticSerializationError, from_json
 
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.llm.messages import MAX_DEPTH, too_deep
-from holdfast.core.tools.loose_arguments import loosened
+from holdfast.core.tools.loose_arguments import parse_loosely
 from holdfast.errors import NotPortable
 
 _NOT_FAITHFUL = (
@@ -27,11 +27,11 @@ _NOT_FAITHFUL = (
 )
 
 REASON_CHARS = 1_000
-"""Longer words of a validator's error are not shown."""
+"""Maximum length of a validator's error message that is shown."""
 
 
 class ArgumentsInvalid(Exception):
-    """The LLM's arguments do not fit the tool; the message tells the LLM what is wrong."""
+    """The LLM's arguments do not fit the tool; the message explains that to the LLM."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class Arguments:
     """The parsed arguments of a call."""
 
     values: dict[str, Any]
-    """The values by parameter name, of the annotated types."""
+    """The values by parameter name, in the annotated types."""
     text: str
-    """The same as canonical JSON: every parameter, defaults included."""
+    """The same values as canonical JSON: all parameters, defaults included."""
 
 
 def canonical_arguments(text: str) -> str:
-    """Return arguments in canonical form, without the tool's model; verbatim if they are not JSON.
+    """Return arguments in canonical form, without using the tool's model; verbatim if they are not JSON.
 
-    Lone surrogates, NaN, numbers beyond the range of a double, integers with thousands of digits and deep nesting do
-    not count as JSON here.
+    Text with lone surrogates, NaN, numbers beyond the range of a double, integers with thousands of digits or deep
+    nesting does not count as JSON here.
     """
     try:
         value = from_json(text.strip() or "{}", allow_inf_nan=False)
@@ -67,59 +67,61 @@ def read_arguments(model: type[BaseModel], text: str) -> Arguments:
         text: JSON; empty for no arguments.
 
     Raises:
-        ArgumentsInvalid: They are not JSON, do not fit, or change in a JSON round trip; the message names each place.
+        ArgumentsInvalid: They are not JSON, do not fit, or change in a JSON round trip; the message has the path of
+            each problem.
     """
-    read = _read(model, text.strip() or "{}")
-    written = _written(read)
-    if written != text:
-        read = _read_again(read, written)
-    # What was read from the text that is recorded: the call gets these very values.
+    parsed = _parse(model, text.strip() or "{}")
+    canonical_text = _canonical_text(parsed)
+    if canonical_text != text:
+        parsed = _parse_again(parsed, canonical_text)
+    # These values were parsed from the text that is recorded, so the call gets exactly what the log has.
     return Arguments(
-        {field.alias or name: getattr(read, name) for name, field in type(read).model_fields.items()}, written
+        {field.alias or name: getattr(parsed, name) for name, field in type(parsed).model_fields.items()},
+        canonical_text,
     )
 
 
-def _read(model: type[BaseModel], text: str) -> BaseModel:
-    """Return what the tool reads from what the LLM wrote, or from the one thing that it means.
+def _parse(model: type[BaseModel], text: str) -> BaseModel:
+    """Parse the LLM's text or, if the tool's model rejects it, its only possible correction.
 
     Raises:
-        ArgumentsInvalid: The tool reads neither; the message is about what the LLM wrote.
+        ArgumentsInvalid: The model rejects both; the message is about the LLM's text.
     """
     try:
         return _validated(model, text)
     except ValidationError as error:
-        meant = loosened(text, lambda candidate: _validated(model, candidate))
-        if meant is None:
+        corrected = parse_loosely(text, lambda candidate: _validated(model, candidate))
+        if corrected is None:
             raise ArgumentsInvalid(_explain(error, model)) from None
-        return meant
+        return corrected
 
 
-def _read_again(read: BaseModel, written: str) -> BaseModel:
-    """Return what is read from the canonical JSON of what was read.
+def _parse_again(parsed: BaseModel, text: str) -> BaseModel:
+    """Parse the canonical JSON of parsed arguments.
 
     Raises:
-        ArgumentsInvalid: It has other values, or other JSON.
+        ArgumentsInvalid: The result has other values, or other JSON.
     """
     try:
-        again = _validated(type(read), written)
+        again = _validated(type(parsed), text)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"]) or "a value"
         raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=place)) from None
-    for name, field in type(read).model_fields.items():
-        if not _same(getattr(read, name), getattr(again, name)):
+    for name, field in type(parsed).model_fields.items():
+        if not _same(getattr(parsed, name), getattr(again, name)):
             raise ArgumentsInvalid(_NOT_FAITHFUL.format(place=field.alias or name))
-    if _written(again) != written:
+    if _canonical_text(again) != text:
         raise ArgumentsInvalid(_NOT_FAITHFUL.format(place="a value"))
     return again
 
 
 def _validated(model: type[BaseModel], text: str) -> BaseModel:
-    """Validate JSON. A validator of a user's type may raise anything: the LLM call that wrote the arguments would be
-    made, and paid for, again and again.
+    """Validate JSON. A validator of a user's type may raise anything; an uncaught exception would repeat the LLM call
+    that wrote the arguments, and its cost, again and again.
     """
     try:
         return model.model_validate_json(text)
-    except (ValidationError, MemoryError):  # a worker without memory says nothing of the arguments
+    except (ValidationError, MemoryError):  # running out of memory says nothing about the arguments
         raise
     except RecursionError:
         raise ArgumentsInvalid("they are nested too deeply") from None
@@ -127,11 +129,11 @@ def _validated(model: type[BaseModel], text: str) -> BaseModel:
         raise ArgumentsInvalid(f"a validator of their type does not accept them ({_reason(error)})") from None
 
 
-def _written(read: BaseModel) -> str:
+def _canonical_text(parsed: BaseModel) -> str:
     try:
         # `round_trip` omits computed fields, which cannot be parsed again.
-        dumped = read.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
-        dumped = _sets_in_order(read, dumped)
+        dumped = parsed.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        dumped = _sets_in_order(parsed, dumped)
         if too_deep(dumped):
             raise ArgumentsInvalid(f"they are nested more than {MAX_DEPTH} levels deep")
         return exact_json(dumped)
@@ -142,15 +144,15 @@ def _written(read: BaseModel) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Describe an error in its own words, or by its type where those are long. Cut, or on one line, they could hold a
-    secret in a form that is not redacted.
+    """Describe an error by its message, or only by its type if the message is long. If it were cut or put on one line,
+    a secret in it could escape redaction.
     """
-    words = f"{type(error).__name__}: {error}"
-    return words if len(words) <= REASON_CHARS else type(error).__name__
+    message = f"{type(error).__name__}: {error}"
+    return message if len(message) <= REASON_CHARS else type(error).__name__
 
 
 def _sets_in_order(value: Any, dumped: Any) -> Any:
-    """Sort the items of sets in a dumped value: their own order differs between processes."""
+    """Sort the items of sets in a dumped value, because their order differs between processes."""
     match value, dumped:
         case ((set() | frozenset()), list()):
             return sorted(map(_sets_in_order, value, dumped), key=exact_json)
@@ -168,7 +170,7 @@ def _sets_in_order(value: Any, dumped: Any) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, types included: `1` and `True` differ, and `1` and `1.0`, one in JSON, do not."""
+    """Whether two values are equal, types included: `1` and `True` differ; `1` and `1.0`, the same in JSON, do not."""
     if _kind(one) is not _kind(other):
         return False
     match one:
@@ -185,12 +187,12 @@ def _same(one: Any, other: Any) -> bool:
         case float():
             return one == _as_float(other)
     if hasattr(one, "__dict__") and not any("__eq__" in vars(each) for each in type(one).__mro__[:-1]):
-        return _same(vars(one), vars(other))  # its own equality is identity
+        return _same(vars(one), vars(other))  # `==` would compare identity
     return bool(one == other)
 
 
 def _kind(value: Any) -> type:
-    """The type of a value; one for integers and floats alike."""
+    """Return the type of a value; integers count as floats."""
     return float if type(value) is int else type(value)
 
 

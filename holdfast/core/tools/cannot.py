@@ -1,4 +1,4 @@
-"""`Cannot`: a tool's result which says that a call cannot be made, for how long, and whether others can."""
+"""`Cannot`: a tool's result for a call that cannot be made now, with the time and the calls that this applies to."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -7,14 +7,14 @@ from typing import Literal, get_args
 from holdfast.core.base.models import Frozen
 
 Scope = Literal["here", "everywhere"]
-"""What cannot be done: the very same call, with the same arguments · every call of the tool."""
+"""The calls that cannot be made: the same call, with the same arguments · every call of the tool."""
 
 LONGEST = timedelta(days=3_650)
-"""The longest time that `until` can give; None stands for no end."""
+"""The longest time for `until`; None means no end."""
 
 
 class HandedConstraint(Frozen):
-    """What a tool said cannot be done, as a parent run and its sub-agents hand it to one another."""
+    """A constraint that a tool reported, in the form in which a parent run and its sub-agents pass it to each other."""
 
     tool: str
     call_digest: str = ""
@@ -26,24 +26,24 @@ class HandedConstraint(Frozen):
 
 @dataclass(frozen=True)
 class Cannot:
-    """A tool's result: it has done nothing, and cannot.
+    """A tool's result: it has done nothing, because the call cannot be made.
 
-    The LLM reads the reason. From then on, the run refuses such calls with that reason, without making them, until the
-    time is over or a person lifts the constraint (`holdfast lift`).
+    The LLM reads the reason. From then on, the run rejects such calls with that reason, without making them, until the
+    time is over or a person removes the constraint (`holdfast lift`).
     """
 
     reason: str
-    """Why, for the LLM and for people; `holdfast.core.run.state.constraints` says how much of it is kept."""
+    """The reason, for the LLM and for people; `holdfast.core.run.state.constraints` defines its maximum length."""
     scope: Scope = "here"
-    """`here`: the very same call, with the same arguments; `everywhere`: every call of the tool."""
+    """`here`: the same call, with the same arguments; `everywhere`: every call of the tool."""
     until: datetime | timedelta | None = None
-    """When it may work again, or in how long; None for as long as no person lifts it."""
+    """The time at which it may work again, or the time until then; None until a person removes the constraint."""
 
     def __post_init__(self) -> None:
         """Check the fields.
 
         Raises:
-            ValueError: One of them has no meaning; the message names it.
+            ValueError: A field is invalid; the message names it.
         """
         if not isinstance(self.reason, str) or not self.reason.strip():
             raise ValueError(f"Cannot(reason={self.reason!r}): say why, in a sentence that the LLM reads")
@@ -62,7 +62,7 @@ class Cannot:
             raise ValueError(f"Cannot(until={self.until!r}) is neither a datetime nor a timedelta")
 
     def ends_at(self, now: datetime) -> datetime | None:
-        """Return when it may work again, in UTC, for a result that is returned at that time; None for no end."""
+        """Return the time at which it may work again, in UTC, for a result returned at `now`; None for no end."""
         if self.until is None:
             return None
         return (now + self.until if isinstance(self.until, timedelta) else self.until).astimezone(UTC)

@@ -1,6 +1,6 @@
-"""The functions beside a tool's own: `check` and `undo`. What they take is checked when the tool is defined.
+"""The companion functions of a tool, `check` and `undo`, and its secrets: their declarations are checked at definition.
 
-Both run only after something went wrong: a mistake in their signature would show when it is needed least.
+Companions run only after something went wrong, which is the worst time to discover a mistake in a signature.
 """
 
 import inspect
@@ -9,19 +9,19 @@ from typing import Any
 
 from holdfast.core.tools.resources import resources_of
 from holdfast.core.tools.secrets import is_secret_name
-from holdfast.core.tools.signatures import hints_of, parameters_of, place, plain
+from holdfast.core.tools.signatures import hints_of, parameters_of, plain, source_location
 from holdfast.errors import ToolSignatureError
 
 
 def check_companion(
     tool: str, role: str, function: Callable[..., Any] | None, *, parameters: Collection[str], context: type
 ) -> None:
-    """Refuse a check or an undo that cannot be called with the context, resources and the tool's arguments.
+    """Reject a check or an undo that cannot be called with the context, resources and the tool's arguments.
 
     Args:
         tool: The tool's name.
         role: `check` or `undo`.
-        function: The function; None for a tool without one.
+        function: The function, if the tool has one.
         parameters: The names of the tool's parameters.
         context: The class of the context.
 
@@ -32,26 +32,27 @@ def check_companion(
         return
     if not inspect.isroutine(plain(function)):
         raise ToolSignatureError(f"tool {tool!r}: {role}={function!r} is not a function")
-    who = f"tool {tool!r}: {role}={plain(function).__name__}" + (f" ({where})" if (where := place(function)) else "")
+    location = source_location(function)
+    subject = f"tool {tool!r}: {role}={plain(function).__name__}" + (f" ({location})" if location else "")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ToolSignatureError(f"{who} is a generator; it returns one result")
+        raise ToolSignatureError(f"{subject} is a generator; it returns one result")
     try:
         hints, resources = hints_of(function), resources_of(function)
     except NameError as error:
-        raise ToolSignatureError(f"{who}: {error}; its annotations must resolve where it is defined") from None
+        raise ToolSignatureError(f"{subject}: {error}; its annotations must resolve where it is defined") from None
     except ToolSignatureError as error:
-        raise ToolSignatureError(f"{who}, {error}") from None
+        raise ToolSignatureError(f"{subject}, {error}") from None
     for parameter in parameters_of(function):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        where = f"{who}, parameter {parameter.name!r}"
+        prefix = f"{subject}, parameter {parameter.name!r}"
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise ToolSignatureError(f"{where} cannot be passed by name")
+            raise ToolSignatureError(f"{prefix} cannot be passed by name")
         filled = hints.get(parameter.name) is context or parameter.name in resources
         known = filled or parameter.name in parameters
         if not known and parameter.default is parameter.empty:
             raise ToolSignatureError(
-                f"{where} is not a parameter of the tool ({', '.join(parameters) or 'it has none'}); "
+                f"{prefix} is not a parameter of the tool ({', '.join(parameters) or 'it has none'}); "
                 f"the context is recognised by its annotation: `context: {context.__name__}`"
             )
 
@@ -59,16 +60,16 @@ def check_companion(
 def check_secrets(
     name: str, secrets: Sequence[str], functions: Sequence[Callable[..., Any] | None], *, context: type
 ) -> None:
-    """Refuse secrets that are no environment variables, or that no function of the tool can read.
+    """Reject secrets that are not names of environment variables, or that no function of the tool can read.
 
     Args:
         name: The tool's name.
-        secrets: What it declares.
+        secrets: The names that it declares.
         functions: The tool's function, check and undo.
         context: The class of the context.
 
     Raises:
-        ToolSignatureError: The message says what to write.
+        ToolSignatureError: The declaration is invalid; the message describes the correct form.
     """
     if isinstance(secrets, str) or not all(is_secret_name(secret) for secret in secrets):
         raise ToolSignatureError(

@@ -32,7 +32,7 @@ from holdfast.core.tools.not_done import Exceptions
 from holdfast.core.tools.resources import check_files, files_of, resources_of
 from holdfast.core.tools.schemas import Fields, arguments_of
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
-from holdfast.core.tools.signatures import annotated_text, hints_of, parameters_of, placed, plain
+from holdfast.core.tools.signatures import annotated_text, hints_of, parameters_of, plain, with_location
 from holdfast.core.tools.spec import LONGEST_SETTLING, ToolSpec
 from holdfast.core.trust import NO_ORIGIN, Origin, Trust
 from holdfast.errors import ToolSignatureError
@@ -46,14 +46,14 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NO_RESOURCES: Mapping[Any, Any] = MappingProxyType({})
 
 R_co = TypeVar("R_co", covariant=True, default=Any)
-"""What a tool's function returns. `Tool` alone is any tool. Parameters are left out: type checkers would take a list of
-tools with different ones for a `list[object]`."""
+"""The return type of a tool's function; `Tool` alone means any tool. Parameters are not part of the type, because type
+checkers would infer `list[object]` for a list of tools with different ones."""
 EffectName = Literal["read", "idempotent", "verifiable", "unsafe"]
 
 
 @dataclass(frozen=True)
 class ToolContext:
-    """What Holdfast tells a tool about the current call."""
+    """Information about the current call, for the tool."""
 
     thread: str
     """The thread's id, which is the workflow id."""
@@ -62,18 +62,18 @@ class ToolContext:
     key: str
     """The effect key, the same on every attempt: pass it to an API as the idempotency key."""
     attempt: int
-    """The attempt of the activity: 1 at first, more after a crash."""
+    """The number of the activity's attempt: 1 at first, higher after a crash."""
     at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    """When the call was made, the same on every attempt."""
+    """The time of the call, the same on every attempt."""
     origin: Origin = NO_ORIGIN
-    """Where the call comes from; set only for `@tool(origin=True)`."""
+    """The origin of the call; set only for `@tool(origin=True)`."""
     secrets: Secrets = field(default=NO_SECRETS, compare=False)
     """The secrets that the tool declares. In a test, pass your own: `secrets=Secrets({"STRIPE_KEY": "…"})`."""
 
     def secret(self, name: str) -> str:
         """Return a secret that the tool declares with `@tool(secrets=(name,))`.
 
-        Call this where you use the secret, and do not store the value.
+        Call this at the moment of use, and do not store the value.
 
         Args:
             name: The environment variable that holds the secret.
@@ -124,13 +124,13 @@ class Tool(Generic[R_co]):
     secrets: tuple[str, ...] = ()
     """Environment variables that the tool may read. Not part of the spec, so neither the LLM nor the log sees them."""
     not_done_on: Exceptions = ()
-    """Exceptions, besides `NotDone`, that say that the effect did not happen."""
+    """Exceptions, besides `NotDone`, that mean that the effect did not happen."""
     files: tuple[str, ...] | None = None
     """The only files of the workspace that it reads and writes: paths, or `{parameter}`; None for any."""
 
     @cached_property
     def takes_context(self) -> bool:
-        """Whether one of its functions takes the context, and with that the workspace."""
+        """Whether one of its functions takes the context, and so has access to the workspace."""
         functions = (self.function, self.check, self.undo)
         return any(ToolContext in hints_of(each).values() for each in functions if each)
 
@@ -140,7 +140,7 @@ class Tool(Generic[R_co]):
 
     @property
     def takes_key(self) -> bool:
-        """Whether the function is given the effect key; an idempotent tool without it is idempotent by arguments."""
+        """Whether the function gets the effect key; an idempotent tool without it is idempotent by its arguments."""
         return ToolContext in hints_of(self.function).values()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> R_co:
@@ -154,12 +154,12 @@ class Tool(Generic[R_co]):
             arguments: JSON text; empty for no arguments.
 
         Raises:
-            ArgumentsInvalid: They are not JSON or do not fit; the message names each place.
+            ArgumentsInvalid: They are not JSON or do not fit; the message has the path of each problem.
         """
         return read_arguments(self._arguments, arguments)
 
     def parse(self, arguments: str) -> dict[str, Any]:
-        """Return the values of arguments by parameter name, of the annotated types; see `read`."""
+        """Parse arguments into values by parameter name, in the annotated types; see `read`."""
         return self.read(arguments).values
 
 
@@ -218,24 +218,24 @@ def tool(
     Args:
         function: The function; its docstring's summary and `Args:` become the descriptions.
         name: The tool's name; the function's name by default.
-        effect: What a call does to the world (`holdfast.core.tools.effects.Effect`). The default assumes the worst.
-        check: For `verifiable`: a function, sync or async, that finds out whether an interrupted call took effect. It
+        effect: The effect class of a call (`holdfast.core.tools.effects.Effect`). The default assumes the worst.
+        check: For `verifiable`: a function, sync or async, that checks whether an interrupted call took effect. It
             takes the context and any of the tool's arguments and returns `Found(result)`, `Absent()` or
             `Unknown(reason)`.
         undo: A function that undoes the effect if it has happened. It takes the context and any of the tool's
             arguments, and may run more than once. Holdfast offers it to the person who resolves an unknown outcome.
-        timeout: Seconds that a call may take.
-        settles_within: Seconds after the end of an attempt in which its request may still arrive: until then, nobody is
-            believed that the effect did not happen, and the call does not run again. None for as long as `timeout`.
-        not_done_on: Exceptions of the function that say, like `NotDone`, that the effect did not happen. After any
-            other, the outcome is unknown.
+        timeout: Time limit of a call, in seconds.
+        settles_within: Seconds after the end of an attempt in which its request may still arrive. Until they are over,
+            nothing counts as proof that the effect did not happen, and the call does not run again. None for `timeout`.
+        not_done_on: Exceptions of the function that mean, like `NotDone`, that the effect did not happen. After any
+            other exception, the outcome is unknown.
         secrets: Environment variables of the worker that the functions may read with `context.secret(name)`.
         trust: Trust level of the results (`holdfast.core.trust`): `web` for content that anybody may have written.
-        trusted_only: Require approval, whatever the policy says, if the LLM has read content that no person vouches
+        trusted_only: Require approval, regardless of the policy, if the LLM has read content that no person vouches
             for.
-        origin: Set `context.origin`: the agent, who gave the task, and the trust level of what the LLM writes.
+        origin: Set `context.origin`: the agent, the person who gave the task, and the trust level of the LLM's text.
         files: The only files of the workspace that the functions read and write: paths, or `{parameter}` for one that
-            an argument names; `()` for none. Without it, a tool that takes the context may use any of them: see
+            an argument names; `()` for none. Without this, a tool that takes the context may use any file: see
             `holdfast.workspace.tainted_files`.
 
     Returns:
@@ -250,7 +250,7 @@ def tool(
         try:
             return define(function)
         except ToolSignatureError as error:
-            raise ToolSignatureError(placed(function, str(error))) from None
+            raise ToolSignatureError(with_location(function, str(error))) from None
 
     def define(function: Callable[..., Any]) -> Tool:
         _check_callable(function)
@@ -262,7 +262,7 @@ def tool(
         description, described = _docstring(plain(function))
         fields = _fields(tool_name, function, described)
         for role, companion in (("check", check), ("undo", undo)):
-            names = [str(given.alias) for _, given in fields.values()]
+            names = [str(field.alias) for _, field in fields.values()]
             check_companion(tool_name, role, companion, parameters=names, context=ToolContext)
         arguments, schema = arguments_of(tool_name, fields)
         spec = ToolSpec(
@@ -278,7 +278,7 @@ def tool(
             wants_origin=origin,
         )
         check_secrets(tool_name, secrets, [function, check, undo], context=ToolContext)
-        check_files(tool_name, files, parameters=[str(given.alias) for _, given in fields.values()])
+        check_files(tool_name, files, parameters=[str(field.alias) for _, field in fields.values()])
         only = None if files is None else tuple(files)
         return Tool(spec, function, check, undo, arguments, tuple(secrets), tuple(not_done_on), only)
 
@@ -327,14 +327,14 @@ def _check_callable(function: Callable[..., Any]) -> None:
 
 
 _SECTION = re.compile(r"(?:Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Attributes):[ \t]*(?:\n|\Z)")
-"""The beginning of a docstring that has no summary."""
+"""Matches the beginning of a docstring without a summary."""
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """Return a function's description, and those of its parameters by name."""
     text = inspect.getdoc(function) or ""
     if bare := _SECTION.match(text):
-        # The parser would take the section for the summary; and without a line of its own, it would lose its indent.
+        # The parser would mistake the section for the summary; on the first line, the section would lose its indent.
         text = "\n".join([function.__name__, "", inspect.cleandoc(f"\n{function.__doc__}")])
     docstring = docstring_parser.parse(text)
     parts = (None if bare else docstring.short_description, docstring.long_description)
@@ -354,19 +354,19 @@ def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str
         raise ToolSignatureError(f"tool {name!r}, {error}") from None
     fields: Fields = {}
     for parameter in parameters_of(function):
-        where = f"tool {name!r}, parameter {parameter.name!r}"
+        prefix = f"tool {name!r}, parameter {parameter.name!r}"
         if parameter.name == "self" and "self" not in hints:
             raise ToolSignatureError(
-                f"{where}: this is a method of a class; make a tool of an instance's: tool(effect=…)(service.{name})"
+                f"{prefix}: this is a method of a class; make a tool of an instance's: tool(effect=…)(service.{name})"
             )
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ToolSignatureError(f"{where}: a tool can have only named parameters, no *args, **kwargs or '/'")
+            raise ToolSignatureError(f"{prefix}: a tool can have only named parameters, no *args, **kwargs or '/'")
         if parameter.name not in hints:
-            raise ToolSignatureError(f"{where} has no type annotation, which its schema requires")
+            raise ToolSignatureError(f"{prefix} has no type annotation, which its schema requires")
         if hints[parameter.name] is ToolContext or parameter.name in resources:
             continue
         default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
-        # Only if there is one: an explicit None would override the description of an Annotated type.
+        # An explicit None would override the description of an Annotated type.
         text = descriptions.get(parameter.name) or annotated_text(hints[parameter.name])
         described = {"description": text} if text else {}
         field: Any = Field(default, alias=parameter.name, **described)  # type: ignore[call-overload]

@@ -1,7 +1,7 @@
 """Effect classes of tools, the key that names one effect, and the rules for a second attempt.
 
-1. A call's key is the same on every attempt, after every crash and in every continued run of the thread;
-   it differs for a different call, and if a workflow id is reused.
+1. A call's key is the same on every attempt, after every crash and in every continued run of the thread. It differs for
+   a different call, and if a workflow id is reused.
 2. The ledger has a row `started` before the effect, and `finished` with the result after it.
 3. An attempt that finds `finished` returns the recorded result. One that finds `started` follows `second_attempt`
    and never guesses.
@@ -17,16 +17,16 @@ from holdfast.core.base.models import Frozen
 
 
 class Effect(StrEnum):
-    """What a call of a tool does to the world, as its author declares."""
+    """The effect class of a tool's calls, as its author declares it."""
 
     READ = "read"
     """No effect: the call may run any number of times."""
     IDEMPOTENT = "idempotent"
     """An effect, but a repeated call with the same key (or arguments) changes nothing more."""
     VERIFIABLE = "verifiable"
-    """An effect, and the tool's `check` can find out afterwards whether it happened."""
+    """An effect, and the tool's `check` can verify afterwards whether it happened."""
     UNSAFE = "unsafe"
-    """An effect that only a person can find out about afterwards."""
+    """An effect that only a person can verify afterwards."""
 
 
 SecondAttempt = Literal["run", "check", "ask"]
@@ -34,7 +34,7 @@ SecondAttempt = Literal["run", "check", "ask"]
 
 
 def second_attempt(effect: Effect) -> SecondAttempt:
-    """Return what an attempt may do if an earlier one started the effect and did not finish."""
+    """Return the action of an attempt if an earlier one started the effect and did not finish."""
     match effect:
         case Effect.READ | Effect.IDEMPOTENT:
             return "run"
@@ -84,6 +84,6 @@ class PastEffect(Frozen):
         return f"it ran before, as call {self.number}, with the outcome {self.status}: {self.content}"
 
 
-def words_of(what: str, past: PastEffect | None) -> str:
-    """Explain that a call does not run; if it has run before, add that the earlier effect was not undone."""
-    return what if past is None else f"{what.rstrip('.')}. But {past.words.rstrip('.')}. That was not undone."
+def words_of(reason: str, past: PastEffect | None) -> str:
+    """Return the reason that a call does not run; if it ran before, add that the earlier effect was not undone."""
+    return reason if past is None else f"{reason.rstrip('.')}. But {past.words.rstrip('.')}. That was not undone."

@@ -1,4 +1,4 @@
-"""Why attempts at a tool call failed; Temporal's history has no event for them."""
+"""The failed attempts at a tool call; Temporal's history has no event for them."""
 
 from typing import Literal, Self
 
@@ -7,13 +7,13 @@ from pydantic import Field
 from holdfast.core.base.models import Frozen
 
 FailureKind = Literal["timeout", "connection", "no_response", "error"]
-"""It took longer than it may · a connection failed or broke · the worker that ran it died or hung · any other error."""
+"""The time limit was exceeded · a connection failed or broke · the worker crashed or hung · any other error."""
 
 KEPT = 5
-"""How many failures are kept, the newest ones."""
+"""Maximum number of failures that are kept, the newest ones."""
 
 MESSAGE_CHARS = 200
-"""Characters of a failure's message that are kept."""
+"""Maximum length of a failure's message."""
 
 
 class AttemptFailure(Frozen):
@@ -22,11 +22,11 @@ class AttemptFailure(Frozen):
     kind: FailureKind
     message: str = Field(max_length=MESSAGE_CHARS)
     seconds: float | None = Field(default=None, ge=0)
-    """How long it took; None where the worker could not report that."""
+    """Duration; None if the worker could not report it."""
 
 
 class FailedAttempts(Frozen):
-    """The failed attempts at one call, as far as they left a trace."""
+    """The recorded failed attempts at one call."""
 
     count: int = Field(ge=1)
     last: tuple[AttemptFailure, ...] = Field(min_length=1, max_length=KEPT)
@@ -41,15 +41,15 @@ class FailedAttempts(Frozen):
 
     @property
     def words(self) -> str:
-        """The failures in a few words: `after 3 failed attempts (no_response: the worker died)`."""
+        """A short description of the failures: `after 3 failed attempts (no_response: the worker died)`."""
         attempts = "attempt" if self.count == 1 else "attempts"
         return f"after {self.count:,} failed {attempts} ({self.last[-1].kind}: {self.last[-1].message})"
 
 
 def kind_of(error: BaseException) -> FailureKind:
-    """Return what an error stands for, or the errors of a group.
+    """Return the kind of an error, or of the errors in a group.
 
-    Clients define errors of their own, so names count as well as types.
+    Client libraries define their own errors, so the names of types count.
     """
     if isinstance(error, BaseExceptionGroup):
         kinds = [kind_of(each) for each in error.exceptions]

@@ -1,14 +1,14 @@
-"""Arguments that a tool's model refuses, and that mean one thing all the same.
+"""Corrects arguments that a tool's model rejects, if their meaning is unambiguous.
 
-Each mistake that validation finds has at most one correction, which the type at its place decides:
+Each validation error has at most one correction, which depends on the expected type:
 
-1. No JSON, but what `strict_json` reads; an object within a text, once or twice.
-2. A list or an object as text, where the type takes no text.
-3. A number or a boolean where the type takes text: the text has its digits, as the LLM wrote them. A number or a
-   boolean as text, where the type has fixed values.
-4. `null` for a parameter or a field that has a default and takes no `null`: the default.
+1. Malformed JSON that `strict_json` can convert; an object encoded as a string, once or twice.
+2. A list or an object encoded as a string, for a type that accepts no string.
+3. A number or a boolean for a type that expects a string, which gets the digits as the LLM wrote them. A number or a
+   boolean encoded as a string, for a type with fixed values.
+4. `null` for a parameter or a field that does not accept it but has a default: the default.
 
-Anything else stays refused: an unknown name, one element in place of a list, a number with separators, what is cut off.
+All else stays rejected: unknown names, one element in place of a list, numbers with separators, cut-off text.
 """
 
 import json
@@ -21,45 +21,45 @@ from pydantic_core import ErrorDetails
 from holdfast.core.base.loose_json import strict_json
 
 ROUNDS = 4
-"""How often arguments are corrected: a correction may show the next mistake, further inside."""
+"""Maximum number of rounds of corrections: one may reveal the next error, deeper inside."""
 
 _LISTS = ("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type")
 _OBJECTS = ("dict_type", "mapping_type", "model_type", "model_attributes_type", "dataclass_type", "typed_dict_type")
 _NESTED = (*_LISTS, *_OBJECTS)
-"""Errors of a place that takes a list or an object."""
+"""Validation errors for a value that should be a list or an object."""
 _FIXED = ("literal_error", "enum")
 _NONE, _DEFAULT = object(), object()
 
 
 class _Float(str):
-    """A number with a point, in the LLM's own digits: `1.10` is a version, and 1.1 another one."""
+    """A number with a decimal point, in the LLM's own digits: the version `1.10` is not 1.1."""
 
 
 Path = tuple[str | int, ...]
 
 
-def loosened(text: str, validate: Callable[[str], BaseModel]) -> BaseModel | None:
-    """Return what arguments mean; None if they mean nothing, or more than one thing.
+def parse_loosely(text: str, validate: Callable[[str], BaseModel]) -> BaseModel | None:
+    """Correct and parse arguments; None if there is no correction, or more than one.
 
     Args:
-        text: What the LLM wrote.
+        text: The LLM's text.
         validate: Validates JSON text.
     """
-    written, dropped = _object(text), list[Path]()
+    candidate, dropped = _object(text), list[Path]()
     for _ in range(ROUNDS):
-        if written is None:
+        if candidate is None:
             return None
         try:
-            read = validate(written)
+            parsed = validate(candidate)
         except ValidationError as error:
-            written = _corrected(written, error.errors(include_url=False, include_context=False), dropped)
+            candidate = _corrected(candidate, error.errors(include_url=False, include_context=False), dropped)
         else:
-            return read if _have_defaults(read, dropped) else None
+            return parsed if _have_defaults(parsed, dropped) else None
     return None
 
 
 def _object(text: str) -> str | None:
-    """Return the JSON of an object, which may be written as text; `null` is no arguments."""
+    """Return the strict JSON of an object, which may be encoded as a string; `null` means no arguments."""
     for _ in range(3):
         strict = strict_json(text)
         if strict is None:
@@ -72,21 +72,21 @@ def _object(text: str) -> str | None:
     return None
 
 
-def _corrected(written: str, errors: Sequence[ErrorDetails], dropped: list[Path]) -> str | None:
-    """Return JSON with the errors' corrections; None if there are none, or two for one place.
+def _corrected(text: str, errors: Sequence[ErrorDetails], dropped: list[Path]) -> str | None:
+    """Correct the errors in JSON; None if there are no corrections, or two for one value.
 
     Args:
-        written: The JSON.
-        errors: What validation found.
-        dropped: Gets the paths that are left out, for the default.
+        text: The JSON.
+        errors: The validation errors.
+        dropped: Paths of values that are removed to get the default; appended to.
     """
     try:
-        tree = _loaded(written)
+        tree = _loaded(text)
     except (ValueError, RecursionError):
         return None
     corrections: dict[Path, Any] = {}
     for error in errors:
-        path, value = _found(tree, error["loc"])
+        path, value = _value_at(tree, error["loc"])
         if not path or not _same(value, error["input"]):
             continue
         new = _correction(value, error["type"])
@@ -96,7 +96,7 @@ def _corrected(written: str, errors: Sequence[ErrorDetails], dropped: list[Path]
             return None
         corrections[path] = new
     for path, new in corrections.items():
-        parent = _found(tree, path[:-1])[1]
+        parent = _value_at(tree, path[:-1])[1]
         if new is not _DEFAULT:
             parent[path[-1]] = new
         elif isinstance(parent, dict):
@@ -106,14 +106,14 @@ def _corrected(written: str, errors: Sequence[ErrorDetails], dropped: list[Path]
 
 
 def _correction(value: Any, kind: str) -> Any:
-    """Return the one thing that a value means where validation finds this error; `_NONE` if there is none."""
-    takes_text = kind in ("string_type", *_FIXED)
+    """Return the correction of a value that has this validation error; `_NONE` if there is none."""
+    expects_string = kind in ("string_type", *_FIXED)
     match value:
         case None:
             return _DEFAULT
-        case bool() if takes_text:
+        case bool() if expects_string:
             return json.dumps(value)
-        case int() | _Float() if takes_text:
+        case int() | _Float() if expects_string:
             return f"{value}"
         case str() if kind in _NESTED or kind in _FIXED:
             strict = strict_json(value)
@@ -138,19 +138,19 @@ def _written(value: Any) -> str:
     return json.dumps(value)
 
 
-def _same(value: Any, given: Any) -> bool:
-    """Whether validation means this value, and not one that it made of it or a part of its place."""
+def _same(value: Any, reported: Any) -> bool:
+    """Whether a validation error is about this value, and not about one derived from it or a part of its location."""
     if isinstance(value, _Float):
-        return isinstance(given, float) and float(value) == given
+        return isinstance(reported, float) and float(value) == reported
     if isinstance(value, dict | list):
-        return type(value) is type(given) and len(value) == len(given)
-    return type(value) is type(given) and bool(value == given)
+        return type(value) is type(reported) and len(value) == len(reported)
+    return type(value) is type(reported) and bool(value == reported)
 
 
-def _found(tree: Any, place: Sequence[str | int]) -> tuple[Path, Any]:
-    """Return the path and the value at a place, which may end with the names of a union's alternatives."""
+def _value_at(tree: Any, location: Sequence[str | int]) -> tuple[Path, Any]:
+    """Return the path and the value at a location, which may end with the names of a union's alternatives."""
     path: Path = ()
-    for part in place:
+    for part in location:
         inside = isinstance(tree, dict) and part in tree
         if not inside and not (isinstance(tree, list) and isinstance(part, int) and part < len(tree)):
             break
@@ -158,12 +158,12 @@ def _found(tree: Any, place: Sequence[str | int]) -> tuple[Path, Any]:
     return path, tree
 
 
-def _have_defaults(read: BaseModel, dropped: Sequence[Path]) -> bool:
-    """Whether there is a value now wherever `null` was left out: a mapping has none for the key."""
+def _have_defaults(parsed: BaseModel, dropped: Sequence[Path]) -> bool:
+    """Whether every removed `null` was replaced by a default: a mapping has none for its key."""
     if not dropped:
         return True
     try:
-        dumped = read.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        dumped = parsed.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
     except Exception:  # a serializer may raise anything
         return False
-    return all(_found(dumped, path)[0] == path for path in dropped)
+    return all(_value_at(dumped, path)[0] == path for path in dropped)

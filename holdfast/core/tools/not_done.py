@@ -1,7 +1,7 @@
-"""`NotDone`: a tool's statement that it raises before its effect, so that the effect did not happen.
+"""`NotDone`: an exception with which a tool states that its effect did not happen.
 
-Any other exception out of a tool with an effect says nothing about that: no answer came, but the request may have
-arrived. Such a call is looked up, or a person is asked.
+After any other exception from a tool with an effect, the outcome is unknown: the request may have arrived although no
+response came. Then the tool's `check` or a person has to resolve the call.
 """
 
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 Exceptions = tuple[type[BaseException], ...]
 
 REPEATABLE: Exceptions = (Exception,)
-"""For tools of ours whose effect is a state, such as the text of a file: however a call has failed, another one by the
-LLM, which has another key, changes nothing twice."""
+"""For built-in tools whose effect is a state, such as the text of a file: after any failure, the LLM can repeat the
+call under another key without changing anything twice."""
 
 
 class NotDone(Exception):
@@ -20,12 +20,12 @@ class NotDone(Exception):
 
 
 def says_not_done(error: BaseException, declared: Exceptions = ()) -> bool:
-    """Whether an exception says that the effect did not happen: `NotDone`, one that the tool declares, or a group of
-    such exceptions and no others.
+    """Whether an exception means that the effect did not happen: `NotDone`, one that the tool declares, or a group of
+    only such exceptions.
 
     Args:
-        error: What the tool's function raised.
-        declared: `@tool(not_done_on=…)`.
+        error: The exception that the tool's function raised.
+        declared: The tool's `@tool(not_done_on=…)`.
     """
     return all(isinstance(each, (NotDone, *declared)) for each in _leaves(error))
 

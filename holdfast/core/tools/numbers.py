@@ -1,19 +1,19 @@
-"""Numbers of arguments as the tool receives them.
+"""Restores the floats in arguments, for conditions of policies.
 
-Canonical JSON writes 5.0 as 5. A condition of a policy may calculate with an argument, and CEL does not mix integers
-and floats; so it sees a float wherever the tool's schema has a number that is not an integer.
+Canonical JSON writes 5.0 as 5. A condition may calculate with an argument, but CEL does not mix integers and floats. So
+a condition gets a float for each argument whose type in the tool's schema is `number`.
 """
 
 from typing import Any
 
 _REFERENCES = 20
-"""How many references are followed from one place in a schema, which may refer to itself."""
+"""Maximum number of references to follow from one place in a schema, which may be recursive."""
 
 
 def with_floats(value: Any, schema: Any) -> Any:
-    """Return arguments (JSON) with a float for each integer in a place where their JSON schema has `number`.
+    """Replace each integer in arguments (JSON) by a float if its type in their JSON schema is `number`.
 
-    What the schema leaves open stays as it is: a place that takes integers too, or that it does not describe.
+    Values of an ambiguous type stay unchanged: those that may also be integers, or that the schema does not describe.
     """
     return _typed(value, schema, schema.get("$defs") if isinstance(schema, dict) else None)
 
@@ -33,29 +33,29 @@ def _typed(value: Any, schema: Any, definitions: Any) -> Any:
 
 
 def _kinds(schema: Any, definitions: Any) -> set[str]:
-    """The types of numbers that a place takes."""
+    """Return the types of numbers that a schema accepts."""
     schema = _resolved(schema, definitions)
     options = schema.get("anyOf")
-    found = [_resolved(each, definitions) for each in options] if isinstance(options, list) else [schema]
-    return {str(each.get("type")) for each in found} - {"null", "string", "boolean", "object", "array"}
+    resolved = [_resolved(each, definitions) for each in options] if isinstance(options, list) else [schema]
+    return {str(each.get("type")) for each in resolved} - {"null", "string", "boolean", "object", "array"}
 
 
 def _alternative(schema: dict[str, Any], kind: str, definitions: Any) -> dict[str, Any]:
-    """The one alternative of this type, where a place has several."""
+    """Return the schema or, if it has alternatives, the only one of this type; empty if there is not exactly one."""
     options = schema.get("anyOf")
     if not isinstance(options, list):
         return schema
-    fit = [found for each in options if (found := _resolved(each, definitions)).get("type") == kind]
+    fit = [option for each in options if (option := _resolved(each, definitions)).get("type") == kind]
     return fit[0] if len(fit) == 1 else {}
 
 
 def _resolved(schema: Any, definitions: Any) -> dict[str, Any]:
-    found = _dict(schema)
+    target = _dict(schema)
     for _ in range(_REFERENCES):
-        reference = found.get("$ref")
+        reference = target.get("$ref")
         if not isinstance(reference, str):
-            return found
-        found = _dict(_dict(definitions).get(reference.removeprefix("#/$defs/")))
+            return target
+        target = _dict(_dict(definitions).get(reference.removeprefix("#/$defs/")))
     return {}
 
 

@@ -1,12 +1,12 @@
-"""What a tool needs or touches beside its arguments: resources, and files of the workspace.
+"""A tool's declarations beyond its arguments: the resources that it needs and the workspace files that it touches.
 
     @tool(effect="read")
     async def open_tickets(customer: str, pool: Resource[Pool]) -> list[str]: ...
 
-1. A resource, such as a database pool, is asked for by the type of a parameter. A provider of the catalog opens one for
-   each worker process. The parameter is no part of the schema that the LLM sees, of the log, or of the agent's hash: a
-   test may put another object in its place.
-2. `@tool(files=…)` declares which files a tool reads and writes.
+1. A tool requests a resource, such as a database pool, by the type of a parameter. A provider of the catalog opens one
+   for each worker process. The parameter is not part of the schema that the LLM sees, of the log, or of the agent's
+   hash, so a test may substitute another object.
+2. `@tool(files=…)` declares the files that a tool reads and writes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Marker:
-    """Marks the type of a parameter that the LLM does not write."""
+    """Marks the type of a parameter that Holdfast, not the LLM, supplies."""
 
 
 _MARKER = _Marker()
@@ -29,25 +29,25 @@ Resource = Annotated[T, _MARKER]
 
 
 def resource_type(hint: Any) -> Any:
-    """Return the type of the resource that an annotation asks for; None if it asks for none."""
+    """Return the type of the resource that an annotation requests; None if it requests none."""
     return get_args(hint)[0] if get_origin(hint) is Annotated and _MARKER in get_args(hint)[1:] else None
 
 
 def resources_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the type of each resource that a function asks for, by parameter name.
+    """Return the type of each resource that a function requests, by parameter name.
 
     Raises:
-        ToolSignatureError: A resource is part of a larger type, so that the LLM would write it.
+        ToolSignatureError: A resource is part of a larger type, which the LLM would have to write.
     """
-    found: dict[str, Any] = {}
+    resources: dict[str, Any] = {}
     for name, hint in hints_of(function).items():
-        if (wanted := resource_type(hint)) is not None:
-            found[name] = wanted
+        if (kind := resource_type(hint)) is not None:
+            resources[name] = kind
         elif _holds_marker(hint):
             raise ToolSignatureError(
                 f"parameter {name!r}: Resource[…] must be the whole annotation, not part of {hint}"
             )
-    return found
+    return resources
 
 
 def _holds_marker(hint: Any) -> bool:
@@ -58,22 +58,22 @@ def files_of(files: Sequence[str], arguments: Mapping[str, Any]) -> tuple[str, .
     """Return the files that a call with these arguments reads and writes.
 
     Args:
-        files: Paths, or `{parameter}` for the path, or the paths, that an argument names.
+        files: Paths, or `{parameter}` for the path, or list of paths, in an argument.
         arguments: By parameter name.
     """
-    found: list[str] = []
+    paths: list[str] = []
     for each in files:
         value = arguments.get(each[1:-1]) if each.startswith("{") else each
         values = value if isinstance(value, list | tuple) else (value,)
-        found += [str(path) for path in values if path is not None]
-    return tuple(found)
+        paths += [str(path) for path in values if path is not None]
+    return tuple(paths)
 
 
 def check_files(name: str, files: Sequence[str] | None, *, parameters: Sequence[str]) -> None:
-    """Refuse a declaration that names no files, or none of the tool's parameters.
+    """Reject a declaration of files that is not a sequence of paths and of the tool's parameters.
 
     Raises:
-        ToolSignatureError: It does; the message says what to write.
+        ToolSignatureError: The declaration is invalid; the message describes the correct form.
     """
     if isinstance(files, str):
         raise ToolSignatureError(f"tool {name!r}: files={files!r} is one text; write a tuple: files=({files!r},)")

@@ -1,6 +1,6 @@
-"""What a poll waits for in a tool's result: a small closed form, without expressions to parse or to match against.
+"""Conditions on a tool's result, for polls: a small closed form, without expressions to parse or patterns to match.
 
-The LLM writes a condition, or a person who changes it: what is wrong with it is a sentence for the LLM.
+The LLM, or a person who edits its call, writes a condition. So its errors are sentences for the LLM.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from holdfast.core.base.models import Frozen
 from holdfast.errors import NotPortable
 
 MATCH_FIELDS = 20
-"""Fields that a wait may compare."""
+"""Maximum number of fields that a wait may compare."""
 
 MATCH_BYTES = 2_000
-"""Bytes of them with their values, as JSON."""
+"""Maximum size of these fields and their values, as JSON."""
 
 TEXT_CHARS = 500
-"""Characters of a text that a result is searched for."""
+"""Maximum length of a text to search a result for."""
 
 Matched = str | int | float | bool | None
 """A value that a field can be compared with."""
@@ -28,20 +28,20 @@ _FORMS = '{"contains": "text"}, {"lacks": "text"}, {"equals": {"field": value}} 
 
 
 class ResultCondition(Frozen):
-    """What the result of a tool has to be like: exactly one field is set."""
+    """A condition on the result of a tool; exactly one field is set."""
 
     contains: str = ""
-    """It contains this text."""
+    """The result contains this text."""
     lacks: str = ""
-    """It does not contain this text."""
+    """The result does not contain this text."""
     equals: dict[str, Matched] = {}
-    """It is a JSON object that has these fields, with these values."""
+    """The result is a JSON object that has these fields, with these values."""
     changes: bool = False
-    """It differs from the first result."""
+    """The result differs from the first one."""
 
     @property
     def words(self) -> str:
-        """The condition in a few words."""
+        """A short description of the condition."""
         if self.changes:
             return "changes"
         if self.equals:
@@ -50,11 +50,11 @@ class ResultCondition(Frozen):
 
     @property
     def needs_all(self) -> bool:
-        """Whether it can be evaluated on a complete result only."""
+        """Whether it can be evaluated only on a complete result."""
         return bool(self.lacks or self.equals)
 
     def fulfilled_by(self, text: str, *, changed: bool) -> bool:
-        """Return whether a result fulfils the condition.
+        """Whether a result fulfils the condition.
 
         Args:
             text: The result.
@@ -64,22 +64,22 @@ class ResultCondition(Frozen):
             return changed
         if self.equals:
             try:
-                given = from_json(text)
+                value = from_json(text)
             except ValueError:
                 return False
-            return isinstance(given, dict) and matches(self.equals, given)
+            return isinstance(value, dict) and matches(self.equals, value)
         return self.contains in text if self.contains else self.lacks not in text
 
 
-def read_condition(given: Any) -> ResultCondition:
-    """Read a condition.
+def read_condition(condition: Any) -> ResultCondition:
+    """Parse a condition.
 
     Raises:
-        ValueError: It is none; the message says what it should be.
+        ValueError: It is malformed; the message describes the valid forms.
     """
-    if not isinstance(given, dict) or len(given) != 1:
+    if not isinstance(condition, dict) or len(condition) != 1:
         raise ValueError(f"condition: give exactly one of {_FORMS}")
-    ((form, value),) = given.items()
+    ((form, value),) = condition.items()
     match form:
         case "contains" | "lacks":
             if not isinstance(value, str) or not 0 < len(value) <= TEXT_CHARS:
@@ -97,35 +97,35 @@ def read_condition(given: Any) -> ResultCondition:
             raise ValueError(f"condition: there is no {str(form)[:40]!r}; give exactly one of {_FORMS}")
 
 
-def read_match(given: Any, *, name: str) -> dict[str, Matched]:
-    """Read the fields that an object has to have, with their values; None for no field.
+def read_match(fields: Any, *, name: str) -> dict[str, Matched]:
+    """Parse the fields, with their values, that an object must have.
 
     Args:
-        given: What was written.
+        fields: The argument; None for no fields.
         name: The parameter's name, for messages.
 
     Raises:
-        ValueError: They are no such fields, or too many.
+        ValueError: The argument is malformed, or has too many fields.
     """
-    if given is None:
+    if fields is None:
         return {}
-    if not isinstance(given, dict) or any(isinstance(each, dict | list) for each in given.values()):
+    if not isinstance(fields, dict) or any(isinstance(each, dict | list) for each in fields.values()):
         raise ValueError(f"{name}: give an object of field → value; a value is text, a number, true, false or null")
-    if len(given) > MATCH_FIELDS:
-        raise ValueError(f"{name}: it has {len(given)} fields; {MATCH_FIELDS} are the most")
+    if len(fields) > MATCH_FIELDS:
+        raise ValueError(f"{name}: it has {len(fields)} fields; {MATCH_FIELDS} are the most")
     try:
-        text = canonical(given)
+        text = canonical(fields)
     except NotPortable as error:
         raise ValueError(f"{name}: it holds {error}") from None
     if len(text) > MATCH_BYTES:
         raise ValueError(f"{name}: it has {len(text):,} bytes as JSON; {MATCH_BYTES:,} are the most")
-    read: dict[str, Matched] = from_json(text)  # as a later Temporal run will read it
-    return read
+    parsed: dict[str, Matched] = from_json(text)  # as a later Temporal run will read it
+    return parsed
 
 
-def matches(fields: Mapping[str, Matched], given: Mapping[str, Any]) -> bool:
-    """Return whether an object has these fields with these values; it may have others."""
-    return all(name in given and _equal(given[name], value) for name, value in fields.items())
+def matches(fields: Mapping[str, Matched], value: Mapping[str, Any]) -> bool:
+    """Whether an object has these fields with these values; it may have others."""
+    return all(name in value and _equal(value[name], expected) for name, expected in fields.items())
 
 
 def _equal(one: Any, other: Matched) -> bool:

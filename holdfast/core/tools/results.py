@@ -1,13 +1,12 @@
-"""What a tool returns, as the LLM reads it: texts and content blocks as they are, everything else as JSON.
+"""Converts the return value of a tool for the LLM: strings and content blocks as they are, everything else as JSON.
 
-1. Values that JSON has are written as `json.dumps` writes them; the result is the same on every worker.
-2. Dataclasses and pydantic models are objects, enums their values, tuples and sets lists (a set is sorted), dates and
-   times ISO 8601, bytes text (UTF-8) or a `data:` URL, NaN and infinity `null`, as pydantic writes them.
-3. Rows of databases and of tables are objects, arrays lists, numbers of other libraries numbers. They are recognised by
-   what they can do (`holdfast.core.tools.foreign_values`), so none of these libraries is imported.
-4. What gives its items one by one is a list of them, up to `MOST_ITEMS`.
-5. Everything else is its `str()`, without memory addresses: `<app.Ticket object>`. What is still to be awaited is no
-   value: it is refused.
+1. JSON values are written as `json.dumps` writes them; the result is the same on every worker.
+2. Dataclasses and pydantic models become objects, enums their values, tuples and sets lists (sets are sorted), dates
+   and times ISO 8601, bytes text (UTF-8) or a `data:` URL, NaN and infinity `null`, as in pydantic.
+3. Rows of databases and data frames become objects, arrays lists, numbers of other libraries numbers. They are
+   recognised by their methods (`holdfast.core.tools.foreign_values`), so none of these libraries is imported.
+4. Iterators and other iterables become lists of up to `MOST_ITEMS` items.
+5. Everything else becomes its `str()`, without memory addresses: `<app.Ticket object>`. Awaitables are rejected.
 """
 
 import json
@@ -41,32 +40,32 @@ from holdfast.core.tools.foreign_values import NO_VALUE, native
 _MEDIA = ImageBlock | FileBlock | AudioBlock
 
 MOST_ITEMS = 10_000
-"""The most items that are read of what gives them one by one: it may never end."""
+"""Maximum number of items to read from an iterable, which may never end."""
 
 NOT_READ = f"… there are more than {MOST_ITEMS:,}; the rest was not read"
-"""Stands for the other items."""
+"""The last item, in place of those that were not read."""
 
 MOST_ERRORS = 10
-"""The most errors of a group, and notes of an error, that are shown."""
+"""Maximum number of shown errors of a group, and of shown notes of an error."""
 
 ERROR_CHARS = 2_000
-"""A longer message of an error in a group, or note, is left out: cut, it could hold half a secret."""
+"""A longer note, or message of an error in a group, is left out: if it were cut, half a secret could remain in it."""
 
 
 class NotAwaited(TypeError):
-    """A value holds something that is still to be awaited, so what it stands for may never have happened."""
+    """A value contains an awaitable that was not awaited, so its effect may never have happened."""
 
 
 class StandIn(RuntimeError):
-    """Stands for its cause, which would end the task that it is raised in, such as CancelledError."""
+    """Raised in place of its cause, such as CancelledError, which would end the task in which it is raised."""
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Where Python's own `repr` says that an object lies: different on each worker, and of no use to an LLM."""
+"""The memory address in Python's own `repr`: different on each worker, and useless to an LLM."""
 
 
 def result_content(value: Any) -> Content:
-    """Convert a tool's return value to what the LLM reads: content blocks as they are, everything else as text.
+    """Convert a tool's return value to content for the LLM: content blocks as they are, everything else as text.
 
     Args:
         value: A content block, a list of blocks and texts with at least one block, or anything for `result_text`.
@@ -85,7 +84,7 @@ def result_text(value: Any) -> str:
     """Convert a tool's return value to the text that the LLM reads: strings verbatim, everything else as JSON.
 
     Raises:
-        Exception: What the value's own methods raise; ValueError or RecursionError if it contains itself.
+        Exception: The value's own methods may raise anything; ValueError or RecursionError if it contains itself.
     """
     if isinstance(value, str):
         text = value
@@ -97,14 +96,14 @@ def result_text(value: Any) -> str:
 
 
 def recordable_text(text: str) -> str:
-    """Return a text that can be written as UTF-8, as logs and requests are: a lone surrogate becomes `?`."""
+    """Return a text that UTF-8 can represent, as logs and requests require: lone surrogates become `?`."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error's type and message, its notes, and the errors of a group.
+    """Describe an error: its type and message, its notes, and the errors of a group.
 
-    A message may fail to be made, and may hold lone surrogates.
+    Safe for messages that raise or have lone surrogates.
     """
     text = _described(error)
     if isinstance(error, BaseExceptionGroup):
@@ -116,7 +115,7 @@ def error_text(error: BaseException) -> str:
 
 
 def errors_in(error: BaseException) -> list[BaseException]:
-    """Return the errors of a group, at any depth; an error that is no group by itself."""
+    """Return the errors of a group, at any depth; an error that is not a group as the only one."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     return [inner for each in error.exceptions for inner in errors_in(each)]
@@ -124,10 +123,10 @@ def errors_in(error: BaseException) -> list[BaseException]:
 
 def _described(error: BaseException) -> str:
     notes = getattr(error, "__notes__", None)
-    given = [each for each in notes if isinstance(each, str)] if isinstance(notes, list) else []
-    shown = [each for each in given if len(each) <= ERROR_CHARS][:MOST_ERRORS]
-    named = error.__cause__ if isinstance(error, StandIn) else error
-    return "\n".join([f"{type(named).__name__}: {_message(error)}", *shown])
+    texts = [each for each in notes if isinstance(each, str)] if isinstance(notes, list) else []
+    shown = [each for each in texts if len(each) <= ERROR_CHARS][:MOST_ERRORS]
+    original = error.__cause__ if isinstance(error, StandIn) else error
+    return "\n".join([f"{type(original).__name__}: {_message(error)}", *shown])
 
 
 def _message(error: BaseException) -> str:
@@ -145,7 +144,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value in terms that `json.dumps` takes."""
+    """Convert a value to types that `json.dumps` accepts."""
     match value:
         case Enum():
             return _plain(value.value)
@@ -176,7 +175,7 @@ def _plain(value: Any) -> Any:
 
 
 def _other(value: Any) -> Any:
-    """Return what Python's own types and protocols do not cover: by its protocol, or else as text."""
+    """Convert a value of any other type: by the protocols that it supports, or else to text."""
     if isinstance(value, Awaitable | AsyncIterable):
         raise NotAwaited(f"it holds {type(value).__name__}, which is still to be awaited; return what it gives")
     if hasattr(type(value), "__fspath__"):
@@ -196,13 +195,13 @@ def _items(value: Iterable[Any]) -> list[Any]:
 
 
 def _has_no_text(value: Any) -> bool:
-    """Whether a value's text would be Python's own, which names its type alone."""
+    """Whether a value's text would be Python's default, which has only its type."""
     defined = {name for kind in type(value).__mro__[:-1] for name in vars(kind)}
     return not defined & {"__str__", "__repr__"}
 
 
 def _key(key: Any) -> Any:
-    """Return a key that JSON has: text, or what `json.dumps` turns into text."""
+    """Convert a key to a string, or to a type that `json.dumps` turns into one."""
     if key is None or isinstance(key, str | int):
         return key
     if isinstance(key, float):

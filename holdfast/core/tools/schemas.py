@@ -1,7 +1,7 @@
-"""The pydantic model of a tool's parameters, and their JSON schema: what the LLM sees, and what reads its arguments.
+"""The JSON schema of a tool's parameters, which the LLM sees, and the pydantic model that parses its arguments.
 
-1. A schema is one that providers accept: without titles, which are wasted tokens, and with `items` in every array.
-2. A type is refused if its values do not survive being written as JSON.
+1. Providers must accept the schema: it has no titles, which would waste tokens, and `items` in every array.
+2. A type is rejected if its values do not survive a JSON round trip.
 """
 
 import json
@@ -21,7 +21,7 @@ Fields = dict[str, tuple[Any, FieldInfo]]
 no parameter collides with pydantic's own names."""
 
 _DATA = ("default", "enum", "const", "examples")
-"""Parts of a schema that are values, and no schemas."""
+"""Parts of a schema that are values, not schemas."""
 
 
 def arguments_of(name: str, fields: Fields) -> tuple[type[BaseModel], dict[str, Any]]:
@@ -37,81 +37,81 @@ def arguments_of(name: str, fields: Fields) -> tuple[type[BaseModel], dict[str, 
     try:
         return _model_and_schema(f"tool {name!r}", name, fields)
     except ToolSignatureError:
-        for each, given in fields.items():  # alone, so that the error has the parameter's name
-            _model_and_schema(f"tool {name!r}, parameter {given[1].alias!r}", name, {each: given})
+        for each, field in fields.items():  # one by one, so that the error has the parameter's name
+            _model_and_schema(f"tool {name!r}, parameter {field[1].alias!r}", name, {each: field})
         raise
 
 
-def _model_and_schema(where: str, name: str, fields: Fields) -> tuple[type[BaseModel], dict[str, Any]]:
+def _model_and_schema(prefix: str, name: str, fields: Fields) -> tuple[type[BaseModel], dict[str, Any]]:
     try:
         model: type[BaseModel] = create_model(name, __config__=_LENIENT, **fields)  # type: ignore[call-overload]
         optional = {each: fields[each] for each, field in model.model_fields.items() if not field.is_required()}
         defaults: type[BaseModel] = create_model(name, __config__=_LENIENT, **optional)  # type: ignore[call-overload]
     except (PydanticUserError, TypeError) as error:
         reason = str(error).partition("\n")[0]
-        raise ToolSignatureError(f"{where}: the type cannot be read from JSON: {reason}") from None
-    return model, _schema(where, model, defaults)
+        raise ToolSignatureError(f"{prefix}: the type cannot be read from JSON: {reason}") from None
+    return model, _schema(prefix, model, defaults)
 
 
-# Defaults are validated like arguments: `1` for a float becomes 1.0, which is what the policy judges.
+# Defaults are validated like arguments: `1` for a float becomes 1.0, the value that the policy judges.
 _LENIENT = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
-def _check_plain(where: str, arguments: type[BaseModel], schema: Any) -> None:
-    """Reject types whose values do not survive being written as JSON."""
+def _check_plain(prefix: str, arguments: type[BaseModel], schema: Any) -> None:
+    """Reject types whose values do not survive a JSON round trip."""
     if _holds(schema, "writeOnly", True):
         raise ToolSignatureError(
-            f"{where}: the type is a secret (SecretStr), but the LLM writes it and approvers read it; "
+            f"{prefix}: the type is a secret (SecretStr), but the LLM writes it and approvers read it; "
             "declare the secret with @tool(secrets=…) and read it with context.secret(…)"
         )
     if _holds(arguments.__pydantic_core_schema__, "type", "generator"):
-        raise ToolSignatureError(f"{where}: the type can be iterated only once (Iterable, Generator); use a list")
+        raise ToolSignatureError(f"{prefix}: the type can be iterated only once (Iterable, Generator); use a list")
 
 
-def _holds(value: Any, key: str, wanted: Any) -> bool:
+def _holds(schema: Any, key: str, value: Any) -> bool:
     """Whether any object in a schema has this entry."""
-    if isinstance(value, dict):
-        return value.get(key) == wanted or any(_holds(each, key, wanted) for each in value.values())
-    return isinstance(value, list | tuple) and any(_holds(each, key, wanted) for each in value)
+    if isinstance(schema, dict):
+        return schema.get(key) == value or any(_holds(each, key, value) for each in schema.values())
+    return isinstance(schema, list | tuple) and any(_holds(each, key, value) for each in schema)
 
 
 class _Untitled(GenerateJsonSchema):
-    """Omits the titles that pydantic derives from field names: to an LLM they are wasted tokens."""
+    """Omits the titles that pydantic derives from field names: they would waste the LLM's tokens."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
-def _schema(where: str, arguments: type[BaseModel], optional: type[BaseModel]) -> dict[str, Any]:
+def _schema(prefix: str, arguments: type[BaseModel], optional: type[BaseModel]) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", PydanticJsonSchemaWarning)
             schema = arguments.model_json_schema(schema_generator=_Untitled)
     except (PydanticUserError, PydanticJsonSchemaWarning) as error:
         reason = str(error).partition("\n")[0]
-        raise ToolSignatureError(f"{where}: the type has no JSON schema: {reason}") from None
+        raise ToolSignatureError(f"{prefix}: the type has no JSON schema: {reason}") from None
     schema.pop("title", None)
     properties = schema.setdefault("properties", {})
-    _check_plain(where, arguments, schema)
+    _check_plain(prefix, arguments, schema)
     try:
         defaults = json.loads(read_arguments(optional, "").text)
     except ArgumentsInvalid as error:
-        raise ToolSignatureError(f"{where}: the default does not fit the type: {error}") from None
+        raise ToolSignatureError(f"{prefix}: the default does not fit the type: {error}") from None
     for parameter in properties.keys() & defaults.keys():
-        if "default" in properties[parameter]:  # otherwise a factory makes it for each call
+        if "default" in properties[parameter]:  # a factory makes a new default for each call
             properties[parameter]["default"] = defaults[parameter]
     written: dict[str, Any] = _with_items(schema)
     return written
 
 
 def _with_items(schema: Any) -> Any:
-    """Give each array of fixed length one schema for its items: providers refuse arrays without `items`."""
+    """Give each array of fixed length one schema for its items, because providers reject arrays without `items`."""
     if isinstance(schema, list):
         return [_with_items(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     written = {key: value if key in _DATA else _with_items(value) for key, value in schema.items()}
-    for key in ("properties", "$defs", "patternProperties"):  # names of people's choice, and no keywords
+    for key in ("properties", "$defs", "patternProperties"):  # their keys are arbitrary names, not keywords
         if isinstance(named := schema.get(key), dict):
             written[key] = {name: _with_items(each) for name, each in named.items()}
     if isinstance(places := written.get("prefixItems"), list):

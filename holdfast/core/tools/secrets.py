@@ -6,7 +6,7 @@
         return await stripe(context.secret("STRIPE_KEY")).pay(cents, key=context.key)
 
 1. A worker reads only the secrets that the tools of its catalog declare, and no other part of the environment.
-2. Names are recorded nowhere, and values leave this module only through `Secrets.value`.
+2. Names are never recorded, and values leave this module only through `Secrets.value`.
 3. Text passes through `Secrets.redact` before it is recorded, logged or shown to the LLM. It finds a value verbatim, as
    written in JSON, `repr` or URLs, and in base64; it does not find one that was cut, encrypted or reversed.
 """
@@ -22,7 +22,7 @@ from urllib.parse import quote, quote_plus
 from holdfast.errors import HoldfastError
 
 MIN_CHARS: Final = 8
-"""Shorter values are not redacted: they would match everywhere."""
+"""Minimum length of a value that is redacted: shorter ones would match everywhere."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -68,15 +68,15 @@ class Secrets:
 
     def redact(self, text: str) -> str:
         """Replace every value of `MIN_CHARS` characters or more in `text` with `[secret NAME]`."""
-        # Searching for each form is faster than one pattern of all, and most texts hold none.
-        there = [form for form in self._forms if form in text]
-        if not there:
+        # Searching for each form is faster than one pattern for all, and most texts contain none.
+        present = [form for form in self._forms if form in text]
+        if not present:
             return text
-        pattern = re.compile("|".join(map(re.escape, there)))
-        return pattern.sub(lambda found: f"[secret {self._names[found[0]]}]", text)
+        pattern = re.compile("|".join(map(re.escape, present)))
+        return pattern.sub(lambda match: f"[secret {self._names[match[0]]}]", text)
 
     def only(self, names: Iterable[str]) -> "Secrets":
-        """Return the subset with these names, as far as they exist: the secrets of one tool."""
+        """Return the subset of secrets with these names, such as those of one tool; unknown names are ignored."""
         return Secrets({name: self._values[name] for name in names if name in self._values})
 
     def __or__(self, other: "Secrets") -> "Secrets":
@@ -95,7 +95,7 @@ def is_secret_name(name: object) -> bool:
 
 
 def _forms(value: str) -> set[str]:
-    """Return the forms in which texts write a value: plain, JSON, `repr`, one within the other, URLs and base64."""
+    """Return the forms of a value in texts: plain, in JSON, in `repr`, nested in each other, in URLs and in base64."""
     forms = {value, value.encode("utf-8", "replace").decode()}
     in_urls = {write(text, errors="replace") for text in forms for write in (partial(quote, safe=""), quote_plus)}
     for _ in range(2):  # such as the `repr` of a KeyError's text in a line of JSON
@@ -108,7 +108,7 @@ def _forms(value: str) -> set[str]:
 
 
 def _in_base64(value: bytes) -> Iterator[str]:
-    """Yield a value in base64, alone and within longer data, where it can start at any of three byte offsets."""
+    """Yield a value in base64: alone, and within longer data, in which it can start at any of three byte offsets."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         alone = encode(value).decode()
         yield from (alone, alone.rstrip("="))

@@ -1,6 +1,4 @@
-"""Functions that users supply (plain ones, bound methods, `functools.partial` objects): their signatures, and their
-location in the source.
-"""
+"""Signatures and source locations of functions that users supply: plain ones, methods, `functools.partial` objects."""
 
 import functools
 import inspect
@@ -10,26 +8,26 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that partial objects wrap: the one with a name, a docstring and annotations."""
+    """Return the function inside partial objects, which has a name, a docstring and annotations."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function, resolved, by parameter name; `return` included.
+    """Return the resolved annotations of a function by parameter name, including `return`.
 
     Raises:
-        NameError: One does not resolve where the function is defined.
+        NameError: An annotation does not resolve in the module of the function.
     """
     return get_type_hints(plain(function), include_extras=True)
 
 
 def annotated_text(hint: Any) -> str:
-    """Return the text that describes an annotated type, `Annotated[int, "the first summand"]`; empty if none does.
+    """Return the description in an annotated type, `Annotated[int, "the first summand"]`; empty if it has none.
 
-    A union, such as that with None, may have it in one of its types. `Doc("…")` counts like a bare text, and pydantic's
-    `Field(description=…)` takes precedence over both.
+    A union, such as one with None, may have it in one of its types. `Doc("…")` counts like a bare string, and
+    pydantic's `Field(description=…)` takes precedence over both.
     """
     if get_origin(hint) in (Union, UnionType):
         return next((text for each in get_args(hint) if (text := annotated_text(each))), "")
@@ -43,28 +41,28 @@ def annotated_text(hint: Any) -> str:
 
 
 def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters that a caller still has to give: without `self`, and without what a partial object has."""
-    given: set[str] = set()
+    """Return the parameters that a caller must still pass: without `self` and those that a partial object binds."""
+    bound: set[str] = set()
     for each in _partials(function):
-        given |= each.keywords.keys()
-    return [each for each in inspect.signature(function).parameters.values() if each.name not in given]
+        bound |= each.keywords.keys()
+    return [each for each in inspect.signature(function).parameters.values() if each.name not in bound]
 
 
 def _partials(function: Callable[..., Any]) -> list[functools.partial[Any]]:
-    found = []
+    partials = []
     while isinstance(function, functools.partial):
-        found.append(function)
+        partials.append(function)
         function = function.func
-    return found
+    return partials
 
 
-def place(function: Callable[..., Any]) -> str:
-    """Return file and line of a function, as `app/tools.py:12`; empty for one that is not written in Python."""
+def source_location(function: Callable[..., Any]) -> str:
+    """Return the file and line of a function, as `app/tools.py:12`; empty if it is not written in Python."""
     code = getattr(inspect.unwrap(plain(function)), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
-def placed(function: Callable[..., Any], message: str) -> str:
-    """Return a message that begins with file and line of the function that it is about."""
-    where = place(function)
-    return f"{where}: {message}" if where else message
+def with_location(function: Callable[..., Any], message: str) -> str:
+    """Put the file and line of a function before a message about it."""
+    location = source_location(function)
+    return f"{location}: {message}" if location else message

@@ -1,4 +1,4 @@
-"""The specification of a tool: what the LLM is offered and what the log records."""
+"""The specification of a tool, which requests offer to the LLM and the log records."""
 
 from typing import Any, Literal
 
@@ -7,10 +7,10 @@ from holdfast.core.tools.effects import Effect
 from holdfast.core.trust import Trust
 
 FINAL_RESULT = "final_result"
-"""The tool with which an agent gives a result that has a type (`Agent(result=…)`)."""
+"""The tool with which an agent returns a structured result (`Agent(result=…)`)."""
 
 LONGEST_SETTLING = 7 * 24 * 3_600
-"""The most seconds that `settles_within` can give."""
+"""Maximum of `settles_within`, in seconds."""
 
 
 class ToolSpec(Frozen):
@@ -22,7 +22,7 @@ class ToolSpec(Frozen):
     """JSON schema of the arguments."""
     effect: Effect
     timeout: float
-    """Seconds that one call may take."""
+    """Time limit of one call, in seconds."""
     settles_within: float | None = None
     """Seconds after the end of an attempt in which its request may still arrive; None for `timeout`."""
     undoable: bool = False
@@ -30,11 +30,11 @@ class ToolSpec(Frozen):
     trust: Trust = "tool"
     """Trust level of its results; `agent` if they repeat what the LLM wrote."""
     trusted_only: bool = False
-    """Whether a call needs approval, even if the policy allows it, once the LLM has read what no person vouches for."""
+    """Whether a call needs approval, even if the policy allows it, once the LLM has read tainted content."""
     wants_origin: bool = False
-    """Whether its calls carry who asked and the trust level of the transcript (`Origin`)."""
+    """Whether its calls carry the requester and the trust level of the transcript (`Origin`)."""
     kind: Literal["activity", "runtime"] = "activity"
-    """Who carries out its calls: a worker, in an activity; or the run itself (`holdfast.core.run.waits.dormancy`)."""
+    """Whether a worker executes its calls, in an activity, or the run itself (`holdfast.core.run.waits.dormancy`)."""
 
     @property
     def settling_seconds(self) -> float:
@@ -45,4 +45,4 @@ class ToolSpec(Frozen):
     def defaults(self) -> dict[str, Any]:
         """The default value of each parameter that has one, as JSON."""
         properties = self.parameters.get("properties", {})
-        return {name: given["default"] for name, given in properties.items() if "default" in given}
+        return {name: schema["default"] for name, schema in properties.items() if "default" in schema}

@@ -29,7 +29,7 @@ class AgentResult(Frozen):
 
 
 def read_run_agent(call: ToolCall) -> RunAgent | None:
-    """Return what a call of `run_agent` asks for; None where its arguments cannot be read."""
+    """Parse the arguments of a call of `run_agent`; None if they are malformed."""
     try:
         return RunAgent.model_validate_json(call.arguments)
     except ValidationError:
@@ -37,7 +37,7 @@ def read_run_agent(call: ToolCall) -> RunAgent | None:
 
 
 def read_agent_result(call: ToolCall) -> AgentResult | None:
-    """Return what a call of `agent_result` asks for; None where its arguments cannot be read."""
+    """Parse the arguments of a call of `agent_result`; None if they are malformed."""
     try:
         return AgentResult.model_validate_json(call.arguments)
     except ValidationError:
@@ -45,18 +45,18 @@ def read_agent_result(call: ToolCall) -> AgentResult | None:
 
 
 def child_thread(thread: str, number: int) -> str:
-    """Return the id of the thread that a call of this number starts."""
+    """Return the id of the thread that call `number` starts."""
     return f"{thread}.{number}"
 
 
 def parent_thread(thread: str) -> str:
-    """Return the id of the thread that has started this one, if it was started as a sub-agent; empty for no such id."""
+    """Return the id of the parent thread, if the id has the form of a sub-agent's; empty otherwise."""
     parent, dot, number = thread.rpartition(".")
     return parent if dot and number.isascii() and number.isdigit() else ""
 
 
 def offered(tool: ToolSpec, agents: dict[str, str]) -> ToolSpec:
-    """Return the tool as one agent is offered it: with the names of the agents that it may run.
+    """Return the tool as offered to one agent: with the names of the agents that it may run.
 
     Args:
         tool: Any tool; only `run_agent` changes.

@@ -1,7 +1,7 @@
-"""Wake triggers: what an agent waits for when it puts itself to sleep. A closed union, and how arguments become one.
+"""Wake triggers, which end the sleep of a dormant agent: a closed union, and parsing of arguments into one.
 
-The arguments are the LLM's, or a person's who changed them: what is wrong with them is a sentence for the LLM, and
-never an exception.
+The LLM, or a person who edits its call, writes the arguments. So an error in them is a sentence for the LLM, never an
+exception.
 """
 
 import re
@@ -21,67 +21,67 @@ from holdfast.core.tools.result_conditions import Matched, ResultCondition, matc
 from holdfast.errors import NotPortable
 
 LONGEST_SLEEP = 10 * 365 * 86_400
-"""Maximum number of seconds until a wait ends by itself. Dates end with the year 9999."""
+"""Maximum number of seconds until a wait ends by itself. Python's dates end with the year 9999."""
 
 EVENT_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,99}"
-"""The names of events: safe in a query of Temporal's visibility store, and on a command line."""
+"""Matches the names of events, which are safe in queries of Temporal's visibility store and on a command line."""
 
 NAME_RULE = "an event's name begins with a letter or digit, and has up to 100 letters, digits and _ . : / -"
-"""The same in words."""
+"""The same rule as a sentence."""
 
 POLLED_BYTES = 4_000
-"""Bytes of the arguments of a call that is polled, as JSON: a run that sleeps carries them along."""
+"""Maximum size of a polled call's arguments as JSON: a sleeping run carries them along."""
 
 RUNTIME_TOOLS = ("sleep_until", "wait_for_event", "check_back", "wait_for_run")
-"""The tools that the run itself carries out. A catalog with an agent that has them has no other tool of these names."""
+"""The tools that the run itself carries out. If an agent of a catalog has them, no other tool may have these names."""
 
 RUN_STATUS = "run_status"
 """The tool that `wait_for_run` polls."""
 
 ENDED = '"ended": true'
-"""What its result contains once the other run has ended. A long result is clipped in its middle."""
+"""Part of its result once the other run has ended. A long result is clipped only in its middle."""
 
-# Not all that Python's parser takes: that differs between versions, and a replay has to read what the run did.
+# Python's own parser accepts more, but that differs between versions, and a replay must parse as the run did.
 _TIME = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(?P<offset>Z|[+-]\d\d:\d\d)?", re.ASCII | re.IGNORECASE
 )
 
 
 class TimeTrigger(Frozen):
-    """A time comes."""
+    """A time is reached."""
 
     kind: Literal["time"]
     until: datetime
 
     @property
     def words(self) -> str:
-        """What is waited for, in a few words."""
+        """A short description of the trigger."""
         return clock(self.until)
 
 
 class EventTrigger(Frozen):
-    """An event arrives, or a time comes."""
+    """An event arrives, or a time is reached."""
 
     kind: Literal["event"]
     event: str
     """The event's name."""
     match: dict[str, Matched] = {}
-    """Fields that the event's data has to have, with these values."""
+    """Fields that the event's data must have, with these values."""
     until: datetime | None = None
-    """When the wait ends without it; None for never."""
+    """The time at which the wait ends without the event; None for never."""
 
     @property
     def words(self) -> str:
-        """What is waited for, in a few words."""
+        """A short description of the trigger."""
         match = f" with {exact_json(self.match)}" if self.match else ""
         return f"event {self.event}{match}" + (f", until {clock(self.until)}" if self.until else "")
 
     def fits(self, event: str, data: str) -> bool:
-        """Return whether an event is the one that is waited for.
+        """Whether an event matches the trigger.
 
         Args:
-            event: Its name.
-            data: Its data: an object, as canonical JSON.
+            event: The event's name.
+            data: The event's data: an object, as canonical JSON.
         """
         if event != self.event:
             return False
@@ -89,20 +89,20 @@ class EventTrigger(Frozen):
 
 
 class PollTrigger(Frozen):
-    """The result of a read-only call fulfils a condition, or a time comes."""
+    """The result of a read-only call fulfils a condition, or a time is reached."""
 
     kind: Literal["poll"]
     tool: str
-    """The tool that is called again and again."""
+    """The tool that is called repeatedly."""
     arguments: str
     """Its arguments, as canonical JSON."""
     condition: ResultCondition
     until: datetime | None = None
-    """When the last poll is made; None for no end."""
+    """The time of the last poll; None for no end."""
 
     @property
     def words(self) -> str:
-        """What is waited for, in a few words."""
+        """A short description of the trigger."""
         end = f", until {clock(self.until)}" if self.until else ""
         if self.tool == RUN_STATUS and self.condition.contains == ENDED:
             return f"the end of the run of {one_line(self.arguments, 300)}{end}"
@@ -110,14 +110,14 @@ class PollTrigger(Frozen):
 
 
 WakeTrigger = Annotated[TimeTrigger | EventTrigger | PollTrigger, Field(discriminator="kind")]
-"""What ends a wait. Its `kind` has no default: encodings leave defaults out."""
+"""The trigger that ends a wait. Its `kind` has no default, because encodings leave defaults out."""
 
 WAKE_TRIGGER: TypeAdapter[WakeTrigger] = TypeAdapter(WakeTrigger)
-"""Decodes wake triggers, each by its kind."""
+"""Decodes wake triggers by their kind."""
 
 
 def deadline(trigger: WakeTrigger) -> datetime | None:
-    """Return when a wait ends though nothing arrives; None for never."""
+    """Return the time at which a wait ends by itself; None for never."""
     match trigger:
         case TimeTrigger() | EventTrigger() | PollTrigger():
             return trigger.until
@@ -126,12 +126,12 @@ def deadline(trigger: WakeTrigger) -> datetime | None:
 
 
 def read_trigger(tool: str, arguments: Mapping[str, Any], *, at: datetime) -> WakeTrigger | str:
-    """Return what a call waits for, or what is wrong with its arguments.
+    """Return the trigger of a call, or a sentence about the error in its arguments.
 
     Args:
         tool: The tool's name.
-        arguments: The call's, parsed.
-        at: Now.
+        arguments: The call's arguments, parsed.
+        at: The current time.
     """
     try:
         match tool:
@@ -176,10 +176,10 @@ def clock(time: datetime) -> str:
 
 
 def _time(text: Any, *, at: datetime) -> datetime:
-    """The time that a duration from now on, or a time, stands for; a time may have passed.
+    """Parse a time, which may be in the past, or a duration from now.
 
     Raises:
-        ValueError: It is neither, or it is too far away.
+        ValueError: The text is neither, or the time is too far away.
     """
     if not isinstance(text, str):
         raise ValueError("`until` is missing; write a time such as 2026-05-06T07:08:00Z, or 90s, 15m, 3h or 20d")
@@ -192,14 +192,14 @@ def _time(text: Any, *, at: datetime) -> datetime:
         if seconds > LONGEST_SLEEP:
             raise ValueError(too_far)
         return at + timedelta(seconds=seconds)
-    found = _TIME.fullmatch(text.strip())
+    match = _TIME.fullmatch(text.strip())
     wrong = f"until: {text[:40]!r} is neither a time nor a duration; write 2026-05-06T07:08:00Z, 90s, 15m, 3h or 20d"
-    if found is None:
+    if match is None:
         raise ValueError(wrong)
-    if not found["offset"]:
+    if not match["offset"]:
         raise ValueError(f"until: {text[:40]!r} has no offset from UTC; write 2026-05-06T07:08:00Z or …+02:00")
     try:
-        time = datetime.fromisoformat(found[0].upper().replace("Z", "+00:00")).astimezone(UTC)
+        time = datetime.fromisoformat(match[0].upper().replace("Z", "+00:00")).astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(wrong) from None
     if time - at > timedelta(seconds=LONGEST_SLEEP):
@@ -214,12 +214,12 @@ def _name(name: Any) -> str:
 
 
 def polled_call(call: ToolCall) -> ToolCall | None:
-    """Return the call that Holdfast's `check_back` or `wait_for_run` makes again and again; None for any other call."""
+    """Return the call that Holdfast's `check_back` or `wait_for_run` polls; None for any other call."""
     if call.name not in ("check_back", "wait_for_run"):
         return None
     try:
-        read = from_json(call.arguments)
-        arguments = read if isinstance(read, dict) else {}
+        parsed = from_json(call.arguments)
+        arguments = parsed if isinstance(parsed, dict) else {}
         return _polled(arguments) if call.name == "check_back" else _of_run(arguments)
     except ValueError:
         return None
@@ -236,13 +236,13 @@ def _of_run(arguments: Mapping[str, Any]) -> ToolCall:
 
 
 def _polled(arguments: Mapping[str, Any]) -> ToolCall:
-    tool, given = arguments.get("tool"), arguments.get("arguments")
+    tool, polled_arguments = arguments.get("tool"), arguments.get("arguments")
     if not isinstance(tool, str):
         raise ValueError("tool: give the name of one of your read-only tools")
-    if not isinstance(given, dict | None):
+    if not isinstance(polled_arguments, dict | None):
         raise ValueError(f"arguments: give an object with the arguments of {tool[:64]}")
     try:
-        text = exact_json(given or {})
+        text = exact_json(polled_arguments or {})
     except (NotPortable, RecursionError) as error:
         raise ValueError(f"arguments: they hold {error}") from None
     if len(text.encode()) > POLLED_BYTES:

@@ -33,7 +33,7 @@ _SCOPE = ("run_id", "first_run_id", "agent", "depth", "trust", "user_proven", "s
 _BEGINNINGS = ("run_started", "run_forked", "run_imported")
 """Types of events with the first run id of the chain of Temporal runs that recorded them, and what follows."""
 
-FIRST_HANDED, HANDED = 900_000_000, 50
+FIRST_PROPAGATED, MAX_PROPAGATED = 900_000_000, 50
 """How the log numbers constraints that parents and sub-agents hand to one another (`Constraints.adopt`)."""
 
 
@@ -114,7 +114,7 @@ class Derived:
     def _take_over(self, event: JSON, number: int) -> None:
         """Add the constraints that a parent handed down with a start, or a sub-agent handed back at its end."""
         for index, each in enumerate(event.get("constraints", ())):
-            own = FIRST_HANDED + number * HANDED + index
+            own = FIRST_PROPAGATED + number * MAX_PROPAGATED + index
             self._constraints[own] = {**_picked(event, "position", "at"), "number": own, "handed": each}
 
     def members(self, *, redacted: bool = False) -> Iterator[tuple[str, bytes]]:

@@ -67,7 +67,7 @@ class WorkspaceMemory:
         if not self._approvals.have(strategies(read.text, what=STRATEGIES), workspace):
             self._log_left_out(workspace, [STRATEGIES])
             return f"[{STRATEGIES} is not shown: no person has approved its current text; {HOW_TO_APPROVE}]"
-        return newest_of(read.text.strip("\n"), room, where=STRATEGIES)
+        return newest_of(read.text.strip("\n"), room, source=STRATEGIES)
 
     def instructions(self, workspace: Path) -> Iterator[tuple[Instruction, bool]]:
         """Everything in a workspace that would instruct agents, and whether it is approved; for a person to review.

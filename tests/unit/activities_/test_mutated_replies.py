@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from holdfast.activities.llm_calls.llm_replies import NotAReply, read_reply
 from holdfast.core.authority.policy import Policy, allow
-from holdfast.core.base.text import invisible_removed
+from holdfast.core.base.text import remove_invisible
 from holdfast.core.log.events import AgentEvent, MessageAwaited, RunFinished, ToolCallRequested, VerdictGiven
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.decide.replies import on_reply
@@ -174,6 +174,6 @@ def judge(reply: Wire, recorded: LLMReply, events: Sequence[AgentEvent]) -> None
         assert recorded.message is not None
         assert (ended and not announces) or "refusal" in json.dumps(reply)
         media = any(kind in json.dumps(reply) for kind in ("image", "audio", "file", "document"))
-        assert invisible_removed(recorded.message.text).strip() or media
+        assert remove_invisible(recorded.message.text).strip() or media
         assert "<think>" not in recorded.message.text
         assert recorded.message.text.strip() not in TEXTS[3:]

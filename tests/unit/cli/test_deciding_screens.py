@@ -23,7 +23,7 @@ from holdfast.core.authority.policy import Escalation, Terms
 from holdfast.core.authority.signatures import is_signed
 from holdfast.core.authority.statements import Decision
 from holdfast.core.authority.votes import Seen, Vote
-from holdfast.core.base.constraint_names import FIRST_HANDED
+from holdfast.core.base.constraint_names import FIRST_PROPAGATED
 from holdfast.core.run.state.state import RunState
 from holdfast.encryption.signing_keys import make_key, read_key
 from tests.unit.client.test_trees import FakeThreads
@@ -214,7 +214,7 @@ def test_show_lists_remembered_rules_and_delegations() -> None:
     assert f"by alice to bob, until {clock(NOW.isoformat())}\n  python starter.py revoke t --delegated-to bob" in shown
 
 
-@pytest.mark.parametrize("number", [1, FIRST_HANDED])
+@pytest.mark.parametrize("number", [1, FIRST_PROPAGATED])
 def test_a_constraint_leaves_the_commands_for_a_request_on_the_screen(number: int) -> None:
     """The commands that decide are shown, and nothing says that a reset abandoned the thread."""
     constraint = {"constraint": number, "tool": "pay", "scope": "tool", "arguments": "", "until": None, "reason": "no"}

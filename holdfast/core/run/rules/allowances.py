@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from holdfast.core.budget.account import Cost
 from holdfast.core.budget.budget import MICRO, Budget
-from holdfast.core.budget.tree import SHARED, allowance_name, covering
+from holdfast.core.budget.tree import SHARED, allowance_name, cost_to_reserve
 from holdfast.core.llm.tokens import tokens_of
 from holdfast.core.log.events import BudgetReserved
 from holdfast.core.run.rules.budget import NOTICE_TOKENS, call_cost, closing_reserve, reply_tokens, result_tokens
@@ -88,8 +88,8 @@ def on_existing_subagent(state: RunState, number: int, allowance: Budget | None)
     account, name = state.account, allowance_name(number)
     if not account.limits or name not in account.reserved:
         return []
-    cost = covering(account, number, allowance)
-    if cost is None or account.settle(name, Cost()).short_of_more_than_time(cost):
+    cost = cost_to_reserve(account, number, allowance)
+    if cost is None or account.settle(name, Cost()).lacks_besides_time(cost):
         return None
     if cost == account.reserved[name]:
         return []

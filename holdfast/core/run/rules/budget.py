@@ -143,15 +143,15 @@ def budget_due(state: RunState) -> ReportBudget | Block | None:
         llm = state.spec.llm if state.spec else "the LLM"
         why = f"the budget limits US dollars, and genai-prices has no price for {llm}"
         return Block(PRICE_UNKNOWN, f"{why}: cancel the run, and start it with a budget of tokens, or another LLM")
-    return ReportBudget() if account.lows() and not account.closing else None
+    return ReportBudget() if account.newly_low() and not account.closing else None
 
 
 def on_report(state: RunState, action: ReportBudget) -> list[ev.AgentEvent]:
     """Return the events that report that the budget is low, or used up."""
     account = state.account
     if not action.short:
-        return [_low(account, name) for name in account.lows()]
-    fits = not account.lose(LLM_CALL).short_of_more_than_time(last_call_cost(state))
+        return [_low(account, name) for name in account.newly_low()]
+    fits = not account.lose(LLM_CALL).lacks_besides_time(last_call_cost(state))
     # While the run waits for a message, the LLM has already given its answer.
     last_call = fits and not state.awaits_message and not state.context.oversized
     words = SPENT_BEFORE_RESULT if state.spec and state.spec.gives_result else SPENT

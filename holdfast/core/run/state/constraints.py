@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core.base.constraint_names import FIRST_HANDED, HANDED, constraint_name, constraint_origin
+from holdfast.core.base.constraint_names import FIRST_PROPAGATED, MAX_PROPAGATED, constraint_name, constraint_origin
 from holdfast.core.base.models import Frozen
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.llm.blocks import ToolCall
@@ -68,7 +68,7 @@ class Constraint(Frozen):
     @property
     def from_parent(self) -> bool:
         """Whether the parent run propagated it to this run."""
-        return FIRST_HANDED <= self.number < FIRST_HANDED + HANDED
+        return FIRST_PROPAGATED <= self.number < FIRST_PROPAGATED + MAX_PROPAGATED
 
     def is_active(self, at: datetime) -> bool:
         """Return whether the constraint is still in force at this time."""
@@ -140,7 +140,7 @@ class Constraints:
         propagated: list[HandedConstraint] = []
         size = 0
         own = [each for each in self.active(at).kept if not (to_parent and each.from_parent)]
-        for each in reversed(own[-HANDED:]):
+        for each in reversed(own[-MAX_PROPAGATED:]):
             copy = HandedConstraint.model_validate(each.model_dump(exclude={"number"}))
             size += len(copy.model_dump_json().encode())
             if size > HANDED_BYTES:
@@ -158,9 +158,9 @@ class Constraints:
         """
         kept = list(self.active(at).kept)
         same = {(each.tool, each.call_digest) for each in kept}
-        for index, each in enumerate(propagated[:HANDED]):
+        for index, each in enumerate(propagated[:MAX_PROPAGATED]):
             if (each.tool, each.call_digest) not in same:
-                kept.append(Constraint(number=FIRST_HANDED + number * HANDED + index, **each.model_dump()))
+                kept.append(Constraint(number=FIRST_PROPAGATED + number * MAX_PROPAGATED + index, **each.model_dump()))
         while len(kept) > CONSTRAINTS or sum(map(_size, kept)) > CONSTRAINTS_BYTES:
             kept.remove(next((each for each in kept if each.until), kept[0]))
         return Constraints(tuple(kept)) if propagated else self

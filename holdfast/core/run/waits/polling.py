@@ -25,7 +25,7 @@ from holdfast.core.llm.blocks import Content, ToolCall, text_of, with_heading
 from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.tool_calls import ToolOutcome
 from holdfast.core.run.rules.backoff import Pace, PollOutcome, next_delay
-from holdfast.core.run.rules.constraints import constraint_on
+from holdfast.core.run.rules.constraints import constraint_on, constraint_result
 from holdfast.core.run.state.dormancy import Polls, Wait
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import Effect

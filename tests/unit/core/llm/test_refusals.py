@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.activities.llm_calls.llm_replies import NotAReply, read_reply
 from holdfast.activities.llm_calls.retry_after import LONGEST, retry_after
-from holdfast.core.llm.refusals import WORDS_CHARS, is_too_long, words_of
+from holdfast.core.llm.refusals import REJECTION_CHARS, is_too_long, rejection_message
 from tests.support.runs import ADAPTER, agent_spec
 
 TOO_LONG = [
@@ -225,13 +225,13 @@ def test_a_success_may_say_so_too(answer: object) -> None:
 )
 def test_the_message_of_an_endpoint_is_kept_in_every_form(given: bytes, words: str) -> None:
     """A page, a list, plain text and each form of JSON are kept on one line, with control characters written out."""
-    assert words_of(given) == words
+    assert rejection_message(given) == words
 
 
 def test_messages_are_bounded() -> None:
     """Neither a long message nor deep nesting produces a long text."""
-    assert len(words_of(b'{"error": "' + b"x" * 1_000_000 + b'"}')) == WORDS_CHARS
-    assert len(words_of(b"[" * 100_000)) <= WORDS_CHARS
+    assert len(rejection_message(b'{"error": "' + b"x" * 1_000_000 + b'"}')) == REJECTION_CHARS
+    assert len(rejection_message(b"[" * 100_000)) <= REJECTION_CHARS
 
 
 @pytest.mark.parametrize(

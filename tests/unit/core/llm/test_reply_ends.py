@@ -8,8 +8,8 @@ import pytest
 from holdfast.activities.llm_calls.llm_replies import NotAReply, read_reply
 from holdfast.core.llm.adapters import Adapter
 from holdfast.core.llm.finish_reasons import CUT_OFF, WRITTEN_CALL, finish_reason
-from holdfast.core.llm.thoughts import parted
-from holdfast.core.llm.written_calls import meant_tool, written_call
+from holdfast.core.llm.thoughts import split_thoughts
+from holdfast.core.llm.written_calls import intended_tool, written_call
 from holdfast.core.log.events import ReplyRejected, RunBlocked, ToolCallFinished
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.decide.replies import on_reply
@@ -238,7 +238,7 @@ def test_hostile_text_is_searched_in_one_pass(piece: str) -> None:
     """No text of 900 kB makes the search for calls or thoughts slow."""
     text = piece * (900_000 // len(piece))
     assert written_call(text, ["look"]) in ("", "mention", "call")
-    assert len(parted(text)) == 2
+    assert len(split_thoughts(text)) == 2
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_hostile_text_is_searched_in_one_pass(piece: str) -> None:
 )
 def test_thoughts_are_no_part_of_an_answer(text: str, thought: str, answer: str) -> None:
     """Thoughts are kept as reasoning; an answer's text about tags stays."""
-    assert parted(text) == (thought, answer)
+    assert split_thoughts(text) == (thought, answer)
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,8 @@ def test_a_name_in_another_spelling_is_the_tool_that_it_means(name: str) -> None
 @pytest.mark.parametrize("name", ["", "functions", "look_2", "lookpay"])
 def test_an_unknown_or_ambiguous_tool_name_is_unchanged(name: str) -> None:
     """The LLM reads that there is no such tool."""
-    assert meant_tool(name, ["look", "pay"]) == name
-    assert meant_tool("Read_File", ["read_file", "readfile"]) == "Read_File"
+    assert intended_tool(name, ["look", "pay"]) == name
+    assert intended_tool("Read_File", ["read_file", "readfile"]) == "Read_File"
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,13 @@ class Play:
 
     def write(self) -> None:
         """Write a part as the activity does: its chain continues the record."""
-        if part := self.recorder.part():
+        if part := self.recorder.next_part():
             lines = [canonical(event) for event in part.events]
             head = json.loads(self.record[-1])["digest"] if self.record else part.base
             events = read_lines("l", len(self.record), lines, head=head)
             assert part.start == len(self.record)
             self.record += lines
-            self.recorder.written(part, Logged(length=len(self.record), head=events[-1].digest))
+            self.recorder.on_written(part, Logged(length=len(self.record), head=events[-1].digest))
 
     def play(self, step: str) -> None:
         """Make one step, if the loop can."""
@@ -103,7 +103,7 @@ def test_the_state_is_a_fold_over_what_was_written(steps: list[str]) -> None:
 def test_nothing_is_written_below_the_level() -> None:
     """A loop of 0.1.0 sends and carries no events, and its state keeps its encoding."""
     recorder = begin(level=0)
-    assert recorder.part() is None
+    assert recorder.next_part() is None
     following = recorder.next_input(LOOP, first_run_id="r", at=NOW)
     assert following.log == LogPart()
     assert following.state is not None
@@ -115,9 +115,9 @@ def test_a_loop_of_an_older_release_has_a_log_from_its_first_survey_on() -> None
     """The log of a loop that began without one starts with the loop's state, and folds to the same state."""
     old = replace(begin(level=0).state, count=7, cost=1.25)
     recorder = LoopRecorder(LOOP.model_copy(update={"state": old}), thread="l", run_id="r", first_run_id="r", at=NOW)
-    assert recorder.part() is None
+    assert recorder.next_part() is None
     recorder.record(on_survey(Survey(features=1, agent="builder", open=2)), at=NOW)
-    part = recorder.part()
+    part = recorder.next_part()
     assert part is not None
     state = LoopState(thread="l")
     for event in part.events:
@@ -128,11 +128,11 @@ def test_a_loop_of_an_older_release_has_a_log_from_its_first_survey_on() -> None
 def test_events_after_a_write_continue_the_written_chain() -> None:
     """The result of a write gives the record's position, even if a replay dated the written events differently."""
     recorder = begin()
-    part = recorder.part()
+    part = recorder.next_part()
     assert part is not None
     recorder.record(RunBlocked(cause="NoTasks", message="none"), at=NOW)
-    recorder.written(part, Logged(length=2, head="5" * 64))
-    following = recorder.part()
+    recorder.on_written(part, Logged(length=2, head="5" * 64))
+    following = recorder.next_part()
     assert following is not None
     assert (following.start, following.base) == (2, "5" * 64)
     (line,) = [canonical(event) for event in following.events]
@@ -142,14 +142,14 @@ def test_events_after_a_write_continue_the_written_chain() -> None:
 def test_a_record_that_rejects_is_tried_again_after_retry() -> None:
     """After a final rejection, nothing is sent to the record until a person has fixed the cause."""
     recorder = begin()
-    part = recorder.part()
+    part = recorder.next_part()
     assert part is not None
-    recorder.written(part, Logged(refused="position 0 holds another event"))
-    assert recorder.part() is None
+    recorder.on_written(part, Logged(refused="position 0 holds another event"))
+    assert recorder.next_part() is None
     recorder.record(RunBlocked(cause="RecordConflict", message=recorder.refused), at=NOW)
     _, _, events = on_steering(recorder.state, "retry", {"by": "alice"}, at=NOW)
     recorder.record(*events, at=NOW)
-    again = recorder.part()
+    again = recorder.next_part()
     assert again is not None
     assert (again.start, len(again.events)) == (0, 4)
 

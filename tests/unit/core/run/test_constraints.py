@@ -14,8 +14,8 @@ from holdfast.core.agents.agent import Limits
 from holdfast.core.authority.policy import Approver, Policy, Terms, allow, ask
 from holdfast.core.authority.statements import Lift
 from holdfast.core.base.constraint_names import (
-    FIRST_HANDED,
-    HANDED,
+    FIRST_PROPAGATED,
+    MAX_PROPAGATED,
     constraint_name,
     constraint_number,
     constraint_origin,
@@ -265,9 +265,9 @@ def test_an_effect_that_cannot_be_undone_makes_no_constraint() -> None:
     ("number", "name", "origin"),
     [
         (3, "3", ""),
-        (FIRST_HANDED, "0.1", "from the run above"),
-        (FIRST_HANDED + 4 * HANDED, "4.1", "from the sub-agent of call 4"),
-        (FIRST_HANDED + 5 * HANDED - 1, "4.50", "from the sub-agent of call 4"),
+        (FIRST_PROPAGATED, "0.1", "from the run above"),
+        (FIRST_PROPAGATED + 4 * MAX_PROPAGATED, "4.1", "from the sub-agent of call 4"),
+        (FIRST_PROPAGATED + 5 * MAX_PROPAGATED - 1, "4.50", "from the sub-agent of call 4"),
     ],
 )
 def test_people_remove_a_constraint_by_a_readable_name(number: int, name: str, origin: str) -> None:

@@ -124,7 +124,7 @@ def test_the_tiers_add_up_to_the_prompt() -> None:
 def test_a_shortened_text_stays_within_its_limit_and_says_so(cut: object, text: str, tokens: int, unread: int) -> None:
     """It keeps whole characters of the beginning or the end and counts the omitted bytes."""
     assert callable(cut)
-    shown = cut(text, tokens, where="file", unread=unread)
+    shown = cut(text, tokens, source="file", unread=unread)
     assert tokens_of(shown) <= tokens
     if size_of(text) <= 4 * tokens and not unread:
         assert shown == text

@@ -28,7 +28,7 @@ def submodules(git: Git) -> list[str]:
 def filtered_files(git: Git, skip: Sequence[str]) -> dict[str, str]:
     """List changed files to which a filter applies, relative to the top, with the filter's name.
 
-    Without the filter, git would commit their content instead of what the filter stores (a pointer of Git LFS, an
+    Without the filter, git would commit their content instead of the filter's output (a pointer of Git LFS, an
     encrypted file), so they are not committed.
     """
     changed = git.run(

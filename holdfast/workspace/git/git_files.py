@@ -1,4 +1,4 @@
-"""Reads and writes the files of a repository's git folder without following links, in the path or at its end.
+"""Reads and writes the files of a repository's git folder without following links.
 
 A confined command may write to `.git`, and a cloned folder may contain one. Each name is looked up from an open folder,
 so that a file or folder swapped for a link meanwhile is refused, too.
@@ -26,12 +26,12 @@ _KEPT = ("objects", "refs", "logs", "info", "reftable")
 
 
 class NotPlain(GitFailed):
-    """A git folder has a link, a pipe or the like where git expects a regular file or folder."""
+    """A git folder has a link, a pipe or the like instead of a regular file or folder."""
 
 
 @contextmanager
 def parent_of(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """Open the parent folder of `name`, a path below `folder`; gives its descriptor and the last part of the name.
+    """Open the parent folder of `name`, a path below `folder`; yields its descriptor and the last part of the name.
 
     Raises:
         NotPlain: The path contains a link.
@@ -183,7 +183,7 @@ def publish(source: Path, folder: Path, name: str) -> None:
 
 
 def require_plain(folder: Path) -> None:
-    """Refuse a git folder that has links, pipes or devices where git reads or writes.
+    """Refuse a git folder that has links, pipes or devices among the files that git reads or writes.
 
     Raises:
         NotPlain: The text names the first one found.

@@ -38,14 +38,14 @@ class WorkspaceMemory:
     Each method raises OSError if the file system fails. Retryable.
 
     Args:
-        approvals: What people have approved; None for the approvals in the process's state folder.
+        approvals: The approvals of people; None for those in the process's state folder.
     """
 
     def __init__(self, approvals: Approvals | None = None) -> None:
         self._approvals = approvals or Approvals()
 
     def skills(self, workspace: Path) -> Iterator[Skill | SkillSpec]:
-        """The workspace's skills that a person has approved, and one entry that counts the others."""
+        """Yield the workspace's skills that a person has approved, and one entry that counts the others."""
         others: dict[str, str] = {}
         for found in workspace_skills(workspace):
             if isinstance(found, Skill) and self._approvals.have(_instruction(found), workspace):
@@ -57,7 +57,7 @@ class WorkspaceMemory:
             yield unusable(WORKSPACE_SKILLS, f"{len(others):,} not approved, or unusable; {HOW_TO_APPROVE}")
 
     def strategies(self, workspace: Path, tokens: int) -> str:
-        """The learnt strategies, the newest within the token budget; empty if there are none."""
+        """Return the learnt strategies, the newest within the token budget; empty if there are none."""
         room = strategies_room(tokens)
         read = _read(workspace, STRATEGIES, most=LARGEST[STRATEGIES] + 1, newest=True)
         if read is None or not (read.problem or read.text.strip()):
@@ -70,7 +70,7 @@ class WorkspaceMemory:
         return newest_of(read.text.strip("\n"), room, where=STRATEGIES)
 
     def instructions(self, workspace: Path) -> Iterator[tuple[Instruction, bool]]:
-        """Everything in a workspace that would instruct agents, and whether it is approved; for a person to review.
+        """Yield each instruction in a workspace for a person to review, and whether it is approved.
 
         Raises:
             FileRefused: The strategies cannot be read.
@@ -106,7 +106,7 @@ def _instruction(found: Skill) -> Instruction:
 
 
 def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | None:
-    """Read at most `most` bytes from the beginning or the end of a file; None if it does not exist."""
+    """Read at most `most` bytes from the beginning or the end of a file; None if there is no such file."""
     try:
         if _is_loop(workspace, name):
             return FileRead(name, problem="it is a link that leads to itself")

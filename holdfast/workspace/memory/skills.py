@@ -50,10 +50,10 @@ def load_skills(folder: Path | str) -> list[Skill]:
 
 
 def _only_skill(folder: Path) -> Skill:
-    """Read the skill that a folder is.
+    """Read the one skill of a folder that is itself a skill.
 
     Raises:
-        SkillInvalid: It is invalid, or other skills are in its folder.
+        SkillInvalid: The skill is invalid, or other skills are in its folder.
     """
     inner = sorted(each.parent.name for each in folder.glob(f"[!.]*/{SKILL_FILE}"))
     if inner:
@@ -71,7 +71,7 @@ def is_linked(workspace: Path, name: str) -> bool:
 
 
 def workspace_skills(workspace: Path) -> Iterator[Skill | SkillSpec]:
-    """Read a workspace's skills in `.agents/skills`, by folder; for an invalid one, gives the reason (`unusable`).
+    """Read a workspace's skills in `.agents/skills`, by folder; for an invalid one, yields the reason (`unusable`).
 
     Raises:
         OSError: The file system failed. Retryable.

@@ -14,12 +14,12 @@ from holdfast.core.log.events import AgentEvent, ToolCallFinished, ToolCallReque
 from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.tools.effects import Effect
 from holdfast.errors import FileUnreadable, NotPlayable, SetInvalid
-from holdfast.evaluation.compare.datasets import EvalSet, RunOf, Stub
+from holdfast.evaluation.compare.datasets import Dataset, DatasetRun, Stub
 from holdfast.evaluation.compare.evaluation import Evaluation, compare, expected
 from holdfast.evaluation.compare.reading import read_recording
 from holdfast.evaluation.compare.recording import RecordedResult, Recording, without_addresses
-from holdfast.evaluation.compare.trajectory import Call, Course, course_of
-from holdfast.evaluation.files import read_set
+from holdfast.evaluation.compare.trajectory import Call, Trajectory, trajectory_of
+from holdfast.evaluation.files import read_dataset
 from holdfast.evaluation.recorded_results import Play
 from tests.replay.test_verifiers import recorded_logs
 from tests.support.examples import examples
@@ -42,7 +42,7 @@ def recording_of(events: list[AgentEvent]) -> Recording | None:
 def test_a_run_does_not_diverge_from_itself(seed: int) -> None:
     """Compared with itself, every run has the same calls, effects and result, and what a play needs can be read."""
     events = play(seed).thread.log
-    course = course_of(events)
+    course = trajectory_of(events)
     found = compare("run", course, course)
     assert (found.diverges_at, found.divergence, found.same_calls, found.same_result) == (None, "", True, True)
     assert found.same_effects
@@ -62,16 +62,16 @@ def test_every_recorded_log_is_a_recording_or_says_why_not() -> None:
         events: Any = [event for event in log if not event.type.startswith("loop_")]
         if len(events) < len(log):
             continue
-        course = course_of(events)
+        course = trajectory_of(events)
         assert compare(name, course, course).same_calls
         try:
-            assert read_recording(events).course == course
+            assert read_recording(events).trajectory == course
         except NotPlayable as error:
             refused[name] = str(error)
     assert all("fork" in why or "sub-agent" in why or "no task" in why for why in refused.values()), refused
 
 
-def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Course:
+def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Trajectory:
     """A course of (tool, status, effect) for each call."""
 
     def call(tool: str, status: Any = "ok", effect: Effect = Effect.READ) -> Call:
@@ -79,7 +79,7 @@ def course(*steps: tuple[tuple[Any, ...], ...], **more: Any) -> Course:
         return Call(tool=tool, arguments="{}", digest=tool, status=status, effect=effect, ran=ran)
 
     given = {"ended": "completed", "result": "done", **more}
-    return Course(steps=tuple(tuple(call(*each) for each in step) for step in steps), **given)
+    return Trajectory(steps=tuple(tuple(call(*each) for each in step) for step in steps), **given)
 
 
 BASE = course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
@@ -98,7 +98,7 @@ BASE = course((("a",), ("b",)), (("pay", "ok", Effect.UNSAFE),), ())
         (course(), 1),
     ],
 )
-def test_the_first_divergence(played: Course, at: int | None) -> None:
+def test_the_first_divergence(played: Trajectory, at: int | None) -> None:
     """The first step whose calls differ, in their order, or in whether they were refused; prose does not count."""
     found = compare("run", BASE, played)
     assert (at, at is None) == (found.diverges_at, found.same_calls)
@@ -167,11 +167,11 @@ def test_a_play_that_breaks_off_does_not_hold(ended: Any) -> None:
 def test_a_call_that_people_denied_is_refused() -> None:
     """A recorded decision that denies a call answers the question, and the call stays refused."""
     asked = Call(tool="pay", arguments="{}", digest="pay", verdict="ask", rule="ask pay", status="denied")
-    denied = Course(steps=((asked,),), ended="completed")
+    denied = Trajectory(steps=((asked,),), ended="completed")
     found = compare("run", denied, denied)
     assert [(each.answered, each.denied) for each in found.refusals] == [(True, True)]
     assert expected(found, ["same_calls", "nothing_refused"]).failed == ("nothing_refused: pay (ask pay)",)
-    approved = Course(steps=((asked.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
+    approved = Trajectory(steps=((asked.model_copy(update={"status": "ok", "ran": "pay"}),),), ended="completed")
     assert compare("run", approved, approved).nothing_refused
 
 
@@ -222,7 +222,7 @@ def test_results_belong_to_the_call_that_ran() -> None:
     thread.reply(says("done"))
     thread.archive()
     found = read_recording(thread.log)
-    look, pay, wipe = found.course.calls
+    look, pay, wipe = found.trajectory.calls
     assert [found.results[call.digest][0].content for call in (look, pay)] == ["seen", "paid"]
     assert (wipe.status, wipe.refused, wipe.digest in found.results) == ("denied", True, False)
     assert [decision.reason for decision in found.decisions[pay.digest]] == ["because"]
@@ -246,22 +246,22 @@ def test_a_set_is_read(tmp_path: Path) -> None:
     """A file, a folder and a file with expectations are sets; files that the `eval.toml` of a folder omits count."""
     for name in ("a.holdfast", "b.holdfast", "notes.txt"):
         (tmp_path / name).touch()
-    assert read_set(tmp_path / "a.holdfast") == (tmp_path, EvalSet(run=(RunOf(file="a.holdfast"),)))
-    assert [run.file for run in read_set(tmp_path)[1].run] == ["a.holdfast", "b.holdfast"]
+    assert read_dataset(tmp_path / "a.holdfast") == (tmp_path, Dataset(run=(DatasetRun(file="a.holdfast"),)))
+    assert [run.file for run in read_dataset(tmp_path)[1].run] == ["a.holdfast", "b.holdfast"]
     (tmp_path / "eval.toml").write_text(
         '[[run]]\nfile = "b.holdfast"\nexpect = ["same_effects"]\nresult_has = ["refunded"]\n'
         '[[run.stub]]\ntool = "look"\narguments = { n = 1 }\nresult = "x"\n'
     )
-    folder, found = read_set(tmp_path)
+    folder, found = read_dataset(tmp_path)
     assert (tmp_path, ["b.holdfast", "a.holdfast"]) == (folder, [run.file for run in found.run])
     assert found.run[0].expect == ("same_effects",)
     assert found.run[0].stub == (Stub(tool="look", arguments={"n": 1}, result="x"),)
-    assert [run.file for run in read_set(tmp_path / "eval.toml")[1].run] == ["b.holdfast"]
+    assert [run.file for run in read_dataset(tmp_path / "eval.toml")[1].run] == ["b.holdfast"]
     with pytest.raises(FileUnreadable):
-        read_set(tmp_path / "none.toml")
+        read_dataset(tmp_path / "none.toml")
     (tmp_path / "empty").mkdir()
     with pytest.raises(SetInvalid, match="export"):
-        read_set(tmp_path / "empty")
+        read_dataset(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2J.holdfast", "a\nb.holdfast", "a\\b.holdfast"])
@@ -270,7 +270,7 @@ def test_a_name_that_no_set_can_have_is_refused(name: str, tmp_path: Path) -> No
     (tmp_path / name).touch()
     for path in (tmp_path, tmp_path / name):
         with pytest.raises(SetInvalid, match="beneath"):
-            read_set(path)
+            read_dataset(path)
 
 
 def test_a_folder_is_no_recorded_run(tmp_path: Path) -> None:
@@ -278,9 +278,9 @@ def test_a_folder_is_no_recorded_run(tmp_path: Path) -> None:
     (tmp_path / ".holdfast").mkdir()
     (tmp_path / "b.holdfast").mkdir()
     (tmp_path / "a.holdfast").touch()
-    assert [run.file for run in read_set(tmp_path)[1].run] == ["a.holdfast"]
+    assert [run.file for run in read_dataset(tmp_path)[1].run] == ["a.holdfast"]
     with pytest.raises(FileUnreadable):
-        read_set(tmp_path / ("a" * 300))
+        read_dataset(tmp_path / ("a" * 300))
 
 
 def request(number: int, call: ToolCall) -> ToolRequest:
@@ -310,7 +310,7 @@ def test_a_time_beyond_every_calendar_is_no_end() -> None:
     """A file may hold a constraint of thousands of years."""
     result = RecordedResult(call=1, status="cannot", content="no", scope="everywhere", seconds=9_998 * 365 * 86_400.0)
     call = ToolCall(id="1", name="look", arguments="{}")
-    recording = Recording(thread="t", task="x", by="", agent="", results={call.digest: (result,)}, course=course())
+    recording = Recording(thread="t", task="x", by="", agent="", results={call.digest: (result,)}, trajectory=course())
     assert Play("t", recording, Path("/none")).answer(request(1, call)).until is None
 
 

@@ -1,6 +1,6 @@
-"""Check a thread before its file is signed: the signer vouches for it, and others import it because of that.
+"""Check a thread before its file is signed: the signature vouches for it, and others import the file because of that.
 
-A file is signed only if the permanent record was checked and holds, and with it the seals of Temporal's histories, or
+A file is signed only if the permanent record passed its checks together with the MACs of Temporal's histories, or with
 seals of nodes in anchors.
 """
 
@@ -15,13 +15,13 @@ from holdfast.errors import ExportFailed
 
 @dataclass(frozen=True)
 class Vouched:
-    """How much of a thread was checked."""
+    """The part of a thread that was checked."""
 
     events: int = 0
     head: str = ""
     """The digest of the last of these events."""
     lacks: str = ""
-    """Why the thread cannot be vouched for; empty if it can."""
+    """The reason why the thread must not be signed; empty if it may be."""
 
     @property
     def last(self) -> set[int]:
@@ -30,7 +30,7 @@ class Vouched:
 
 
 async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchors: Anchors | None) -> Vouched:
-    """Check a thread that is about to be exported.
+    """Check a thread before its export.
 
     Args:
         threads: Reads the thread.
@@ -39,7 +39,7 @@ async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchor
         anchors: Anchors with seals of the thread; None for no anchors.
 
     Raises:
-        ExportFailed: It was altered, or is not a thread of ours.
+        ExportFailed: The thread does not verify.
         ThreadNotFound: There is no such thread.
     """
     checks = replace(evidence, artifacts=None) if evidence else None

@@ -1,4 +1,4 @@
-"""Compare a portable file with seals: with those in anchors, and with those that its exporter put into it."""
+"""Compare a portable file with seals: those in anchors, and those that its exporter included."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ OWN_SEALS = Unchecked(
 def compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> Compared:
     """Compare seals with the log in a portable file, which may be an early part.
 
-    A file does not say of which namespace its thread is. If seals of several have its id, it need fit those of one.
+    A file does not name the namespace of its thread. If several namespaces have seals of its id, it must match one.
 
     Args:
         seals: The thread's seals, of any namespace.
@@ -28,7 +28,7 @@ def compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> Compared:
     """
     names = seals.namespaces()
     each = {name: _compare_file(replace(seals, namespace=name), digests) for name in names}
-    # Where all nodes are trusted, anybody can make up a namespace with seals that fit a forged file.
+    # If all nodes are trusted, anyone can invent a namespace with seals that match a forged file.
     trusting = seals.nodes is None
     fits = max(names, key=lambda name: (bool(each[name].faults) is trusting, each[name].seals), default=None)
     if fits is None:
@@ -51,13 +51,13 @@ def _compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> Compared:
 
 
 def compare_own(lines: Sequence[bytes], thread: str, nodes: Nodes | None, events: int) -> Compared:
-    """Say what the seals in a portable file show, each of which fits its log.
+    """Evaluate the seals in a portable file, each of which matches its log.
 
     Args:
         lines: The seals.
         thread: The thread.
-        nodes: The nodes that are trusted; None for all.
-        events: How many events the log has.
+        nodes: The trusted nodes; None for all.
+        events: The number of events in the log.
     """
     heads = {seal.events - 1: seal.head for line in lines if (seal := read_seal(line))}
     seals = ThreadSeals(thread, None, nodes, lines)

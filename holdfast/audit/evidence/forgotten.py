@@ -1,4 +1,4 @@
-"""Verify a forgotten thread: what remains of its events, and that its content is gone."""
+"""Verify a forgotten thread: the digests of its events, and that its content is gone."""
 
 from contextlib import suppress
 
@@ -11,7 +11,7 @@ from holdfast.errors import RecordUnavailable, ThreadForgotten, ThreadNotFound
 
 
 async def tombstone_of(evidence: Evidence | None, thread: str) -> Tombstone | None:
-    """Return the tombstone of a forgotten thread; None for any other, or where the database does not answer."""
+    """Return the tombstone of a forgotten thread; None for any other, or if the database is unavailable."""
     if evidence and evidence.tombstone:
         with suppress(RecordUnavailable):
             return await call_store(evidence.tombstone(thread))
@@ -21,12 +21,12 @@ async def tombstone_of(evidence: Evidence | None, thread: str) -> Tombstone | No
 async def forgotten_faults(
     threads: Threads, found: Tombstone, evidence: Evidence
 ) -> tuple[list[Finding], list[Unchecked]]:
-    """Return what is wrong with a forgotten thread, and what can no longer be checked."""
-    position, why = fault_in(found)
-    faults = [Finding("record", why, position)] if why else []
+    """Return the faults of a forgotten thread, and the checks that are no longer possible."""
+    position, fault = fault_in(found)
+    faults = [Finding("record", fault, position)] if fault else []
     again = CLI.command("forget-thread", found.thread)
     unchecked: list[Unchecked] = []
-    # Else a row that says so would be enough to pass off an altered thread as a forgotten one.
+    # Otherwise a forged tombstone row could pass off an altered thread as a forgotten one.
     with suppress(ThreadForgotten, RecordUnavailable):
         if threads.reader.record and (left := await threads.reader.record.length(found.thread)):
             faults.append(Finding("record", f"it still has {left} events of this thread, which was forgotten"))

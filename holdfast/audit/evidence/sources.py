@@ -37,18 +37,18 @@ class Log:
     digests: dict[int, str] = field(default_factory=dict)
     """Digest of each event, by position."""
     heads: dict[int, str] = field(default_factory=dict)
-    """The digest that each Temporal run's snapshot has for the event before its first, by that event's position."""
+    """The digests in the snapshots of Temporal runs: of the event before each run's first, by position."""
     fault: Finding | None = None
     archived: int = 0
-    """How many events the permanent record must have."""
+    """The number of events that the permanent record must have."""
     closed: bool = False
     """Whether no more events can follow."""
     chain: str = ""
     """The first run id of the oldest Temporal run that remains."""
     empty: bool = False
-    """Of the record: it was read, and has no events."""
+    """For the record: whether it was read and has no events."""
     sealed: bool = False
-    """Of the histories: their seals were checked."""
+    """For the histories: whether their MACs were checked."""
     unchecked: list[Unchecked] = field(default_factory=list)
 
 
@@ -89,7 +89,7 @@ def _add_run(log: Log, run: RecordedRun) -> None:
     """Add one run's events to the log; they must follow those of the run before.
 
     Raises:
-        HistoryUnreadable: They cannot be read.
+        HistoryUnreadable: The events cannot be read.
     """
     events, begin, archived = run.log, run.begin, run.archived
     log.archived = max(log.archived, archived)
@@ -143,7 +143,7 @@ async def from_record(threads: Threads, thread: str, *, decode: Callable[[bytes]
 
 
 def differences(history: Log, record: Log) -> list[Finding]:
-    """Return where the record differs from the histories, or ends too early."""
+    """Return a finding about the first difference between the record and the histories, or a record that ends early."""
     if not history.digests or not (record.digests or record.empty):
         return []
     if record.empty:
@@ -168,12 +168,12 @@ def differences(history: Log, record: Log) -> list[Finding]:
 
 
 def _least(history: Log) -> int:
-    """Return how many events the permanent record must have by the histories."""
+    """Return the number of events that the permanent record must have according to the histories."""
     return max(history.archived, min(history.digests), max(history.digests) + 1 if history.closed else 0)
 
 
 def join(history: Log, record: Log) -> list[Segment]:
-    """Join the thread's events from both sources; where both have an event, take the record's."""
+    """Join the thread's events from both sources; an event in both is taken from the record."""
     if not record.segments:
         return history.segments
     (own,) = record.segments

@@ -1,7 +1,7 @@
-"""What may be recorded after what: the event, and all that is recorded together with it.
+"""Recomputes the consequences of an event: all events that must be recorded together with it.
 
-A fact from outside is taken as it stands. What follows from it is computed anew, by the functions that computed it when
-it was recorded.
+A fact from outside is taken as it is. Its consequences are recomputed by the functions that produced them when it was
+recorded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -110,29 +110,29 @@ RETURNING = ("started", "orphaned")
 
 
 class Before(NamedTuple):
-    """What came before an event."""
+    """The log before an event."""
 
     state: RunState
     thread: str
-    """The id of the thread to which the events belonged."""
+    """The id of the thread to which those events belong."""
     head: str
     """The digest of the last event."""
     last: str
     """The type of the last event."""
     forked: RunForked | None
-    """The fork whose start has yet to come."""
+    """The last fork, until its run starts."""
 
 
 def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
-    """What may be recorded where this event stands: the event, and all that is recorded together with it.
+    """Yield each batch of events that could have been recorded at this point, beginning with an event of this kind.
 
     Args:
-        before: What came before.
+        before: The log before the event.
         event: The first of `events`.
-        events: The event, and what comes after it.
+        events: The event, and those after it.
 
     Raises:
-        Wrong: It cannot be recorded where it stands.
+        Wrong: The event cannot be recorded at this point.
     """
     state, at = before.state, event.at
 
@@ -145,16 +145,16 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         case RunForked():
             yield _forks(before, event)
         case RunImported():
-            refused = refuse_import(event.point, state, thread=before.thread, position=state.events, head=before.head)
-            if refused:
-                raise Wrong(refused)
+            reason = refuse_import(event.point, state, thread=before.thread, position=state.events, head=before.head)
+            if reason:
+                raise Wrong(reason)
             yield [event]
         case MoveRequested():
             yield sent("move", sent_payload(state, event))
         case RunStarted():
             _check_start(before, event)
             if before.forked and not isinstance(next(iter(events[1:]), None), UserMessageReceived):
-                yield [event]  # a fork may have nothing new to say
+                yield [event]  # a fork may start without a task
             else:
                 yield [*on_reopen(state), event, *_task(events)]
         case AgentLoaded() if state.spec is None and not state.outcome:
@@ -163,8 +163,8 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
                 raise Wrong("its digests are not those of the agent and of the policy that it holds")
             if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
                 raise Wrong(f"its budget allows more than the agent's own ({own.words})")
-            if (given := state.origin.handed) and event.budget != given.narrowed(event.budget):
-                raise Wrong(f"its budget allows more than its parent gave it ({given.words})")
+            if (allowance := state.origin.handed) and event.budget != allowance.narrowed(event.budget):
+                raise Wrong(f"its budget allows more than its parent gave it ({allowance.words})")
             entered = evolve(state, event) if state.entering else state
             yield [event, *(on_entered(entered, at=at) if state.entering and not on_loaded(entered) else [])]
         case BudgetReserved(call=int()):
@@ -182,7 +182,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             yield [event, *on_reply(state, as_reply(event, events), shown=event.transcript_length, at=at)[1:]]
         case DecisionReceived():
             if event.outcome not in (*COUNTING, "judged_anew"):
-                yield [event]  # it changed nothing, and its body was not kept
+                yield [event]  # it had no effect, and its body was not kept
             else:
                 yield sent("decide", event.said.model_dump())
         case AuthorityDelegated():
@@ -241,7 +241,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             | ContextExceeded()
             | ContextCompacted()
         ):
-            yield [event]  # none of these lets anything run
+            yield [event]  # none of these allows anything to run
         case (
             AgentLoaded()
             | BudgetReserved()
@@ -257,7 +257,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             | StateVerified()
             | RunUnblocked()
         ):
-            return  # not where it stands
+            return  # not possible in this state
         case (
             MessageAwaited()
             | ToolCallRequested()
@@ -267,13 +267,13 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
             | TaskRefined()
             | DormancyBegan()
         ):
-            return  # only together with the event that it follows from
+            return  # only possible as a consequence of another event
         case _:
             assert_never(event)
 
 
 def _forks(before: Before, event: RunForked) -> Sequence[Expected]:
-    """The beginning of a fork: what it names is what comes before, and what was open ends; then it starts."""
+    """Return the beginning of a fork: it names the event before it, open calls end, and its run starts."""
     state, point = before.state, event.point
     if (event.origin, point.position, point.head) != (before.thread, state.events - 1, before.head):
         raise Wrong(f"it forks {point.thread!r} after event {point.position}, which is not what comes before it")
@@ -294,7 +294,7 @@ def _forks(before: Before, event: RunForked) -> Sequence[Expected]:
 
 
 def _starts(before: Before, event: ToolCallStarted) -> Iterator[Sequence[Expected]]:
-    """The start of a call: it was allowed, nothing has to come before it, and it is known who started the run."""
+    """Yield the start of a call: it was allowed, nothing must precede it, and the starter of the run is known."""
     state, action = before.state, next_action(before.state, at=event.at)
     if on_loaded(state):
         raise Wrong("it is not known who started the run, and the policy requires that")
@@ -307,7 +307,7 @@ def _starts(before: Before, event: ToolCallStarted) -> Iterator[Sequence[Expecte
 
 
 def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFinished) -> Iterator[Sequence[Expected]]:
-    """The end of calls, or of the run."""
+    """Yield the possible ends of calls, or of the run."""
     state = before.state
     number = event.request.number if isinstance(event, ReconcileRequested) else getattr(event, "number", 0)
     returning = any(call.number == number and call.phase in RETURNING for call in state.calls.current)
@@ -319,13 +319,13 @@ def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFini
         yield on_outcome(state, number, as_outcome(event), at=event.at)
     action = next_action(state, at=event.at)
     if isinstance(action, StartCalls) and number in action.numbers:
-        yield [on_start(state, number, at=event.at)]  # refused, by a constraint
+        yield [on_start(state, number, at=event.at)]  # blocked by a constraint
     if isinstance(event, RunFinished) and state.moving:
         yield [on_moved(state)]
     if isinstance(event, RunFinished) and isinstance(action, Complete):
         yield [on_complete(state)]
     if isinstance(action, Poll) and (wait := state.dormancy.find(number)):
-        yield [refused] if (refused := refuse_poll(state, wait, at=event.at)) else []
+        yield [rejected] if (rejected := refuse_poll(state, wait, at=event.at)) else []
     if reopened := on_reopen(state):
         yield [*reopened, RunStarted]
     if not isinstance(event, RunFinished):
@@ -341,8 +341,8 @@ def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFini
 
 
 def _polls(before: Before, event: WaitPolled, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
-    """A poll: the time of the next one, and whether the wait ends with it. A result that does not end it is not in
-    the log, only its digest.
+    """Yield a poll: the time of the next one, and whether the wait ends with it. The log has only the digest of a
+    result that does not end the wait.
     """
     state, wait = before.state, before.state.dormancy.find(event.number)
     if wait is None or wait.polls is None or event.poll != wait.polls.count + 1 or wait.polls.again > event.at:
@@ -365,15 +365,15 @@ def _check_start(before: Before, event: RunStarted) -> None:
 
 
 def _tools(event: BaselineRecorded | StateVerified) -> list[str]:
-    """The tools that have run."""
+    """Return the names of the tools that ran."""
     return [finding.tool for finding in event.findings]
 
 
 def _task(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
-    """The task, which is recorded with the start of a run and nowhere else.
+    """Return the task, which is recorded only together with the start of a run.
 
     Raises:
-        Wrong: Something else comes after the start.
+        Wrong: Another event follows the start.
     """
     if len(events) > 1 and not (isinstance(events[1], UserMessageReceived) and events[1].task):
         raise Wrong("no task comes after it")

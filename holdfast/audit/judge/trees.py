@@ -1,11 +1,11 @@
-"""Compares the logs of a tree of runs: what a parent's log says of a sub-agent is what the sub-agent's log has.
+"""Compares the logs of a tree of runs: a parent's log must agree with the log of each sub-agent.
 
-1. The run began as the parent's call had it begin: with its task, for its agent, under the policies of all runs above,
-   with the allowance that was reserved for it, and with the constraints, the trust level and the requesters that the
-   parent had at one of the moments between the start of the call and that of the run.
-2. What the parent has recorded of its end, and what its calls have read, is how that run ended.
+1. The run began as the parent's call required: with its task and agent, under the policies of all runs above, with the
+   allowance that was reserved for it, and with the constraints, the trust level and the requesters that the parent had
+   at some moment between the start of the call and that of the run.
+2. The run ended as the parent recorded it, and as its calls read it.
 
-Where a run was reset, its log is another branch than the one that the other log has seen: then beginnings or ends are
+After a reset of a run, its log is another branch than the one that the other log refers to: then beginnings or ends are
 not compared.
 """
 
@@ -47,12 +47,12 @@ from holdfast.core.transcript.transcript import clip
 from holdfast.core.trust import Trust, least
 
 _COMPARED = ("completed", "failed", "cancelled")
-"""Ends that the sub-agent's log has, too. Others were found by looking at Temporal."""
+"""Ends that are also in the sub-agent's log; others were detected in Temporal."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A sub-agent, as its parent's log has it."""
+    """A sub-agent, according to its parent's log."""
 
     started: SubagentStarted
     lineage: tuple[tuple[str, ...], int, str, int]
@@ -62,44 +62,44 @@ class Named:
     """Digests of the policies of the runs above it."""
     task: str
     clipped: int
-    """How many characters of its answer the parent reads."""
+    """The most characters of its answer that the parent reads."""
     allowance: dict[LimitName, int] | None
-    """What was reserved for it, in whole units, without time; None where its parent has no budget."""
+    """The amounts reserved for it, in whole units, without time; None if its parent has no budget."""
     handed: "tuple[Handed, ...]"
-    """What its parent may have handed down to it."""
+    """The possible inheritances from its parent."""
 
 
 @dataclass(frozen=True)
 class Handed:
-    """What a run hands down to a sub-agent that it starts at this moment."""
+    """The context that a run passes to a sub-agent that it starts at this moment."""
 
     constraints: tuple[HandedConstraint, ...]
     trust: Trust
     requesters: tuple[str, ...]
     unproven: bool
-    """It is not known who had asked for something."""
+    """Whether some requesters are unknown."""
     revoked_keys: tuple[str, ...]
     seconds: int | None
-    """The time that the budget has left; None where it does not limit time."""
+    """The remaining time of the budget; None if it does not limit time."""
 
 
 @dataclass
 class Waiting:
-    """What a run may hand down to the sub-agents of its calls that wait for a start.
+    """The contexts that a run may pass to the sub-agents of its calls that wait for a start.
 
-    The log does not have the moment at which a start was ordered. It is between two events, and what is handed down is
-    that of the state in between.
+    The log does not record the moment at which a start was ordered: it lies between two events, and the context is that
+    of the state in between.
     """
 
     states: list[Handed] = field(default_factory=list)
-    """Of each state since the first of these calls has begun, without repetitions in a row."""
+    """The context of each state since the first of these calls began, without consecutive duplicates."""
     since: dict[int, int] = field(default_factory=dict)
-    """Number of such a call → the place in `states` of when it began."""
+    """Number of such a call → the index in `states` at which it began."""
     _kept: tuple[Constraint, ...] = ()
     _handed: tuple[HandedConstraint, ...] = ()
 
     def observe(self, state: RunState) -> None:
-        """Note the state after an event."""
+        """Record the context of the state after an event."""
         numbers = [call.number for call in wanted(state)] if state.spec and state.spec.subagents else []
         if not numbers:
             self.states, self.since = [], {}
@@ -111,7 +111,7 @@ class Waiting:
         self.since = {number: self.since.get(number, last) for number in numbers}
 
     def for_call(self, number: int) -> tuple[Handed, ...]:
-        """Return what may have been handed down to the sub-agent of a call."""
+        """Return the contexts that may have been passed to the sub-agent of a call."""
         return tuple(self.states[self.since[number] :]) if number in self.since else ()
 
     def _in(self, state: RunState) -> Handed:
@@ -151,10 +151,10 @@ class End:
 
 @dataclass
 class Family:
-    """What the log of one thread says of its own runs, and of the sub-agents that it has started."""
+    """The runs of one thread, and the sub-agents that it started, according to its log."""
 
     starts: dict[str, Start] = field(default_factory=dict)
-    """By first run id."""
+    """Starts by first run id."""
     ends: dict[str, End] = field(default_factory=dict)
     named: dict[str, Named] = field(default_factory=dict)
     """Its sub-agents, by thread."""
@@ -164,7 +164,7 @@ class Family:
     _waiting: Waiting = field(default_factory=Waiting)
 
     def take(self, before: RunState, event: AgentEvent, after: RunState) -> None:
-        """Take in an event that follows from those before.
+        """Add the next event.
 
         Args:
             before: The state before it.
@@ -172,7 +172,7 @@ class Family:
             after: The state after it.
         """
         match event:
-            case RunForked():  # the sub-agents before it are the original's
+            case RunForked():  # earlier sub-agents belong to the original
                 self.named, self.ended, self.was_reset = {}, {}, False
             case RunStarted():
                 self._run = event.first_run_id
@@ -193,10 +193,10 @@ class Family:
 
 
 def _named(state: RunState, event: SubagentStarted, handed: tuple[Handed, ...]) -> Named:
-    """Return how a sub-agent has to begin that starts in this state."""
+    """Return the expected beginning of a sub-agent that starts in this state."""
     call, origin = state.calls.get(event.number), state.origin
     above = origin.lineage.path if origin.lineage else ()
-    given = read_run_agent(call.call)
+    arguments = read_run_agent(call.call)
     key = state.effect_key(event.number, call.call)
     own = (state.spec.policy,) if state.spec else ()
     return Named(
@@ -204,7 +204,7 @@ def _named(state: RunState, event: SubagentStarted, handed: tuple[Handed, ...]) 
         lineage=((*above, state.thread), event.number, key, deepest(state)),
         depth=origin.depth + 1,
         policies=tuple(policy.hash for policy in (*origin.policies, *own)),
-        task=given.task if given else "",
+        task=arguments.task if arguments else "",
         clipped=min(limits_of(state).tool_result_chars, REPORT_CHARS),
         allowance=_allowance(state.account, event.number),
         handed=handed,
@@ -233,21 +233,21 @@ def _end(state: RunState, event: AgentEvent, before: End | None) -> End:
 
 
 def difference(parent: Family, child: Family, thread: str) -> str:
-    """Return the first difference between what a log says of a sub-agent and the sub-agent's own log; empty for none.
+    """Return the first contradiction between a parent's log and a sub-agent's log; empty if there is none.
 
     Args:
-        parent: Of the log that started it.
-        child: Of its own log.
-        thread: Its thread.
+        parent: The findings about the parent's log.
+        child: The findings about the sub-agent's log.
+        thread: The sub-agent's thread.
     """
     named = parent.named.get(thread)
     if named is None:
         return "the log above it has started no such sub-agent"
-    for what in _beginnings(named, child, was_reset=parent.was_reset):
-        return f"its run did not begin as the log above it has it: {what}"
+    for reason in _beginnings(named, child, was_reset=parent.was_reset):
+        return f"its run did not begin as the log above it has it: {reason}"
     if (ended := parent.ended.get(thread)) and not child.was_reset:
-        for what in _ends(named, ended, child.ends.get(named.started.run_id)):
-            return f"its run did not end as the log above it has it: {what}"
+        for reason in _ends(named, ended, child.ends.get(named.started.run_id)):
+            return f"its run did not end as the log above it has it: {reason}"
     return ""
 
 
@@ -271,23 +271,23 @@ def _beginnings(named: Named, child: Family, *, was_reset: bool) -> Iterator[str
     if start.task != named.task:
         yield "it has another task"
     yield from _allowances(named, lineage, was_reset=was_reset)
-    if not was_reset:  # it may have been started in the branch that the reset has abandoned
+    if not was_reset:  # it may have been started in the branch that the reset abandoned
         yield from _handed_down(named.handed, event, lineage)
 
 
 def _allowances(named: Named, lineage: Lineage, *, was_reset: bool) -> Iterator[str]:
-    """Yield where the allowance is not what was reserved for it: its own log has to keep to the allowance.
+    """Yield the differences between allowance and reservation; the sub-agent's own log must keep to the allowance.
 
-    After a reset, a sub-agent is found again that had another allowance: what is reserved for it covers that.
+    After a reset, a sub-agent from before may have another allowance, which the reservation must cover.
     """
-    given, reserved = lineage.allowance, named.allowance
-    units = {name: amount for name, amount in (given.units if given else {}).items() if name != "seconds"}
-    if not was_reset and ((given is None) is not (reserved is None) or units != (reserved or {})):
+    allowance, reserved = lineage.allowance, named.allowance
+    units = {name: amount for name, amount in (allowance.units if allowance else {}).items() if name != "seconds"}
+    if not was_reset and ((allowance is None) is not (reserved is None) or units != (reserved or {})):
         yield "its allowance is not what was reserved for it"
     elif any(name not in units or units[name] > amount for name, amount in (reserved or {}).items()):
         yield "its allowance is more than what was reserved for it"
     left = [each.seconds for each in named.handed if each.seconds is not None]
-    seconds = given.seconds if given else None
+    seconds = allowance.seconds if allowance else None
     if not was_reset and (bool(left) is not bool(seconds) or (seconds and not min(left) <= seconds <= max(left))):
         yield "the time of its allowance is not what the budget had left"
 
@@ -297,8 +297,8 @@ def _handed_down(handed: tuple[Handed, ...], event: RunStarted, lineage: Lineage
         yield "other constraints were handed down to it"
     if not any(event.trust == each.trust for each in handed):
         yield f"it has trust level {event.trust!r}, which the run above did not have"
-    asked = lineage.requesters, lineage.requesters_unproven
-    if not any(asked == (each.requesters, each.unproven) for each in handed):
+    requesters = lineage.requesters, lineage.requesters_unproven
+    if not any(requesters == (each.requesters, each.unproven) for each in handed):
         yield "others had asked the run above"
     if not any(lineage.revoked_keys == each.revoked_keys for each in handed):
         yield "other keys were revoked in the run above"
@@ -314,7 +314,7 @@ def _ends(named: Named, ended: SubagentEnded, end: End | None) -> Iterator[str]:
         yield "the digest of what it has said is another one"
     if ended.status != "completed":
         return
-    # Without steps, it was read from the permanent record, because Temporal no longer had it: as content of the web.
+    # Without steps, it was read from the permanent record, because Temporal no longer had it: with web trust.
     own = (end.steps, end.usage, end.trust) if ended.steps else (0, Usage(), "web")
     if (ended.steps, ended.usage, ended.trust) != own:
         yield "its steps, tokens or trust level are other ones"
@@ -323,7 +323,7 @@ def _ends(named: Named, ended: SubagentEnded, end: End | None) -> Iterator[str]:
 
 
 def _words(named: Named, ended: SubagentEnded, end: End) -> Iterator[str]:
-    """Yield what the parent may have read: it clips long answers, to how much depends on how it asked for them."""
+    """Yield the texts that the parent may have read: it clips long answers, and the limit depends on the request."""
     started = named.started
     child = Child(
         number=started.number, thread=started.thread, agent=started.agent, run_id=started.run_id, since=started.at

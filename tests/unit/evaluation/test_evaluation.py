@@ -20,7 +20,7 @@ from holdfast.evaluation.compare.reading import read_recording
 from holdfast.evaluation.compare.recording import RecordedResult, Recording, without_addresses
 from holdfast.evaluation.compare.trajectory import Call, Trajectory, trajectory_of
 from holdfast.evaluation.files import read_dataset
-from holdfast.evaluation.recorded_results import Play
+from holdfast.evaluation.recorded_results import Rerun
 from tests.replay.test_verifiers import recorded_logs
 from tests.support.examples import examples
 from tests.support.plays import play
@@ -299,9 +299,9 @@ def test_calls_of_one_reply_get_their_own_results_in_any_order() -> None:
     found = read_recording(thread.log)
     call = ToolCall(id="1", name="look", arguments="{}")
     assert [each.content for each in found.results[call.digest]] == ["first", "second"]
-    played = Play("t", found, Path("/none"))
+    played = Rerun("t", found, Path("/none"))
     assert [played.answer(request(number, call)).content for number in (2, 1, 2)] == ["second", "first", "second"]
-    other = Play("t", found, Path("/none"))
+    other = Rerun("t", found, Path("/none"))
     assert [other.answer(request(number, call)).content for number in (7, 8)] == ["first", "second"]
     assert (played.missing, other.missing) == ([], [])
 
@@ -311,7 +311,7 @@ def test_a_time_beyond_every_calendar_is_no_end() -> None:
     result = RecordedResult(call=1, status="cannot", content="no", scope="everywhere", seconds=9_998 * 365 * 86_400.0)
     call = ToolCall(id="1", name="look", arguments="{}")
     recording = Recording(thread="t", task="x", by="", agent="", results={call.digest: (result,)}, trajectory=course())
-    assert Play("t", recording, Path("/none")).answer(request(1, call)).until is None
+    assert Rerun("t", recording, Path("/none")).answer(request(1, call)).until is None
 
 
 def test_the_screen_and_the_json_agree() -> None:

@@ -24,7 +24,7 @@ from holdfast.evaluation.compare.reading import read_recording
 from holdfast.evaluation.compare.recording import Recording
 from holdfast.portable.format.layout import Unsound
 from holdfast.portable.format.members import LOG
-from holdfast.portable.reader import opened
+from holdfast.portable.reader import open_portable_file
 from holdfast.portable.verify import verify_file
 
 SET = "eval.toml"
@@ -68,7 +68,7 @@ async def read_run(path: Path) -> Recording:
 
 def _check_size(path: Path) -> None:
     """Reject a log that is too long to hold in memory, before it is verified."""
-    with suppress(Unsound), opened(path) as file:  # verification finds and reports a fault
+    with suppress(Unsound), open_portable_file(path) as file:  # verification finds and reports a fault
         events, size = file.manifest.events, sum(each.size for each in file.manifest.members if each.name == LOG)
         if events > MAX_EVENTS or size > MAX_LOG_BYTES:
             raise NotPlayable(
@@ -81,7 +81,7 @@ def _events(path: Path, *, head: str) -> list[AgentEvent]:
     """Return the events of a file whose chain was verified up to `head`."""
     events, digest = list[AgentEvent](), GENESIS
     try:
-        with opened(path) as file:
+        with open_portable_file(path) as file:
             for line in file.lines(LOG):
                 if len(line) > MAX_EVENT_BYTES:
                     raise NotPlayable(f"event {len(events)} has {len(line):,} bytes; the limit is {MAX_EVENT_BYTES:,}")

@@ -23,7 +23,7 @@ from holdfast.portable.format.members import ARTIFACTS, LEDGER, LOG, child_membe
 from holdfast.portable.importing_children import ChildContent
 from holdfast.portable.judging import Judged
 from holdfast.portable.ledger import ledger_of
-from holdfast.portable.reader import PortableFile, opened
+from holdfast.portable.reader import PortableFile, open_portable_file
 from holdfast.portable.verify import check_file
 from holdfast.storage.imported_effects import ImportedEffect
 
@@ -53,7 +53,7 @@ class Content:
 
 
 @contextmanager
-def opened_for_import(path: Path) -> Iterator[PortableFile]:
+def open_for_import(path: Path) -> Iterator[PortableFile]:
     """Open a file for a block.
 
     Raises:
@@ -61,7 +61,7 @@ def opened_for_import(path: Path) -> Iterator[PortableFile]:
         ImportRefused: The file has a fault, which opening it or the block found.
     """
     try:
-        with opened(path) as file:
+        with open_portable_file(path) as file:
             yield file
     except Unsound as fault:
         event = "" if fault.position is None else f"event {fault.position}, "

@@ -18,7 +18,7 @@ from holdfast.errors import ImportRefused
 _LIMIT: Final = timedelta(seconds=10)
 
 
-async def place_of(client: Client) -> str:
+async def namespace_id(client: Client) -> str:
     """Return the id of the namespace that a client is connected to.
 
     Raises:
@@ -44,7 +44,7 @@ async def refuse_destination(client: Client, state: RunState) -> None:
         ServerUnreachable: The server is unreachable.
     """
     destination = state.moving.to if state.moving and state.outcome == "moved" else ""
-    if destination and destination != (here := await place_of(client)):
+    if destination and destination != (here := await namespace_id(client)):
         raise ImportRefused(
             f"thread {state.thread!r} was moved to the place {destination}, and this is {here}: import it there. "
             "Where you know that it was not imported there, and never will be, --override-destination imports it here; "

@@ -22,7 +22,7 @@ from holdfast.portable.format.members import STATEMENT
 MAX_SIGNATURES = 16
 
 
-def enveloped(statement: bytes, private: str | None) -> bytes:
+def make_envelope(statement: bytes, private: str | None) -> bytes:
     """Return the envelope of a statement, signed if there is a key.
 
     Raises:

@@ -38,8 +38,8 @@ from holdfast.errors import (
 )
 from holdfast.portable.format.derived import Derived
 from holdfast.portable.format.members import LEDGER, LOG, MAX_LEVELS, REDACTED_LOG, child_member
-from holdfast.portable.format.redaction import redacted, redacted_row
-from holdfast.portable.vouching import Vouched, vouch
+from holdfast.portable.format.redaction import redact_line, redact_row
+from holdfast.portable.vouching import CheckedThread, vouch
 from holdfast.portable.writer import Writer
 
 _UNREADABLE = (ThreadNotFound, EventsMissing, LogBroken, HistoryUnreadable, RecordUnreadable, EventUnreadable)
@@ -113,18 +113,18 @@ class LogWriter:
         self._anchors = anchors
         self._silent = False
 
-    async def vouch(self, thread: str) -> Vouched:
+    async def vouch(self, thread: str) -> CheckedThread:
         """Check a thread before it is written, if the file will be signed.
 
         Raises:
             ExportFailed: The thread does not verify.
         """
         if not self._signing:
-            return Vouched()
+            return CheckedThread()
         found = await vouch(self._threads, thread, self._evidence, self._anchors)
         # The signer of an imported file has vouched for the events that came with it.
-        if found.lacks and not self.unsignable and not await may_be_imported(self._threads.reader, thread):
-            self.unsignable = f"{thread}: {found.lacks}"
+        if found.gap and not self.unsignable and not await may_be_imported(self._threads.reader, thread):
+            self.unsignable = f"{thread}: {found.gap}"
         return found
 
     async def write(
@@ -135,7 +135,7 @@ class LogWriter:
         *,
         run_id: str = "",
         sealed: Set[int] = frozenset(),
-        vouched: Vouched | None = None,
+        vouched: CheckedThread | None = None,
     ) -> WrittenLog:
         """Write a log, and the ledger rows of its effects.
 
@@ -234,7 +234,7 @@ async def write_log(
                     log.finished.add(log.under_way.pop(event.number, ""))
                 case _:
                     pass
-            member.write((redacted(line) if redact else line) + b"\n")
+            member.write((redact_line(line) if redact else line) + b"\n")
             if log.events in sealed:
                 log.digests[log.events] = event.digest
             log.events, log.head = log.events + 1, event.digest
@@ -274,4 +274,4 @@ async def _rows(
 def ledger_lines(rows: Sequence[EffectRow], *, redact: bool) -> bytes:
     """Encode rows of the ledger as a member."""
     fields = [{"key": row.key, "epoch": row.epoch, "tool": row.tool, "outcome": row.outcome} for row in rows]
-    return b"".join(canonical(redacted_row(row) if redact else row) + b"\n" for row in fields)
+    return b"".join(canonical(redact_row(row) if redact else row) + b"\n" for row in fields)

@@ -42,7 +42,7 @@ from holdfast.errors import (
     ThreadExists,
     ThreadNotFound,
 )
-from holdfast.portable.content import Content, artifact_of, content_of, opened_for_import
+from holdfast.portable.content import Content, artifact_of, content_of, open_for_import
 from holdfast.portable.destination import refuse_destination
 from holdfast.portable.format.manifest import Imported
 from holdfast.portable.format.members import artifact_member
@@ -54,7 +54,7 @@ _SUBAGENT = re.compile(r"(.+)\.[1-9]\d*", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Place:
+class ImportStores:
     """The stores that an import writes to."""
 
     threads: ThreadStore
@@ -65,8 +65,8 @@ class Place:
     @classmethod
     def of(
         cls, threads: ThreadStore | None, artifacts: ArtifactStore | None, pool: AsyncConnectionPool | None
-    ) -> "Place":
-        """Return the stores, which an import needs all.
+    ) -> "ImportStores":
+        """Return the stores, all of which an import needs.
 
         Raises:
             SettingsError: There is no database.
@@ -79,7 +79,7 @@ class Place:
 async def import_thread(
     threads: Threads,
     path: Path,
-    place: Place,
+    place: ImportStores,
     *,
     trusted: Policy | None = None,
     signer: str | None = None,
@@ -122,7 +122,7 @@ async def import_thread(
         raise FleetKeyMissing("an import needs the fleet key: set HOLDFAST_FLEET_KEYS as the workers have it")
     if id is not None and not fork:
         raise ImportRefused(f"a thread keeps its id: only a fork can be {id!r} (--fork --id). Nothing was imported.")
-    with opened_for_import(path) as file:
+    with open_for_import(path) as file:
         content = await content_of(file, trusted=trusted, signer=signer, unproven=unproven)
         if fork:
             return await _fork(threads, file, content, place, id=id, workspace=workspace, by=by, by_proven=by_proven)
@@ -152,7 +152,7 @@ async def _fork(
     threads: Threads,
     file: PortableFile,
     content: Content,
-    place: Place,
+    place: ImportStores,
     *,
     id: str | None,
     workspace: str | None,

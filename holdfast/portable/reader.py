@@ -40,7 +40,7 @@ _CHUNK = 1 << 20
 
 
 @contextmanager
-def opened(path: Path) -> Iterator["PortableFile"]:
+def open_portable_file(path: Path) -> Iterator["PortableFile"]:
     """Open a portable file, and check its layout, its manifest and its statement.
 
     Raises:

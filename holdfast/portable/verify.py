@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, Compared, find_seals
+from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, SealComparison, find_seals
 from holdfast.audit.evidence.evidence import Finding, Unchecked
 from holdfast.audit.evidence.file_anchors import OWN_SEALS, compare_file, compare_own
 from holdfast.audit.evidence.verdicts import Verification, checked_of, verdict_of
@@ -37,7 +37,7 @@ from holdfast.portable.format.origins import Segment, Stretch, segments_of, stre
 from holdfast.portable.integrity import check_signers, check_whole
 from holdfast.portable.judging import Judged, judge
 from holdfast.portable.ledger import check_ledger
-from holdfast.portable.reader import PortableFile, opened
+from holdfast.portable.reader import PortableFile, open_portable_file
 from holdfast.portable.tree import JudgedTree
 from holdfast.portable.unproven import not_proven
 
@@ -77,7 +77,7 @@ class _Findings:
     """The findings about the log; None if it was not judged."""
     tree: JudgedTree = field(default_factory=JudgedTree)
     """The findings about all logs together."""
-    compared: Compared = field(default_factory=lambda: Compared(unchecked=(NONE_GIVEN,)))
+    compared: SealComparison = field(default_factory=lambda: SealComparison(unchecked=(NONE_GIVEN,)))
     """The comparison with seals."""
     segments: tuple[Segment, ...] = ()
     stretches: tuple[SealedStretch, ...] = ()
@@ -108,7 +108,7 @@ async def verify_file(
     """
     findings = _Findings()
     try:
-        with opened(path) as file:
+        with open_portable_file(path) as file:
             findings.file = file
             findings.found, findings.tree = await check_file(file, trusted=trusted, signer=signer, artifacts=artifacts)
             findings.compared = await asyncio.to_thread(_compare, file, anchors or Anchors(()))
@@ -187,16 +187,16 @@ def _check_references(file: PortableFile, tree: JudgedTree, *, artifacts: bool) 
             raise Unsound(name, "no event refers to it")
 
 
-def _compare(file: PortableFile, anchors: Anchors) -> Compared:
+def _compare(file: PortableFile, anchors: Anchors) -> SealComparison:
     """Compare the log with the seals in anchors and in the file.
 
     Raises:
         Unsound: A seal shows that the log was altered.
     """
-    own = Compared(unchecked=(NONE_GIVEN,))
+    own = SealComparison(unchecked=(NONE_GIVEN,))
     if file.has(SEALS):
         own = compare_own(file.content(SEALS).splitlines(), file.manifest.thread, anchors.nodes, file.manifest.events)
-    if not anchors.places:
+    if not anchors.locations:
         return own
     log = file.log
     digests = {position: json.loads(line)["digest"] for position, line in enumerate(file.lines(log))}
@@ -204,7 +204,7 @@ def _compare(file: PortableFile, anchors: Anchors) -> Compared:
     for fault in compared.faults:
         raise Unsound(log, fault.reason, fault.position)
     left = [one for one in own.unchecked if one not in (*compared.unchecked, NONE_GIVEN, OWN_SEALS)]
-    return Compared((), (*compared.unchecked, *left), max(compared.seals, own.seals))
+    return SealComparison((), (*compared.unchecked, *left), max(compared.seals, own.seals))
 
 
 def _stretches(file: PortableFile, anchors: Anchors) -> tuple[SealedStretch, ...]:

@@ -14,13 +14,13 @@ from holdfast.errors import ExportFailed
 
 
 @dataclass(frozen=True)
-class Vouched:
+class CheckedThread:
     """The part of a thread that was checked."""
 
     events: int = 0
     head: str = ""
     """The digest of the last of these events."""
-    lacks: str = ""
+    gap: str = ""
     """The reason why the thread must not be signed; empty if it may be."""
 
     @property
@@ -29,7 +29,7 @@ class Vouched:
         return {self.events - 1} if self.events else set()
 
 
-async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchors: Anchors | None) -> Vouched:
+async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchors: Anchors | None) -> CheckedThread:
     """Check a thread before its export.
 
     Args:
@@ -49,7 +49,7 @@ async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchor
         raise ExportFailed(f"thread {thread!r} does not verify, so its file is not signed: {place}: {found.reason}")
     gaps = {gap.what: gap.why for gap in found.unchecked}
     needed = ("record",) if "anchors" in found.checked else ("record", "history", "seals", "beginning")
-    lacks = next((f"{name}: {gaps[name]}" for name in needed if name in gaps), "")
-    if not lacks and "record" not in found.checked:
-        lacks = "record: it was not checked"
-    return Vouched(found.events, found.head, lacks)
+    gap = next((f"{name}: {gaps[name]}" for name in needed if name in gaps), "")
+    if not gap and "record" not in found.checked:
+        gap = "record: it was not checked"
+    return CheckedThread(found.events, found.head, gap)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.errors import ExportFailed
-from holdfast.portable.envelope import enveloped
+from holdfast.portable.envelope import make_envelope
 from holdfast.portable.format.layout import Entry, directory, local_header
 from holdfast.portable.format.manifest import Manifest, Member, statement_of
 from holdfast.portable.format.members import (
@@ -89,11 +89,11 @@ class Writer:
         self._members: list[Member] = []
 
     @contextmanager
-    def member(self, name: str) -> Iterator["_Open"]:
+    def member(self, name: str) -> Iterator["_OpenMember"]:
         """Write a member part by part. If the block raises, the member is removed again."""
         begin = self._file.tell()
         self._file.write(local_header(Entry(name, 0, 0)))
-        content = _Open(self._file, self._progress)
+        content = _OpenMember(self._file, self._progress)
         try:
             yield content
         except BaseException:
@@ -132,12 +132,12 @@ class Writer:
         """
         manifest = manifest.model_copy(update={"members": tuple(self._members)})
         self.add(MANIFEST, manifest.encoded)
-        self.add(STATEMENT, enveloped(statement_of(manifest), private))
+        self.add(STATEMENT, make_envelope(statement_of(manifest), private))
         self._file.write(directory(self._entries))
         return manifest
 
 
-class _Open:
+class _OpenMember:
     """A member that is being written."""
 
     def __init__(self, file: BinaryIO, progress: Callable[[], None]) -> None:

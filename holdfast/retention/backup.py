@@ -21,7 +21,7 @@ from pathlib import Path
 import psycopg
 from psycopg.rows import class_row, dict_row
 
-from holdfast.retention.files import HEX, digests_in, keep_artifact, locked, prepare, publish, write_part
+from holdfast.retention.files import HEX, digests_in, keep_artifact, lock_folder, prepare, publish, write_part
 from holdfast.retention.format import (
     PART_BYTES,
     ROWS,
@@ -65,7 +65,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Made:
+class NewBackup:
     """A new backup."""
 
     manifest: Manifest
@@ -73,7 +73,7 @@ class Made:
     """The number of artifacts that were written; the others were in the folder already."""
 
 
-async def back_up(url: str, folder: Path, *, artifacts: Path | None, report: Report = lambda line: None) -> Made:
+async def back_up(url: str, folder: Path, *, artifacts: Path | None, report: Report = lambda line: None) -> NewBackup:
     """Write a backup to a folder, which is created, or holds an earlier backup.
 
     Args:
@@ -88,11 +88,11 @@ async def back_up(url: str, folder: Path, *, artifacts: Path | None, report: Rep
         psycopg.Error: The database cannot be read.
     """
     prepare(folder)
-    with locked(folder):
+    with lock_folder(folder):
         return await _back_up(url, folder, artifacts, report)
 
 
-async def _back_up(url: str, folder: Path, artifacts: Path | None, report: Report) -> Made:
+async def _back_up(url: str, folder: Path, artifacts: Path | None, report: Report) -> NewBackup:
     parts: list[Part] = []
     async with await psycopg.AsyncConnection.connect(url, connect_timeout=5) as connection:
         await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
@@ -119,7 +119,7 @@ async def _back_up(url: str, folder: Path, artifacts: Path | None, report: Repor
         missing=tuple(missing),
     )
     await asyncio.to_thread(publish, folder, manifest)
-    return Made(manifest, copied)
+    return NewBackup(manifest, copied)
 
 
 async def _rows(connection: psycopg.AsyncConnection, kind: Kind) -> AsyncIterator[Row]:

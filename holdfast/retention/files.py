@@ -41,7 +41,7 @@ def prepare(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Reject other backups to the folder during a block. The kernel releases the lock when the process ends."""
     with os.fdopen(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
         try:
@@ -105,8 +105,8 @@ async def keep_artifact(
 
 def _is_intact(file: Path, digest: str) -> bool:
     try:
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest() == digest
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest() == digest
     except OSError:
         return False
 
@@ -137,7 +137,7 @@ def _remove_others(folder: Path, manifest: Manifest) -> None:
 
 
 @contextmanager
-def opened(folder: Path, *names: str) -> Iterator[int]:
+def open_regular_file(folder: Path, *names: str) -> Iterator[int]:
     """Open a regular file below a folder.
 
     Raises:
@@ -167,14 +167,14 @@ def opened(folder: Path, *names: str) -> Iterator[int]:
 
 
 @contextmanager
-def opened_artifact(folder: Path, digest: str) -> Iterator[int]:
+def open_artifact(folder: Path, digest: str) -> Iterator[int]:
     """Open an artifact.
 
     Raises:
         BackupInvalid: It is missing, or not a regular file.
     """
     try:
-        with opened(folder, ARTIFACTS, digest[:2], digest[2:4], digest) as file:
+        with open_regular_file(folder, ARTIFACTS, digest[:2], digest[2:4], digest) as file:
             yield file
     except FileNotFoundError:
         raise BackupInvalid(f"artifact sha256:{digest} is missing from the backup") from None

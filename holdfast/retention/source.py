@@ -22,7 +22,7 @@ from holdfast.core.log.stored_lines import read_lines
 from holdfast.core.log.tombstones import Tombstone, fault_in
 from holdfast.core.stores import origin_of
 from holdfast.errors import BackupInvalid, RecordUnreadable
-from holdfast.retention.files import opened, opened_artifact, read
+from holdfast.retention.files import open_artifact, open_regular_file, read
 from holdfast.retention.format import (
     MANIFEST,
     MOST_ARTIFACT_BYTES,
@@ -81,7 +81,7 @@ class Source:
         self._folder = folder
         self._without_damaged = without_damaged
         try:
-            with opened(self._folder, MANIFEST) as fd:
+            with open_regular_file(self._folder, MANIFEST) as fd:
                 self.manifest = Manifest.model_validate_json(read(fd, MOST_MANIFEST_BYTES, MANIFEST))
         except FileNotFoundError:
             raise BackupInvalid(
@@ -117,7 +117,7 @@ class Source:
 
     def _check_artifact(self, digest: str) -> None:
         hashed = hashlib.sha256()
-        with opened_artifact(self._folder, digest) as fd:
+        with open_artifact(self._folder, digest) as fd:
             while piece := os.read(fd, PIECE):
                 hashed.update(piece)
         if hashed.hexdigest() != digest:
@@ -214,7 +214,7 @@ class Source:
         Raises:
             BackupInvalid: It is missing, or was altered.
         """
-        with opened_artifact(self._folder, digest) as fd:
+        with open_artifact(self._folder, digest) as fd:
             content = read(fd, MOST_ARTIFACT_BYTES, f"artifact sha256:{digest}")
         if hashlib.sha256(content).hexdigest() != digest:
             raise BackupInvalid(f"artifact sha256:{digest} was altered in the backup: its content has another digest")
@@ -228,7 +228,7 @@ class Source:
 
     def _rows_in(self, part: Part, model: type[RowT]) -> Iterator[RowT]:
         try:
-            with opened(self._folder, PARTS, part.name) as fd:
+            with open_regular_file(self._folder, PARTS, part.name) as fd:
                 content = read(fd, part.bytes, part.name)
         except FileNotFoundError:
             raise BackupInvalid(f"{part.name} is missing from the backup") from None

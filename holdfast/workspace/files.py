@@ -66,7 +66,7 @@ def require_file(status: os.stat_result, path: str) -> None:
 
 
 @contextmanager
-def opened(workspace: Path, path: str, *, follow: bool = False) -> Iterator[BinaryIO]:
+def open_text_file(workspace: Path, path: str, *, follow: bool = False) -> Iterator[BinaryIO]:
     """Open a text file for reading.
 
     Args:

@@ -234,7 +234,7 @@ class Count:
 
 
 @asynccontextmanager
-async def counting(process: Process, confinement: Confinement | None) -> AsyncIterator[Count]:
+async def limit_processes(process: Process, confinement: Confinement | None) -> AsyncIterator[Count]:
     """Kill a confined command with too many processes; needed only for root, which the kernel does not limit."""
     count = Count()
     if confinement is None or os.getuid() != 0:

@@ -19,7 +19,7 @@ import psutil
 from pydantic import Field
 
 from holdfast.core.tools.decorator import ToolContext, tool
-from holdfast.workspace.sandbox import Confinement, NotConfined, counting
+from holdfast.workspace.sandbox import Confinement, NotConfined, limit_processes
 from holdfast.workspace.seccomp import seccomp_filter
 
 DEFAULT_SECONDS = 60.0
@@ -125,7 +125,7 @@ async def run_shell(command: str, folder: Path, *, seconds: float, confinement: 
         exit_code = None
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(seconds), counting(process, confinement) as count:
+                async with asyncio.timeout(seconds), limit_processes(process, confinement) as count:
                     exit_code = await process.wait()
                     await asyncio.wait({closed}, timeout=GRACE_SECONDS)
         finally:

@@ -31,7 +31,7 @@ def read_anchors(settings: Settings) -> Sequence[FolderAnchor | WebhookAnchor]:
     return anchors
 
 
-def anchor_places(settings: Settings) -> list[Path]:
+def anchor_folders(settings: Settings) -> list[Path]:
     """Return the folders that `HOLDFAST_ANCHORS` names; webhooks cannot be read.
 
     Raises:
@@ -40,7 +40,7 @@ def anchor_places(settings: Settings) -> list[Path]:
     return [_folder(place) for place in _places(settings) if "://" not in place]
 
 
-def given_place(place: Path) -> Path:
+def check_anchor_path(place: Path) -> Path:
     """Check an anchor that was given on a command line, and return it.
 
     Raises:

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from holdfast.audit.anchors.lines import AnchoredLines
-from holdfast.audit.evidence.evidence import Finding, Unchecked, logs_set_aside
+from holdfast.audit.evidence.evidence import Finding, Unchecked, archived_branches
 from holdfast.audit.evidence.forgotten import tombstone_of
 from holdfast.audit.evidence.sources import Log, from_record
-from holdfast.audit.judge.anchors import Nodes, Sorted, accounted_for, misfit_words, sort_out
+from holdfast.audit.judge.anchors import Nodes, SortedSeals, explaining_seal, mismatch_text, sort_seals
 from holdfast.client.reading.record import Evidence, call_store
 from holdfast.client.threads import Threads
 from holdfast.core.log.node_seals import NodeSeal, read_seal
@@ -40,7 +40,7 @@ MOST_NAMESPACES = 16
 class Anchors:
     """The locations of seals, and the nodes that a verifier trusts."""
 
-    places: Sequence[Path]
+    locations: Sequence[Path]
     """Folders of anchors, or files of seals."""
     nodes: Nodes | None = None
     """Public keys of trusted nodes, each with the time from which its seals do not count; None to trust all nodes."""
@@ -61,9 +61,9 @@ class ThreadSeals:
     again: Callable[[], "ThreadSeals"] | None = None
     """Lists the anchors again."""
 
-    def sort_out(self, digests: Mapping[int, str], *, whole: bool = True) -> Sorted:
+    def sort_seals(self, digests: Mapping[int, str], *, whole: bool = True) -> SortedSeals:
         """Compare each seal with a log."""
-        return sort_out(
+        return sort_seals(
             self.lines, digests, thread=self.thread, namespace=self.namespace, nodes=self.nodes, whole=whole
         )
 
@@ -79,7 +79,7 @@ class ThreadSeals:
 
 
 @dataclass(frozen=True)
-class Compared:
+class SealComparison:
     """The result of comparing seals with a log."""
 
     faults: tuple[Finding, ...] = ()
@@ -94,7 +94,7 @@ def find_seals(anchors: Anchors, thread: str, *, namespace: str | None = None) -
     Raises:
         SettingsError: An anchor cannot be read.
     """
-    lines = AnchoredLines(anchors.places, thread)
+    lines = AnchoredLines(anchors.locations, thread)
     again = partial(find_seals, anchors, thread, namespace=namespace)
     odd = [f"{name} is a link, a pipe or a device: it was not read" for name in lines.odd]
     return ThreadSeals(thread, namespace, anchors.nodes, lines, odd, again)
@@ -111,13 +111,13 @@ def compare(
     whole: bool = True,
     vouched: bool = False,
     branches: Branches | None = None,
-) -> Compared:
+) -> SealComparison:
     """Compare seals with a log.
 
     Args:
         seals: The thread's seals.
         digests: The digests of the log's events.
-        whole: As in `holdfast.audit.judge.anchors.sort_out`.
+        whole: As in `holdfast.audit.judge.anchors.sort_seals`.
         vouched: Whether Temporal's histories confirm the whole log.
         branches: Archived branches in the database.
 
@@ -125,26 +125,28 @@ def compare(
         SettingsError: An anchor cannot be read.
     """
     return compare_sorted(
-        seals.sort_out(digests, whole=whole), seals, digests, vouched=vouched, branches=branches or {}
+        seals.sort_seals(digests, whole=whole), seals, digests, vouched=vouched, branches=branches or {}
     )
 
 
 def compare_sorted(
-    found: Sorted,
+    found: SortedSeals,
     seals: ThreadSeals,
     digests: Mapping[int, str],
     *,
     vouched: bool = False,
     branches: Branches = MappingProxyType({}),
-) -> Compared:
+) -> SealComparison:
     """Compare sorted seals with a log; the other arguments are those of `compare`."""
     unchecked = [Unchecked("anchors", reason) for reason in found.refused]
     unchecked += [Unchecked("anchors", reason) for reason in seals.odd]
     if not found.any:
-        return Compared(unchecked=(*unchecked, Unchecked("anchors", "they have no seal of this thread that counts")))
+        return SealComparison(
+            unchecked=(*unchecked, Unchecked("anchors", "they have no seal of this thread that counts"))
+        )
     trusting = seals.nodes is None
     why_gone = {
-        seal: accounted_for(seal, found.gone, list(branches.values()), trusting=trusting) for seal in found.misfits
+        seal: explaining_seal(seal, found.gone, list(branches.values()), trusting=trusting) for seal in found.mismatches
     }
     accused = [seal for seal, reason in why_gone.items() if reason is None]
     accused += [found.beyond] if found.beyond else []
@@ -167,7 +169,7 @@ def compare_sorted(
         nodes = ", ".join(sorted(found.nodes))
         reason = f"it is not known whose keys signed the seals: give those that you trust with --nodes ({nodes})"
         unchecked.append(Unchecked("nodes", reason))
-    return Compared(tuple(faults), tuple(unchecked), found.fitting)
+    return SealComparison(tuple(faults), tuple(unchecked), found.matching)
 
 
 def _unseen(seal: NodeSeal, reason: NodeSeal, branches: Branches) -> bool:
@@ -177,7 +179,7 @@ def _unseen(seal: NodeSeal, reason: NodeSeal, branches: Branches) -> bool:
 
 
 def _accusation(seal: NodeSeal, gone: Sequence[NodeSeal], branches: Branches) -> str:
-    words = misfit_words(seal)
+    words = mismatch_text(seal)
     for name, known in branches.items():
         if known.get(seal.events - 1) == seal.head:
             return (
@@ -195,7 +197,7 @@ async def compare_thread(
     record: Log,
     history: Log,
     evidence: Evidence | None,
-) -> Compared:
+) -> SealComparison:
     """Compare a thread's seals with its record; without a record, with Temporal's histories.
 
     Args:
@@ -224,7 +226,7 @@ def _sound(log: Log) -> Mapping[int, str]:
     return {} if log.fault else log.digests
 
 
-async def compare_forgotten(seals: ThreadSeals, tombstone: Tombstone, evidence: Evidence) -> Compared:
+async def compare_forgotten(seals: ThreadSeals, tombstone: Tombstone, evidence: Evidence) -> SealComparison:
     """Compare the seals of a forgotten thread with its remaining digests.
 
     Args:
@@ -249,7 +251,7 @@ async def compare_with_branches(
     *,
     whole: bool,
     vouched: bool = False,
-) -> Compared:
+) -> SealComparison:
     """Compare seals with a log, and those that contradict it with the archived branches in the database.
 
     Args:
@@ -260,15 +262,14 @@ async def compare_with_branches(
         whole: As in `compare`.
         vouched: As in `compare`.
     """
-    found = await asyncio.to_thread(seals.sort_out, digests, whole=whole)
-    if (
-        found.misfits and seals.again
-    ):  # a reset since the seals were listed may have sealed that it abandoned their branch
+    found = await asyncio.to_thread(seals.sort_seals, digests, whole=whole)
+    if found.mismatches and seals.again:
+        # A reset since the seals were listed may have sealed that it abandoned their branch.
         later = await asyncio.to_thread(seals.again)
-        found.gone = (await asyncio.to_thread(later.sort_out, digests, whole=whole)).gone
+        found.gone = (await asyncio.to_thread(later.sort_seals, digests, whole=whole)).gone
     branches: dict[str, Mapping[int, str]] = {}
-    if evidence and found.misfits:
-        for archived in await logs_set_aside(evidence, seals.thread):
+    if evidence and found.mismatches:
+        for archived in await archived_branches(evidence, seals.thread):
             branches[archived] = await branch(archived)
     return compare_sorted(found, seals, digests, vouched=vouched, branches=branches)
 
@@ -283,9 +284,9 @@ def _digests_of(tombstone: Tombstone) -> dict[int, str]:
     return digests
 
 
-async def compare_missing(threads: Threads, seals: ThreadSeals) -> Compared | None:
+async def compare_missing(threads: Threads, seals: ThreadSeals) -> SealComparison | None:
     """Compare the seals of a thread that is neither in Temporal nor in the record; None if none of them counts."""
-    found = await asyncio.to_thread(seals.sort_out, {})
+    found = await asyncio.to_thread(seals.sort_seals, {})
     if not found.any or threads.reader.record is None:
         return None
     with suppress(RecordUnavailable):

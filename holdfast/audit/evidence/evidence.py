@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from holdfast.audit.judge.audit import Begun, Effects
+from holdfast.audit.judge.audit import Effects, StartedEffect
 from holdfast.client.reading.record import Evidence, call_store
 from holdfast.core.base.digests import address_of
 from holdfast.core.llm.blocks import Content, blocks_of
@@ -72,7 +72,7 @@ async def ledger_rows(evidence: Evidence | None, thread: str, unchecked: list[Un
     return None
 
 
-async def logs_set_aside(evidence: Evidence, thread: str) -> Sequence[str]:
+async def archived_branches(evidence: Evidence, thread: str) -> Sequence[str]:
     """Return the ids of the archived branches of a thread; none if the database is unavailable."""
     try:
         return await call_store(evidence.asides(thread))
@@ -135,7 +135,7 @@ def _mac_of(row: EffectRow | None, thread: str, call_digest: str, macs: OutcomeM
     return macs.verify(row.mac, Recorded(thread, row.key, row.epoch, row.tool, call_digest, row.outcome))
 
 
-def _disagreement(begun: Begun, row: EffectRow | None, mac: MACVerdict) -> str:
+def _disagreement(begun: StartedEffect, row: EffectRow | None, mac: MACVerdict) -> str:
     """Return how the ledger contradicts the log about an effect; empty if they agree."""
     if row and row.tool != begun.tool:
         return f"in the ledger it is an effect of {row.tool}"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.audit.evidence.anchors import Compared, ThreadSeals, compare, compare_sorted
+from holdfast.audit.evidence.anchors import SealComparison, ThreadSeals, compare, compare_sorted
 from holdfast.audit.evidence.evidence import Unchecked
 from holdfast.audit.judge.anchors import Nodes
 from holdfast.core.log.node_seals import read_seal
@@ -14,7 +14,7 @@ OWN_SEALS = Unchecked(
 )
 
 
-def compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> Compared:
+def compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> SealComparison:
     """Compare seals with the log in a portable file, which may be an early part.
 
     A file does not name the namespace of its thread. If several namespaces have seals of its id, it must match one.
@@ -41,8 +41,8 @@ def compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> Compared:
     return replace(each[fits], unchecked=(*unchecked, Unchecked("anchors", why)))
 
 
-def _compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> Compared:
-    found = seals.sort_out(digests, whole=False)
+def _compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> SealComparison:
+    found = seals.sort_seals(digests, whole=False)
     compared = compare_sorted(found, seals, digests)
     if found.most <= len(digests):
         return compared
@@ -50,7 +50,7 @@ def _compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> Compared:
     return replace(compared, unchecked=(*compared.unchecked, Unchecked("anchors", why)))
 
 
-def compare_own(lines: Sequence[bytes], thread: str, nodes: Nodes | None, events: int) -> Compared:
+def compare_own(lines: Sequence[bytes], thread: str, nodes: Nodes | None, events: int) -> SealComparison:
     """Evaluate the seals in a portable file, each of which matches its log.
 
     Args:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, Compared, compare_with_branches, find_seals
+from holdfast.audit.evidence.anchors import NONE_GIVEN, Anchors, SealComparison, compare_with_branches, find_seals
 from holdfast.audit.evidence.evidence import Finding, Unchecked
 from holdfast.audit.evidence.sources import from_record
 from holdfast.audit.evidence.verdicts import Verification, conclude
@@ -85,7 +85,7 @@ async def verify_loop(
     if not history.lines and recorded and recorded[-1].type != "run_finished":
         why = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
         unchecked.append(Unchecked("end", why))
-    compared = Compared(unchecked=() if history.lines else (NONE_GIVEN,))
+    compared = SealComparison(unchecked=() if history.lines else (NONE_GIVEN,))
     if seals:
         own = {position: str(json.loads(line)["digest"]) for position, line in history.lines.items()}
 
@@ -252,5 +252,5 @@ async def _cost_of(threads: Threads, event: IterationEnded, thread: str) -> Tree
     if end["type"] != "run_finished":
         return event.spent
     cost = await spent_by(threads.reader, thread, first_run_id=str(begin.get("first_run_id")))
-    # The log does not record which limits are the agent's own, narrower than the loop's.
+    # The log does not show whether a limit of the agent itself, narrower than the loop's, ran short.
     return cost.model_copy(update={"short": event.spent.short}) if cost else event.spent

@@ -67,7 +67,7 @@ class Verification:
 
     @property
     def where(self) -> str:
-        """The location of the first fault: `record`, `history`, `ledger`, `artifacts`; for a file, a member, or `zip`."""
+        """The location of the first fault: `record`, `history`, `ledger`, `artifacts`; in a file, a member or `zip`."""
         return self.faults[0].where if self.faults else ""
 
     @property

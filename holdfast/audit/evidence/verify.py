@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from holdfast.audit.evidence.anchors import (
     NONE_GIVEN,
     Anchors,
-    Compared,
+    SealComparison,
     compare_forgotten,
     compare_missing,
     compare_thread,
@@ -25,10 +25,10 @@ from holdfast.audit.evidence.evidence import (
     Finding,
     Unchecked,
     Where,
+    archived_branches,
     artifact_faults,
     ledger_faults,
     ledger_rows,
-    logs_set_aside,
 )
 from holdfast.audit.evidence.forgotten import forgotten_faults, tombstone_of
 from holdfast.audit.evidence.sources import Log, Segment, differences, from_histories, from_record, join
@@ -127,7 +127,7 @@ async def verify(
     if not faults and evidence and rows is not None:
         if rows or record.digests:
             began, past = dict(log.effects), set(log.past)
-            for archived in await logs_set_aside(evidence, thread):
+            for archived in await archived_branches(evidence, thread):
                 branch = _audit((await from_record(threads, archived)).segments, thread, None)
                 began |= branch.effects
                 past |= branch.past
@@ -143,10 +143,10 @@ async def verify(
     if not log.fault:
         faults += await artifact_faults(evidence.artifacts if evidence else None, log.artifacts, unchecked)
     unchecked += _unproven(history, log, trusted=trusted)
-    compared = Compared(unchecked=() if history.digests else (NONE_GIVEN,))
+    compared = SealComparison(unchecked=() if history.digests else (NONE_GIVEN,))
     if seals and origin != thread:
         why = f"seals are of threads, and this log was set aside: verify {origin}"
-        compared = Compared(unchecked=(Unchecked("anchors", why),))
+        compared = SealComparison(unchecked=(Unchecked("anchors", why),))
     elif seals:
         compared = await compare_thread(threads, seals, record, history, evidence)
     known = {**history.digests, **record.digests}

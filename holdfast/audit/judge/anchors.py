@@ -23,14 +23,14 @@ _MOST_NODES = 100
 
 
 @dataclass
-class Sorted:
+class SortedSeals:
     """The seals of a thread, sorted by their relation to a log. Its size is bounded."""
 
-    fitting: int = 0
+    matching: int = 0
     """The number of seals that the log matches, each of which covers more events than those before it."""
     covered: int = 0
     """The number of events that they cover."""
-    misfits: list[NodeSeal] = field(default_factory=list)
+    mismatches: list[NodeSeal] = field(default_factory=list)
     """The seals that contradict the log, at most `MOST`, by the number of events."""
     gone: list[NodeSeal] = field(default_factory=list)
     """The seals that state that a log was removed from the record, the oldest first."""
@@ -49,7 +49,7 @@ class Sorted:
         return bool(self.nodes)
 
 
-def sort_out(
+def sort_seals(
     lines: Iterable[bytes],
     digests: Mapping[int, str],
     *,
@@ -57,7 +57,7 @@ def sort_out(
     namespace: str | None = None,
     nodes: Nodes | None = None,
     whole: bool = True,
-) -> Sorted:
+) -> SortedSeals:
     """Compare each seal with a log.
 
     Args:
@@ -68,8 +68,8 @@ def sort_out(
         nodes: The trusted nodes; None for all.
         whole: Whether the log is complete, so that a sealed event that it lacks is missing.
     """
-    found, refused = Sorted(), dict[str, tuple[int, str]]()
-    misfits: dict[tuple[int, str], NodeSeal] = {}
+    found, refused = SortedSeals(), dict[str, tuple[int, str]]()
+    mismatches: dict[tuple[int, str], NodeSeal] = {}
     gone: dict[tuple[int, str, str], NodeSeal] = {}
     for line in lines:
         seal = read_seal(line)
@@ -92,14 +92,14 @@ def sort_out(
             if len(gone) < _MOST_GONE and (last is None or last.at < seal.at):
                 gone[seal.events, seal.head, seal.node] = seal
         elif fits:
-            found.fitting, found.covered = found.fitting + 1, seal.events
+            found.matching, found.covered = found.matching + 1, seal.events
         elif own is not None or whole:
-            before = misfits.get((seal.events, seal.head))
-            if before is None and len(misfits) == MOST:
+            before = mismatches.get((seal.events, seal.head))
+            if before is None and len(mismatches) == MOST:
                 found.beyond = seal
             elif before is None or before.at < seal.at:
-                misfits[seal.events, seal.head] = seal
-    found.misfits = sorted(misfits.values(), key=lambda seal: (seal.events, seal.at))
+                mismatches[seal.events, seal.head] = seal
+    found.mismatches = sorted(mismatches.values(), key=lambda seal: (seal.events, seal.at))
     found.gone = sorted(gone.values(), key=lambda seal: (seal.at, seal.events))
     found.refused = tuple(f"no evidence: {why} ({count}{shown})" for why, (count, shown) in refused.items())
     return found
@@ -132,7 +132,7 @@ def _shown(seal: NodeSeal) -> str:
     return f"{seal.events} events of thread {seal.thread[:100]!r} in {seal.namespace[:100]!r} by {seal.node}"
 
 
-def accounted_for(
+def explaining_seal(
     seal: NodeSeal, gone: Sequence[NodeSeal], branches: Sequence[Mapping[int, str]], *, trusting: bool
 ) -> NodeSeal | None:
     """Return the seal that states that the log of `seal` was removed from the record; None if there is none.
@@ -155,7 +155,7 @@ def accounted_for(
     return None
 
 
-def misfit_words(seal: NodeSeal) -> str:
+def mismatch_text(seal: NodeSeal) -> str:
     """Describe the contradiction between a seal and a log."""
     return (
         f"the log was rewritten or truncated: on {seal.at:%Y-%m-%d at %H:%M:%S} UTC, node {seal.node} saw "

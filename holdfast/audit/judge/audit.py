@@ -12,8 +12,8 @@ the database can compute a chain. So the audit folds the log, and each event mus
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.audit.judge.consequences import RETURNING, Before, leads_to
-from holdfast.audit.judge.events import Wrong, difference, same
+from holdfast.audit.judge.consequences import RETURNING, Before, possible_batches
+from holdfast.audit.judge.events import DoesNotFollow, difference, same
 from holdfast.audit.judge.forks import together
 from holdfast.audit.judge.trees import Family
 from holdfast.core.authority.approvals import COUNTING
@@ -54,7 +54,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedEffect:
     """An effect that a call began."""
 
     number: int
@@ -71,7 +71,7 @@ class Begun:
     """The result of its tool; None if it returned nothing, or people resolved the outcome."""
 
 
-Effects = dict[tuple[str, int], Begun]
+Effects = dict[tuple[str, int], StartedEffect]
 """Effects by key and epoch; each has a row in the ledger."""
 
 
@@ -138,7 +138,11 @@ class Audit:
                 index += self._judge(together(events[index : index + reach]))
             # A forged log can hold anything, in any order, so the fold can raise anything.
             except Exception as error:
-                reason = str(error) if isinstance(error, Wrong) else f"nothing that came before leads to it ({error!r})"
+                reason = (
+                    str(error)
+                    if isinstance(error, DoesNotFollow)
+                    else f"nothing that came before leads to it ({error!r})"
+                )
                 self.fault = Fault(events[index].position, f"{events[index].type}: {reason}")
         return index
 
@@ -153,13 +157,13 @@ class Audit:
         """Judge the first of `events` and its consequences; return their number.
 
         Raises:
-            Wrong: The first event does not follow from those before it.
+            DoesNotFollow: The first event does not follow from those before it.
         """
         first, nearest = events[0], None
         if self.state.thread not in ("", self._thread):
-            raise Wrong(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
+            raise DoesNotFollow(f"it belongs to thread {self.state.thread!r}, and this is {self._thread!r}")
         before = Before(self.state, self._thread, self._head, self._last, self._forked)
-        for expected in filter(None, leads_to(before, first, events)):
+        for expected in filter(None, possible_batches(before, first, events)):
             differs = next((n for n, pair in enumerate(zip(expected, events, strict=False)) if not same(*pair)), None)
             if differs is None:
                 matched = [
@@ -171,7 +175,7 @@ class Audit:
             if nearest is None or differs > nearest[0]:
                 nearest = differs, expected[differs]
         if nearest is None:
-            raise Wrong("nothing that came before leads to it")
+            raise DoesNotFollow("nothing that came before leads to it")
         index, wanted = nearest
         self.fault = Fault(events[index].position, f"{events[index].type}: {difference(wanted, events[index])}")
         return 1
@@ -196,7 +200,7 @@ class Audit:
             self._begun(event)
         if isinstance(event, ToolCallFinished):
             if told(self.state, event) != event.repeats:
-                raise Wrong(f"call {event.number} has not ended like this {event.repeats} times in a row")
+                raise DoesNotFollow(f"call {event.number} has not ended like this {event.repeats} times in a row")
             self._finished(event)
         for address in artifacts_of(event, named=self.state.features >= RESULT_NAMES_ARTIFACTS):
             self.artifacts.setdefault(address, event.position)
@@ -216,7 +220,7 @@ class Audit:
             claims = isinstance(event, UserMessageReceived) or self._steers_by_claim(event)
             counts = counts and not claims and not self._counts_for_others(event)
             if trusted and trusted.signatures == "required" and counts:
-                raise Wrong(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
+                raise DoesNotFollow(f"it counted, {by} did not sign it, and the given policy requires signed decisions")
             return
         self.signatures += 1
         if trusted is None:
@@ -227,20 +231,22 @@ class Audit:
             keys = tuple(key for gateway in trusted.gateways for key in gateway.keys)
         if event.key not in keys:
             owner = by if event.proof == "signed" else "any gateway"
-            raise Wrong(f"it was signed with {event.key}, which is no key of {owner} among the given keys")
+            raise DoesNotFollow(f"it was signed with {event.key}, which is no key of {owner} among the given keys")
 
     def _check_past(self, event: RunReset) -> None:
         """Check that a reset names only effects of this thread: the key of another thread's effect would count here.
 
         Raises:
-            Wrong: An effect is of another thread.
+            DoesNotFollow: An effect is of another thread.
         """
         for each in event.effects:
             own = effect_key(
                 thread=self._thread, first_run_id=each.first_run_id, number=each.number, call_digest=each.call_digest
             )
             if each.key != own:
-                raise Wrong(f"effect {each.key} of {each.tool} is not of this thread: its call {each.number} has {own}")
+                raise DoesNotFollow(
+                    f"effect {each.key} of {each.tool} is not of this thread: its call {each.number} has {own}"
+                )
 
     def _steers_by_claim(self, event: Proven) -> bool:
         """Whether this steers a run that anyone may steer, or is the scheduled end of a pause."""
@@ -271,7 +277,7 @@ class Audit:
                 call=describe_call(call.call),
             )
             edited, level = bool(call.edited_by), self.state.features
-            begun = Begun(event.number, call.call.name, event.position, edited, effect, level)
+            begun = StartedEffect(event.number, call.call.name, event.position, edited, effect, level)
             self.effects[event.key, call.epoch] = begun
             self._under_way[event.number] = event.key, call.epoch
 

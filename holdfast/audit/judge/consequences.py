@@ -7,8 +7,15 @@ recorded.
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, assert_never
 
-from holdfast.audit.judge.events import Expected, Wrong, as_outcome, as_poll, as_reply
-from holdfast.audit.judge.subagents import beginnings, ends, is_subagent_call, raisings, refuse_words, results
+from holdfast.audit.judge.events import DoesNotFollow, Expected, as_outcome, as_poll, as_reply
+from holdfast.audit.judge.subagents import (
+    allowance_raises,
+    call_results,
+    is_subagent_call,
+    reject_result,
+    subagent_ends,
+    subagent_starts,
+)
 from holdfast.core.authority.approvals import COUNTING
 from holdfast.core.log.events import (
     AgentEvent,
@@ -123,7 +130,7 @@ class Before(NamedTuple):
     """The last fork, until its run starts."""
 
 
-def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
+def possible_batches(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
     """Yield each batch of events that could have been recorded at this point, beginning with an event of this kind.
 
     Args:
@@ -132,7 +139,7 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         events: The event, and those after it.
 
     Raises:
-        Wrong: The event cannot be recorded at this point.
+        DoesNotFollow: The event cannot be recorded at this point.
     """
     state, at = before.state, event.at
 
@@ -140,14 +147,14 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         return react(state, name, payload, at=at).events
 
     if not state.events and not isinstance(event, RunStarted):
-        raise Wrong("a log begins with run_started")
+        raise DoesNotFollow("a log begins with run_started")
     match event:
         case RunForked():
             yield _forks(before, event)
         case RunImported():
             reason = refuse_import(event.point, state, thread=before.thread, position=state.events, head=before.head)
             if reason:
-                raise Wrong(reason)
+                raise DoesNotFollow(reason)
             yield [event]
         case MoveRequested():
             yield sent("move", sent_payload(state, event))
@@ -160,16 +167,16 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         case AgentLoaded() if state.spec is None and not state.outcome:
             policy = event.spec.policy
             if event.spec_hash != event.spec.hash or event.policy_hash not in ("", policy.hash):
-                raise Wrong("its digests are not those of the agent and of the policy that it holds")
+                raise DoesNotFollow("its digests are not those of the agent and of the policy that it holds")
             if (own := event.spec.budget) and event.budget != own.narrowed(event.budget):
-                raise Wrong(f"its budget allows more than the agent's own ({own.words})")
+                raise DoesNotFollow(f"its budget allows more than the agent's own ({own.words})")
             if (allowance := state.origin.handed) and event.budget != allowance.narrowed(event.budget):
-                raise Wrong(f"its budget allows more than its parent gave it ({allowance.words})")
+                raise DoesNotFollow(f"its budget allows more than its parent gave it ({allowance.words})")
             entered = evolve(state, event) if state.entering else state
             yield [event, *(on_entered(entered, at=at) if state.entering and not on_loaded(entered) else [])]
         case BudgetReserved(call=int()):
             yield on_starts_due(state)
-            yield from raisings(state, event, events)
+            yield from allowance_raises(state, event, events)
         case BudgetReserved() if isinstance(action := next_action(state, at=at), CallLLM | Compact):
             yield on_call(state, summary=isinstance(action, Compact))
         case BudgetLow() | BudgetSpent() if isinstance(action := next_action(state, at=at), ReportBudget):
@@ -222,9 +229,9 @@ def leads_to(before: Before, event: AgentEvent, events: Sequence[AgentEvent]) ->
         case WaitPolled():
             yield from _polls(before, event, events)
         case SubagentStarted():
-            yield from beginnings(state, event)
+            yield from subagent_starts(state, event)
         case SubagentEnded():
-            yield from ends(state, event, events)
+            yield from subagent_ends(state, event, events)
         case WakeReceived():
             yield sent("wake", wake_payload(event))
         case RunPaused():
@@ -276,9 +283,11 @@ def _forks(before: Before, event: RunForked) -> Sequence[Expected]:
     """Return the beginning of a fork: it names the event before it, open calls end, and its run starts."""
     state, point = before.state, event.point
     if (event.origin, point.position, point.head) != (before.thread, state.events - 1, before.head):
-        raise Wrong(f"it forks {point.thread!r} after event {point.position}, which is not what comes before it")
+        raise DoesNotFollow(
+            f"it forks {point.thread!r} after event {point.position}, which is not what comes before it"
+        )
     if event.thread in (before.thread, point.thread):
-        raise Wrong("it forks the thread from itself")
+        raise DoesNotFollow("it forks the thread from itself")
     forked = forked_events(
         state,
         point,
@@ -297,13 +306,15 @@ def _starts(before: Before, event: ToolCallStarted) -> Iterator[Sequence[Expecte
     """Yield the start of a call: it was allowed, nothing must precede it, and the starter of the run is known."""
     state, action = before.state, next_action(before.state, at=event.at)
     if on_loaded(state):
-        raise Wrong("it is not known who started the run, and the policy requires that")
+        raise DoesNotFollow("it is not known who started the run, and the policy requires that")
     if isinstance(action, StartCalls) and event.number in action.numbers:
         started = on_start(state, event.number, at=event.at)
         by_run = state.carries_out(event.number)
         yield [started, *(on_runtime_call(state, event.number, at=event.at) if by_run else [])]
     elif call := state.calls.find(event.number):
-        raise Wrong(f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}")
+        raise DoesNotFollow(
+            f"call {event.number} was not allowed to run: it is {call.phase}, and what follows is {action}"
+        )
 
 
 def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFinished) -> Iterator[Sequence[Expected]]:
@@ -314,7 +325,7 @@ def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFini
     if state.dormancy.waits_of(number):
         yield on_due(state, at=event.at)
     elif isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
-        yield from results(state, event)
+        yield from call_results(state, event)
     elif state.spec and returning:
         yield on_outcome(state, number, as_outcome(event), at=event.at)
     action = next_action(state, at=event.at)
@@ -337,7 +348,7 @@ def _ends(before: Before, event: ToolCallFinished | ReconcileRequested | RunFini
             yield [event]
         yield on_time(state, at=event.at)
     if isinstance(event, ToolCallFinished) and is_subagent_call(state, number):
-        refuse_words(state, event)
+        reject_result(state, event)
 
 
 def _polls(before: Before, event: WaitPolled, events: Sequence[AgentEvent]) -> Iterator[Sequence[Expected]]:
@@ -357,11 +368,11 @@ def _polls(before: Before, event: WaitPolled, events: Sequence[AgentEvent]) -> I
 
 def _check_start(before: Before, event: RunStarted) -> None:
     if event.thread != before.thread:
-        raise Wrong(f"it is the log of thread {event.thread!r}, and this is {before.thread!r}")
+        raise DoesNotFollow(f"it is the log of thread {event.thread!r}, and this is {before.thread!r}")
     if before.forked and before.forked.first_run_id != event.first_run_id:
-        raise Wrong("it starts another run than the one that was forked")
+        raise DoesNotFollow("it starts another run than the one that was forked")
     if event.start and event.start in before.state.origin.starts:
-        raise Wrong(f"the start {event.start} began another run of this thread before")
+        raise DoesNotFollow(f"the start {event.start} began another run of this thread before")
 
 
 def _tools(event: BaselineRecorded | StateVerified) -> list[str]:
@@ -373,8 +384,8 @@ def _task(events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
     """Return the task, which is recorded only together with the start of a run.
 
     Raises:
-        Wrong: Another event follows the start.
+        DoesNotFollow: Another event follows the start.
     """
     if len(events) > 1 and not (isinstance(events[1], UserMessageReceived) and events[1].task):
-        raise Wrong("no task comes after it")
+        raise DoesNotFollow("no task comes after it")
     return events[1:2]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from holdfast.audit.judge.events import Wrong, first_difference
+from holdfast.audit.judge.events import DoesNotFollow, first_difference
 from holdfast.core.budget.budget import NANO, Budget
 from holdfast.core.budget.tree import SHARED, TreeCost, allowance_name
 from holdfast.core.log.events import AgentEvent, BudgetReserved, SubagentEnded, SubagentStarted, ToolCallFinished
@@ -32,13 +32,15 @@ def is_subagent_call(state: RunState, number: int) -> bool:
     return call is not None and call.call.name in SUBAGENT_TOOLS and state.carries_out(number)
 
 
-def beginnings(state: RunState, event: SubagentStarted) -> Iterator[Sequence[AgentEvent]]:
+def subagent_starts(state: RunState, event: SubagentStarted) -> Iterator[Sequence[AgentEvent]]:
     """Yield the events that may record the start of a sub-agent, for an allowed call that has none yet."""
     if any(call.number == event.number for call in wanted(state)):
         yield on_started(state, StartedChild(number=event.number, run_id=event.run_id))
 
 
-def raisings(state: RunState, event: BudgetReserved, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
+def allowance_raises(
+    state: RunState, event: BudgetReserved, events: Sequence[AgentEvent]
+) -> Iterator[Sequence[AgentEvent]]:
     """Yield the events that may record a larger allowance of a sub-agent that was started before a reset."""
     account, number = state.account, event.call or 0
     # A fork may separate the two events.
@@ -49,7 +51,9 @@ def raisings(state: RunState, event: BudgetReserved, events: Sequence[AgentEvent
         yield on_started(state, StartedChild(number=number, run_id=begun.run_id, existing=True, budget=budget))
 
 
-def ends(state: RunState, event: SubagentEnded, events: Sequence[AgentEvent]) -> Iterator[Sequence[AgentEvent]]:
+def subagent_ends(
+    state: RunState, event: SubagentEnded, events: Sequence[AgentEvent]
+) -> Iterator[Sequence[AgentEvent]]:
     """Yield the events that may record the end of a sub-agent, with the results of the calls that wait for it."""
     child = state.subagents.find(event.number)
     if child is None or not child.open:
@@ -70,7 +74,7 @@ def ends(state: RunState, event: SubagentEnded, events: Sequence[AgentEvent]) ->
             yield on_report(state, report.model_copy(update={"text": text}))
 
 
-def results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[AgentEvent]]:
+def call_results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[AgentEvent]]:
     """Yield the events that may record the end of a call itself: its sub-agent was not started, or had ended."""
     call = state.calls.find(event.number)
     if call is None or call.phase != "started":
@@ -83,11 +87,11 @@ def results(state: RunState, event: ToolCallFinished) -> Iterator[Sequence[Agent
         yield [_read_again(child, event, text)]
 
 
-def refuse_words(state: RunState, event: ToolCallFinished) -> None:
+def reject_result(state: RunState, event: ToolCallFinished) -> None:
     """Reject a result that no sub-agent report could have produced.
 
     Raises:
-        Wrong: The call reads the answer of an ended sub-agent, and its content is not that answer.
+        DoesNotFollow: The call reads the answer of an ended sub-agent, and its content is not that answer.
     """
     call = state.calls.find(event.number)
     child = _answering(state, call) if call and call.phase == "started" else None
@@ -101,9 +105,9 @@ def refuse_words(state: RunState, event: ToolCallFinished) -> None:
     )
     head = report_words(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))
     if not text.startswith(head):
-        raise Wrong(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
+        raise DoesNotFollow(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
     found = words_digest(text)
-    raise Wrong(f"its content is not what {child.thread} has said: its digest is {found}, and not {child.said}")
+    raise DoesNotFollow(f"its content is not what {child.thread} has said: its digest is {found}, and not {child.said}")
 
 
 def _answering(state: RunState, call: CallState) -> Child | None:

@@ -51,7 +51,7 @@ _COMPARED = ("completed", "failed", "cancelled")
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedSubagent:
     """A sub-agent, according to its parent's log."""
 
     started: SubagentStarted
@@ -65,12 +65,12 @@ class Named:
     """The most characters of its answer that the parent reads."""
     allowance: dict[LimitName, int] | None
     """The amounts reserved for it, in whole units, without time; None if its parent has no budget."""
-    handed: "tuple[Handed, ...]"
+    inheritances: "tuple[Inheritance, ...]"
     """The possible inheritances from its parent."""
 
 
 @dataclass(frozen=True)
-class Handed:
+class Inheritance:
     """The context that a run passes to a sub-agent that it starts at this moment."""
 
     constraints: tuple[HandedConstraint, ...]
@@ -84,14 +84,14 @@ class Handed:
 
 
 @dataclass
-class Waiting:
+class PendingStarts:
     """The contexts that a run may pass to the sub-agents of its calls that wait for a start.
 
     The log does not record the moment at which a start was ordered: it lies between two events, and the context is that
     of the state in between.
     """
 
-    states: list[Handed] = field(default_factory=list)
+    states: list[Inheritance] = field(default_factory=list)
     """The context of each state since the first of these calls began, without consecutive duplicates."""
     since: dict[int, int] = field(default_factory=dict)
     """Number of such a call → the index in `states` at which it began."""
@@ -104,22 +104,22 @@ class Waiting:
         if not numbers:
             self.states, self.since = [], {}
             return
-        handed = self._in(state)
-        if not self.states or self.states[-1] != handed:
-            self.states.append(handed)
+        inheritance = self._inheritance(state)
+        if not self.states or self.states[-1] != inheritance:
+            self.states.append(inheritance)
         last = len(self.states) - 1
         self.since = {number: self.since.get(number, last) for number in numbers}
 
-    def for_call(self, number: int) -> tuple[Handed, ...]:
+    def for_call(self, number: int) -> tuple[Inheritance, ...]:
         """Return the contexts that may have been passed to the sub-agent of a call."""
         return tuple(self.states[self.since[number] :]) if number in self.since else ()
 
-    def _in(self, state: RunState) -> Handed:
+    def _inheritance(self, state: RunState) -> Inheritance:
         kept = state.constraints.unended(state.updated_at).kept
         if kept != self._kept:
             self._kept, self._handed = kept, state.constraints.to_hand_over(state.updated_at)
         account, authority = state.account, state.authority
-        return Handed(
+        return Inheritance(
             constraints=self._handed,
             trust=least("agent", state.context.trust),
             requesters=authority.requesters,
@@ -156,12 +156,12 @@ class Family:
     starts: dict[str, Start] = field(default_factory=dict)
     """Starts by first run id."""
     ends: dict[str, End] = field(default_factory=dict)
-    named: dict[str, Named] = field(default_factory=dict)
+    named: dict[str, NamedSubagent] = field(default_factory=dict)
     """Its sub-agents, by thread."""
     ended: dict[str, SubagentEnded] = field(default_factory=dict)
     was_reset: bool = False
     _run: str = ""
-    _waiting: Waiting = field(default_factory=Waiting)
+    _waiting: PendingStarts = field(default_factory=PendingStarts)
 
     def take(self, before: RunState, event: AgentEvent, after: RunState) -> None:
         """Add the next event.
@@ -192,14 +192,14 @@ class Family:
             self.ends[self._run] = _end(after, event, self.ends.get(self._run))
 
 
-def _named(state: RunState, event: SubagentStarted, handed: tuple[Handed, ...]) -> Named:
+def _named(state: RunState, event: SubagentStarted, inheritances: tuple[Inheritance, ...]) -> NamedSubagent:
     """Return the expected beginning of a sub-agent that starts in this state."""
     call, origin = state.calls.get(event.number), state.origin
     above = origin.lineage.path if origin.lineage else ()
     arguments = read_run_agent(call.call)
     key = state.effect_key(event.number, call.call)
     own = (state.spec.policy,) if state.spec else ()
-    return Named(
+    return NamedSubagent(
         started=event,
         lineage=((*above, state.thread), event.number, key, deepest(state)),
         depth=origin.depth + 1,
@@ -207,7 +207,7 @@ def _named(state: RunState, event: SubagentStarted, handed: tuple[Handed, ...]) 
         task=arguments.task if arguments else "",
         clipped=min(limits_of(state).tool_result_chars, REPORT_CHARS),
         allowance=_allowance(state.account, event.number),
-        handed=handed,
+        inheritances=inheritances,
     )
 
 
@@ -251,7 +251,7 @@ def difference(parent: Family, child: Family, thread: str) -> str:
     return ""
 
 
-def _beginnings(named: Named, child: Family, *, was_reset: bool) -> Iterator[str]:
+def _beginnings(named: NamedSubagent, child: Family, *, was_reset: bool) -> Iterator[str]:
     start = child.starts.get(named.started.run_id)
     if start is None:
         yield f"the log has no run {named.started.run_id}"
@@ -272,10 +272,10 @@ def _beginnings(named: Named, child: Family, *, was_reset: bool) -> Iterator[str
         yield "it has another task"
     yield from _allowances(named, lineage, was_reset=was_reset)
     if not was_reset:  # it may have been started in the branch that the reset abandoned
-        yield from _handed_down(named.handed, event, lineage)
+        yield from _inherited(named.inheritances, event, lineage)
 
 
-def _allowances(named: Named, lineage: Lineage, *, was_reset: bool) -> Iterator[str]:
+def _allowances(named: NamedSubagent, lineage: Lineage, *, was_reset: bool) -> Iterator[str]:
     """Yield the differences between allowance and reservation; the sub-agent's own log must keep to the allowance.
 
     After a reset, a sub-agent from before may have another allowance, which the reservation must cover.
@@ -286,25 +286,25 @@ def _allowances(named: Named, lineage: Lineage, *, was_reset: bool) -> Iterator[
         yield "its allowance is not what was reserved for it"
     elif any(name not in units or units[name] > amount for name, amount in (reserved or {}).items()):
         yield "its allowance is more than what was reserved for it"
-    left = [each.seconds for each in named.handed if each.seconds is not None]
+    left = [each.seconds for each in named.inheritances if each.seconds is not None]
     seconds = allowance.seconds if allowance else None
     if not was_reset and (bool(left) is not bool(seconds) or (seconds and not min(left) <= seconds <= max(left))):
         yield "the time of its allowance is not what the budget had left"
 
 
-def _handed_down(handed: tuple[Handed, ...], event: RunStarted, lineage: Lineage) -> Iterator[str]:
-    if not any(event.constraints == each.constraints for each in handed):
+def _inherited(inheritances: tuple[Inheritance, ...], event: RunStarted, lineage: Lineage) -> Iterator[str]:
+    if not any(event.constraints == each.constraints for each in inheritances):
         yield "other constraints were handed down to it"
-    if not any(event.trust == each.trust for each in handed):
+    if not any(event.trust == each.trust for each in inheritances):
         yield f"it has trust level {event.trust!r}, which the run above did not have"
     requesters = lineage.requesters, lineage.requesters_unproven
-    if not any(requesters == (each.requesters, each.unproven) for each in handed):
+    if not any(requesters == (each.requesters, each.unproven) for each in inheritances):
         yield "others had asked the run above"
-    if not any(lineage.revoked_keys == each.revoked_keys for each in handed):
+    if not any(lineage.revoked_keys == each.revoked_keys for each in inheritances):
         yield "other keys were revoked in the run above"
 
 
-def _ends(named: Named, ended: SubagentEnded, end: End | None) -> Iterator[str]:
+def _ends(named: NamedSubagent, ended: SubagentEnded, end: End | None) -> Iterator[str]:
     if ended.status not in _COMPARED:
         return
     if end is None or end.outcome != ended.status:
@@ -322,7 +322,7 @@ def _ends(named: Named, ended: SubagentEnded, end: End | None) -> Iterator[str]:
         yield "what its tree has cost is not what its account has"
 
 
-def _words(named: Named, ended: SubagentEnded, end: End) -> Iterator[str]:
+def _words(named: NamedSubagent, ended: SubagentEnded, end: End) -> Iterator[str]:
     """Yield the texts that the parent may have read: it clips long answers, and the limit depends on the request."""
     started = named.started
     child = Child(

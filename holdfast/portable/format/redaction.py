@@ -20,7 +20,7 @@ _KEPT: Final = ("at", "digest", "position", "schema_version", "type")
 _ACTOR: Final = "by"
 
 
-def redacted(line: bytes) -> bytes:
+def redact_line(line: bytes) -> bytes:
     """Return the line that replaces an event's line: canonical JSON with `redacted`, or the line itself."""
     event = json.loads(line)
     if event["type"] in WITHOUT_BODY:
@@ -45,7 +45,7 @@ def shape_fault(event: Mapping[str, Any]) -> str:
     return ""
 
 
-def redacted_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def redact_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of the ledger with its outcome's digest in place of the outcome."""
     outcome = row["outcome"]
     return {**row, "outcome": None if outcome is None else f"sha256:{digest(outcome)}"}

@@ -55,7 +55,7 @@ def parent_of(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[
 
 
 @contextmanager
-def opened(folder: Path, name: str) -> Iterator[int]:
+def open_regular_file(folder: Path, name: str) -> Iterator[int]:
     """Open a regular file of a git folder for reading.
 
     Raises:
@@ -80,7 +80,7 @@ def read(folder: Path, name: str) -> bytes | None:
         NotPlain: It is a link, not a regular file, or larger than `LARGEST`.
     """
     try:
-        with opened(folder, name) as handle, os.fdopen(os.dup(handle), "rb") as file:
+        with open_regular_file(folder, name) as handle, os.fdopen(os.dup(handle), "rb") as file:
             content = file.read(LARGEST + 1)
     except FileNotFoundError:
         return None
@@ -101,7 +101,11 @@ def copy(folder: Path, name: str, to: Path | int) -> None:
         NotPlain: It is a link or not a regular file.
     """
     try:
-        with opened(folder, name) as handle, os.fdopen(os.dup(handle), "rb") as source, _target(to) as target:
+        with (
+            open_regular_file(folder, name) as handle,
+            os.fdopen(os.dup(handle), "rb") as source,
+            _target(to) as target,
+        ):
             shutil.copyfileobj(source, target, 1 << 20)
             target.flush()
             status = os.fstat(handle)

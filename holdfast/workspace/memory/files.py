@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.core.memory.errors import MemoryRefused
-from holdfast.workspace.files import NotAFile, NotText, opened, plain_errors, replace, write_lock
+from holdfast.workspace.files import NotAFile, NotText, open_text_file, plain_errors, replace, write_lock
 from holdfast.workspace.paths import OutsideWorkspace, inside
 
 TASKS, PROGRESS, ERRORS, LEARNINGS = "TASKS.md", "progress.txt", "ERRORS.md", "LEARNINGS.md"
@@ -91,7 +91,7 @@ class MemoryFiles:
     def _bytes(self, name: str) -> bytes | None:
         most = LARGEST[name]
         try:
-            with opened(self._workspace, name, follow=True) as file:
+            with open_text_file(self._workspace, name, follow=True) as file:
                 content = file.read(most + 1)
         except FileNotFoundError:
             return None

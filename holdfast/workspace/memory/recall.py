@@ -21,7 +21,7 @@ from holdfast.core.memory.files_tier import MEMORY_FILES, FileRead, files_tier, 
 from holdfast.core.memory.recalled import RecalledTier
 from holdfast.core.transcript.prompt import strategies_room
 from holdfast.workspace.approved_instructions import Approvals, Instruction, skill, strategies
-from holdfast.workspace.files import NotAFile, NotText, opened
+from holdfast.workspace.files import NotAFile, NotText, open_text_file
 from holdfast.workspace.memory.files import LARGEST, STRATEGIES, MemoryFiles
 from holdfast.workspace.memory.skills import WORKSPACE_SKILLS, is_linked, workspace_skills
 from holdfast.workspace.paths import OutsideWorkspace, inside
@@ -112,7 +112,7 @@ def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | 
             return FileRead(name, problem="it is a link that leads to itself")
         if name == STRATEGIES and is_linked(workspace, name):
             return FileRead(name, problem="a link leads to it; put the file there itself")
-        with opened(workspace, name, follow=True) as file:
+        with open_text_file(workspace, name, follow=True) as file:
             size = os.fstat(file.fileno()).st_size
             start = max(0, size - most) if newest else 0
             file.seek(start)

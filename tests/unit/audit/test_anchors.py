@@ -11,7 +11,7 @@ import pytest
 from holdfast.audit.anchors.folder import FolderAnchor
 from holdfast.audit.anchors.lines import AnchoredLines
 from holdfast.audit.anchors.sealer import Sealer
-from holdfast.audit.anchors.setting import anchor_places, read_anchors
+from holdfast.audit.anchors.setting import anchor_folders, read_anchors
 from holdfast.audit.anchors.webhook import SealRefused
 from holdfast.cli.screens.anchors import anchors_check, given_anchors
 from holdfast.composition.sealing import open_sealer
@@ -129,7 +129,7 @@ def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
     """Folders are absolute, of URLs only the host is shown, and plain http:// beyond this machine is refused."""
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path}, https://seals.example/?token=s3cret")
     assert [anchor.name for anchor in read_anchors(here)] == [str(tmp_path), "seals.example"]
-    assert anchor_places(here) == [tmp_path]
+    assert anchor_folders(here) == [tmp_path]
     with pytest.raises(SettingsError, match=r"anchor 1 \(seals.example\) uses plain http://") as refused:
         read_anchors(settings(tmp_path, HOLDFAST_ANCHORS="http://seals.example/?token=s3cret"))
     assert "s3cret" not in str(refused.value)
@@ -141,7 +141,7 @@ def test_the_setting_names_folders_and_urls(tmp_path: Path) -> None:
 def test_a_git_repository_is_no_anchor(tmp_path: Path, repository: str) -> None:
     """The refusal says what to name instead, to workers and verifiers alike, and shows no secret."""
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},{repository}")
-    for read in (read_anchors, anchor_places):
+    for read in (read_anchors, anchor_folders):
         with pytest.raises(SettingsError, match=r"anchor 2 \(git:…\).*a folder inside a clone") as refused:
             read(here)
         assert "s3cret" not in str(refused.value)
@@ -250,7 +250,7 @@ def test_verify_is_told_whose_seals_count(tmp_path: Path) -> None:
     here = settings(tmp_path, HOLDFAST_ANCHORS=f"{tmp_path},https://seals.example")
     found = given_anchors(here, (), [str(file)])
     assert found is not None
-    assert (list(found.places), found.nodes) == ([tmp_path], {NODE: None, other: None})
+    assert (list(found.locations), found.nodes) == ([tmp_path], {NODE: None, other: None})
     assert given_anchors(settings(tmp_path), (), ()) is None
     for nodes, words in (
         ([str(tmp_path / "gone")], "neither a public key nor a file"),

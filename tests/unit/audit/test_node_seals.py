@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.audit.judge import anchors
-from holdfast.audit.judge.anchors import accounted_for, sort_out
+from holdfast.audit.judge.anchors import explaining_seal, sort_seals
 from holdfast.core.authority.signatures import encode_key, public_key, sign
 from holdfast.core.log.node_seals import NodeSeal, make_seal, read_seal
 
@@ -88,8 +88,8 @@ def test_only_seals_of_the_thread_by_trusted_nodes_are_evidence() -> None:
         seal_of(4, namespace="test").line(),
         seal_of(4, key=OTHER).line(),
     ]
-    found = sort_out(lines, log_of(9), thread="rel-1", namespace="default", nodes={NODE: None})
-    assert (found.covered, found.fitting, found.nodes) == (5, 1, {NODE})
+    found = sort_seals(lines, log_of(9), thread="rel-1", namespace="default", nodes={NODE: None})
+    assert (found.covered, found.matching, found.nodes) == (5, 1, {NODE})
     assert [why.split(" (")[0] for why in found.refused] == [
         "no evidence: lines that are not seals",
         "no evidence: seals that their node did not sign",
@@ -97,22 +97,22 @@ def test_only_seals_of_the_thread_by_trusted_nodes_are_evidence() -> None:
         "no evidence: seals of another namespace",
         "no evidence: seals of nodes that are not among the given ones",
     ]
-    assert sort_out(lines, {}, thread="rel-1").nodes == {NODE, public_key(OTHER)}
+    assert sort_seals(lines, {}, thread="rel-1").nodes == {NODE, public_key(OTHER)}
 
 
 def test_a_log_bears_out_the_seals_that_it_has_led_to() -> None:
     """Another digest, or no event there, does not fit; of a log with a part left out, a missing event is no fault."""
     seals = [seal_of(2), seal_of(5)]
 
-    def misfits(digests: dict[int, str], *, whole: bool = True) -> list[NodeSeal]:
-        return sort_out([seal.line() for seal in seals], digests, thread="rel-1", whole=whole).misfits
+    def mismatches(digests: dict[int, str], *, whole: bool = True) -> list[NodeSeal]:
+        return sort_seals([seal.line() for seal in seals], digests, thread="rel-1", whole=whole).mismatches
 
-    assert misfits(log_of(5)) == []
-    assert misfits(log_of(4)) == [seals[1]]
-    assert misfits(log_of(4), whole=False) == []
-    assert misfits(log_of(5) | {1: "f" * 64}) == [seals[0]]
-    assert misfits(log_of(5) | {1: "f" * 64}, whole=False) == [seals[0]]
-    assert misfits({}) == seals
+    assert mismatches(log_of(5)) == []
+    assert mismatches(log_of(4)) == [seals[1]]
+    assert mismatches(log_of(4), whole=False) == []
+    assert mismatches(log_of(5) | {1: "f" * 64}) == [seals[0]]
+    assert mismatches(log_of(5) | {1: "f" * 64}, whole=False) == [seals[0]]
+    assert mismatches({}) == seals
 
 
 def gone_of(events: int, head: str = "", *, seconds: int = 0, key: str = KEY) -> NodeSeal:
@@ -131,17 +131,17 @@ def test_a_seal_accounts_for_the_log_that_is_gone_and_for_no_other() -> None:
         (gone_of(8, end, seconds=-9), [branch]),
         (gone_of(8, end, seconds=9), []),
     ):
-        assert accounted_for(seal, [gone], branches, trusting=False) == gone
-        assert accounted_for(seal, [gone], branches, trusting=True) == gone
+        assert explaining_seal(seal, [gone], branches, trusting=False) == gone
+        assert explaining_seal(seal, [gone], branches, trusting=True) == gone
     for gone, branches in (
         (gone_of(4, seconds=9), [branch]),  # it ended before
         (gone_of(8, end, seconds=-9), []),  # it was gone before
         (gone_of(8, end, seconds=9), [branch | {4: "f" * 64}]),  # it was another log
     ):
-        assert accounted_for(seal, [gone], branches, trusting=False) is None
+        assert explaining_seal(seal, [gone], branches, trusting=False) is None
     stranger = gone_of(5, key=OTHER)
-    assert accounted_for(seal, [stranger], [], trusting=False) == stranger
-    assert accounted_for(seal, [stranger], [], trusting=True) is None
+    assert explaining_seal(seal, [stranger], [], trusting=False) == stranger
+    assert explaining_seal(seal, [stranger], [], trusting=True) is None
 
 
 def test_a_key_that_was_revoked_counts_until_then() -> None:
@@ -149,12 +149,12 @@ def test_a_key_that_was_revoked_counts_until_then() -> None:
     until = AT + timedelta(seconds=1)
     early, late = seal_of(2), seal_of(4).model_copy(update={"at": until})
     late = late.model_copy(update={"signature": sign(KEY, late.signed_bytes())})
-    found = sort_out([early.line(), late.line()], log_of(9), thread="rel-1", nodes={NODE: until})
+    found = sort_seals([early.line(), late.line()], log_of(9), thread="rel-1", nodes={NODE: until})
     assert (found.covered, len(found.refused), "revoked" in found.refused[0]) == (2, 1, True)
 
 
 def test_more_seals_than_are_looked_at_hide_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """What anchors hold takes bounded memory; beyond the bound, a seal that does not fit still accuses."""
     monkeypatch.setattr(anchors, "MOST", 3)
-    found = sort_out((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")
-    assert (len(found.misfits), found.beyond) == (3, seal_of(5))
+    found = sort_seals((seal_of(events).line() for events in range(1, 6)), {}, thread="rel-1")
+    assert (len(found.mismatches), found.beyond) == (3, seal_of(5))

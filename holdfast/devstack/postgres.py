@@ -146,8 +146,8 @@ class Postgres:
             return
         self._end_orphans(self._folder)
         # PostgreSQL itself removes the lock file of a dead process, but mistakes a reused process id for the owner.
-        words = lock.read_text(errors="replace").split(maxsplit=1)
-        if not words or not words[0].isdigit() or psutil.pid_exists(int(words[0])):
+        fields = lock.read_text(errors="replace").split(maxsplit=1)
+        if not fields or not fields[0].isdigit() or psutil.pid_exists(int(fields[0])):
             sockets = self._socket_folders()
             for stale in (lock, *(folder / f"{SOCKET}.lock" for folder in sockets)):
                 stale.unlink(missing_ok=True)

@@ -39,9 +39,9 @@ async def evaluate_run(runner: EvalRunner, folder: Path, run: DatasetRun, *, age
     """Rerun a run of a dataset, and check its expectations. A run that cannot be rerun fails them."""
     try:
         recording = await read_run(folder / run.file)
-        found = await runner.rerun(recording, run=run.file, agent=agent or run.agent, stubs=run.stub)
+        evaluation = await runner.rerun(recording, run=run.file, agent=agent or run.agent, stubs=run.stub)
     except (FileUnreadable, NotPlayable) as error:
         return Evaluation(run=run.file, unplayable=str(error))
     except (HoldfastError, RPCError) as error:
         return Evaluation(run=run.file, unplayable=f"{run.file}: its play failed: {error}")
-    return expected(found, run.expect, result_has=run.result_has)
+    return expected(evaluation, run.expect, result_has=run.result_has)

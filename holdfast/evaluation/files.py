@@ -46,14 +46,18 @@ async def read_run(path: Path) -> Recording:
         NotPlayable: The file does not verify, has no bodies, or cannot be rerun.
     """
     await asyncio.to_thread(_check_size, path)
-    found = await verify_file(path)
-    if not found.ok:
-        place = f"{found.where}, event {found.position}" if found.position is not None else found.where
-        raise NotPlayable(f"{path} does not hold: {place}: {found.reason}. {found.advice}".strip())
-    if found.redacted:
+    verification = await verify_file(path)
+    if not verification.ok:
+        location = (
+            f"{verification.where}, event {verification.position}"
+            if verification.position is not None
+            else verification.where
+        )
+        raise NotPlayable(f"{path} does not hold: {location}: {verification.reason}. {verification.advice}".strip())
+    if verification.redacted:
         raise NotPlayable(f"{path} is redacted: it has no words to play; export the thread without --redact")
     try:
-        return await asyncio.to_thread(lambda: read_recording(_events(path, head=found.head)))
+        return await asyncio.to_thread(lambda: read_recording(_events(path, head=verification.head)))
     except NotPlayable as error:
         raise NotPlayable(f"{path} cannot be played: {error}") from None
     except (

@@ -204,9 +204,9 @@ def _evaluate(run: str, rerun: Rerun, trajectory: Trajectory, replies: Replies |
     if replies and stopped and (replies.ended or (trajectory.ended == "asked" and not replies.steps)):
         # The whole recording was rerun. It ended without a reply, so no reply can end the rerun that way.
         trajectory = trajectory.model_copy(update={"ended": recorded.ended, "result": recorded.result})
-    found = compare(run, recorded, trajectory, thread=rerun.recording.thread, missing=rerun.missing)
-    sides = {"recorded": (found.recorded, recorded), "played": (found.played, trajectory)}
-    return found.model_copy(update={name: _with_price(*side) for name, side in sides.items()})
+    evaluation = compare(run, recorded, trajectory, thread=rerun.recording.thread, missing=rerun.missing)
+    sides = {"recorded": (evaluation.recorded, recorded), "played": (evaluation.played, trajectory)}
+    return evaluation.model_copy(update={name: _with_price(*side) for name, side in sides.items()})
 
 
 def _with_price(cost: RunCost, trajectory: Trajectory) -> RunCost:

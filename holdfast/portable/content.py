@@ -101,25 +101,25 @@ async def content_of(file: PortableFile, *, trusted: Policy | None, signer: str 
             effects = _effects(file, child, path, vouched=True)
             children[path] = ChildContent(file.thread_at(path), path, tuple(child.audit.artifacts), effects)
 
-    found, tree = await check_file(file, trusted=trusted if voucher else None, signer=voucher or None, below=below)
-    assert found is not None
+    judged, tree = await check_file(file, trusted=trusted if voucher else None, signer=voucher or None, below=below)
+    assert judged is not None
     try:
-        require_features(found.audit.state.features)
+        require_features(judged.audit.state.features)
     except FeaturesUnknown as error:
         raise ImportRefused(f"{thread} cannot continue here: {error}") from None
     effects_below = any(child.effects for child in children.values())
-    for part, needed in (("artifacts", tree.artifacts), ("ledger", found.audit.effects or effects_below)):
+    for part, needed in (("artifacts", tree.artifacts), ("ledger", judged.audit.effects or effects_below)):
         if part in manifest.left_out and needed:
             raise ImportRefused(
                 f"the file of {thread} has no {part}, without which it cannot continue: export it again"
             )
     lines = await asyncio.to_thread(lambda: list(file.lines(LOG)))
-    effects = _effects(file, found, vouched=bool(voucher))
+    effects = _effects(file, judged, vouched=bool(voucher))
     point = ImportPoint(
         position=manifest.events - 1, head=manifest.head, manifest=sha256(manifest.encoded), signer=voucher
     )
     return Content(
-        thread, lines, found.audit.state, effects, point, tuple(found.audit.artifacts), tuple(children.values())
+        thread, lines, judged.audit.state, effects, point, tuple(judged.audit.artifacts), tuple(children.values())
     )
 
 
@@ -161,16 +161,16 @@ def _check_sizes(file: PortableFile) -> None:
             raise ImportRefused(f"{member.name} has {member.size:,} bytes, and at most {limit:,} are imported")
 
 
-def _effects(file: PortableFile, found: Judged, path: str = "", *, vouched: bool) -> list[ImportedEffect]:
+def _effects(file: PortableFile, judged: Judged, path: str = "", *, vouched: bool) -> list[ImportedEffect]:
     """Return a ledger row for each effect that the log starts, so that none can look as if it never began."""
     has = file.has(child_member(LEDGER, path))
     rows = {(row.key, row.epoch): row.outcome for row in ledger_of(file, path)} if has else {}
     effects = []
-    for identity, begun in found.audit.effects.items():
+    for identity, begun in judged.audit.effects.items():
         outcome = rows.pop(identity, None)
         counts = vouched or begun.finished is not None  # a finished effect has its outcome in the log
         effects.append(ImportedEffect(begun.effect, outcome if counts else None))
     for (key, epoch), outcome in rows.items():  # effects of branches that a reset abandoned
-        past = found.audit.past[key].model_copy(update={"epoch": epoch})
+        past = judged.audit.past[key].model_copy(update={"epoch": epoch})
         effects.append(ImportedEffect(past, outcome if vouched else None))
     return effects

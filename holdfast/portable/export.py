@@ -83,8 +83,8 @@ async def export_thread(
             threads, writer, evidence, redact=redact, note=note, signing=private is not None, anchors=anchors
         )
         checked = await logs.vouch(thread)
-        found = await threads.reader.find(thread)
-        lines = threads.reader.lines(thread, 0, found=found, note=note)
+        execution = await threads.reader.find(thread)
+        lines = threads.reader.lines(thread, 0, found=execution, note=note)
         log = await logs.write(lines, origin_of(thread) or thread, sealed=seals.positions, vouched=checked)
         left_out = list[LeftOut]()
         sealed = dict(seals.members(log.digests))

@@ -121,11 +121,11 @@ class LogWriter:
         """
         if not self._signing:
             return CheckedThread()
-        found = await vouch(self._threads, thread, self._evidence, self._anchors)
+        checked = await vouch(self._threads, thread, self._evidence, self._anchors)
         # The signer of an imported file has vouched for the events that came with it.
-        if found.gap and not self.unsignable and not await may_be_imported(self._threads.reader, thread):
-            self.unsignable = f"{thread}: {found.gap}"
-        return found
+        if checked.gap and not self.unsignable and not await may_be_imported(self._threads.reader, thread):
+            self.unsignable = f"{thread}: {checked.gap}"
+        return checked
 
     async def write(
         self,
@@ -191,8 +191,10 @@ class LogWriter:
             if self._note:
                 self._note(message)
 
-        found, note = await self._threads.reader.find(thread), on_silence if self._note else None
-        async for line in self._threads.reader.lines(thread, 0, found=found, note=note, use_worker=not self._silent):
+        execution, note = await self._threads.reader.find(thread), on_silence if self._note else None
+        async for line in self._threads.reader.lines(
+            thread, 0, found=execution, note=note, use_worker=not self._silent
+        ):
             yield line
 
 

@@ -79,7 +79,7 @@ class ImportStores:
 async def import_thread(
     threads: Threads,
     path: Path,
-    place: ImportStores,
+    stores: ImportStores,
     *,
     trusted: Policy | None = None,
     signer: str | None = None,
@@ -96,7 +96,7 @@ async def import_thread(
     Args:
         threads: The namespace's threads.
         path: The portable file.
-        place: The stores.
+        stores: The stores.
         trusted: People and gateways, whose signatures in the log are checked, and `signers`, one of whom must have
             signed the file; as for `verify_file`.
         signer: The public key that must have signed the file.
@@ -125,26 +125,26 @@ async def import_thread(
     with open_for_import(path) as file:
         content = await content_of(file, trusted=trusted, signer=signer, unproven=unproven)
         if fork:
-            return await _fork(threads, file, content, place, id=id, workspace=workspace, by=by, by_proven=by_proven)
+            return await _fork(threads, file, content, stores, id=id, workspace=workspace, by=by, by_proven=by_proven)
         if reason := refuse_state(content.state, thread=content.thread):
             raise ImportRefused(reason)
         if not override_destination:
             await refuse_destination(threads.runs.client, content.state)
-        if found := await _imported_before(threads, content):
-            return found
+        if earlier := await _imported_before(threads, content):
+            return earlier
         await _reject_subagent_id(threads, content.thread)
-        if effect := await conflicting(place.pool, content.thread, content.effects):
+        if effect := await conflicting(stores.pool, content.thread, content.effects):
             raise ImportRefused(
                 f"the ledger here has another outcome of effect {effect} than {path}: find out in the effect's own "
                 "system which is right, and who exported the file"
             )
-        children = await importable_children(threads, file, content.children, place.pool)
+        children = await importable_children(threads, file, content.children, stores.pool)
         for child in reversed(children):
-            await _put_artifacts(file, place.artifacts, child.thread, child.artifacts)
-            await put_child(file, child, place.threads, place.pool, seals=seals)
-        await _put_artifacts(file, place.artifacts, content.thread, content.artifacts)
-    await put_effects(place.pool, content.thread, content.effects, seals=seals)
-    await place.threads.append(content.thread, 0, content.lines)
+            await _put_artifacts(file, stores.artifacts, child.thread, child.artifacts)
+            await put_child(file, child, stores.threads, stores.pool, seals=seals)
+        await _put_artifacts(file, stores.artifacts, content.thread, content.artifacts)
+    await put_effects(stores.pool, content.thread, content.effects, seals=seals)
+    await stores.threads.append(content.thread, 0, content.lines)
     return await _start(threads, content, workspace=workspace, by=by, by_proven=by_proven)
 
 
@@ -152,7 +152,7 @@ async def _fork(
     threads: Threads,
     file: PortableFile,
     content: Content,
-    place: ImportStores,
+    stores: ImportStores,
     *,
     id: str | None,
     workspace: str | None,
@@ -174,14 +174,14 @@ async def _fork(
         features=MOVES,
     )
     with suppress(ThreadNotFound):
-        found = await threads.reader.find(name, loops=True)
-        if found and await _import_point(threads, found) == point:
-            return Imported(name, found.run_id, len(content.lines), point.head, point.signer, False)
-        if found or not await _is_part_of(place.threads, name, content.lines):
+        execution = await threads.reader.find(name, loops=True)
+        if execution and await _import_point(threads, execution) == point:
+            return Imported(name, execution.run_id, len(content.lines), point.head, point.signer, False)
+        if execution or not await _is_part_of(stores.threads, name, content.lines):
             raise ThreadExists(f"thread {name!r} exists here, and is not this fork: choose another id with --id")
     await _reject_subagent_id(threads, name)
-    await _put_artifacts(file, place.artifacts, name, content.artifacts)
-    await place.threads.append(name, 0, content.lines)
+    await _put_artifacts(file, stores.artifacts, name, content.artifacts)
+    await stores.threads.append(name, 0, content.lines)
     run_id = await _begin(threads, name, start, task=f"Fork of {original}, from a file")
     return Imported(name, run_id, len(content.lines), point.head, point.signer, True)
 
@@ -204,13 +204,13 @@ async def _imported_before(threads: Threads, content: Content) -> Imported | Non
     """
     thread, point = content.thread, content.point
     try:
-        found = await threads.reader.find(thread, loops=True)
+        execution = await threads.reader.find(thread, loops=True)
     except ThreadNotFound:
         return None
-    if found and found.workflow_type == LOOP_WORKFLOW:
+    if execution and execution.workflow_type == LOOP_WORKFLOW:
         raise ThreadExists(f"{thread!r} is a loop here")
     position, following = 0, b""
-    async for line in threads.reader.lines(thread, 0, found=found, note=None, use_worker=False):
+    async for line in threads.reader.lines(thread, 0, found=execution, note=None, use_worker=False):
         if position == len(content.lines):
             following = line
             break
@@ -227,16 +227,16 @@ async def _imported_before(threads: Threads, content: Content) -> Imported | Non
             f"thread {thread!r} has gone on here after event {point.position}, where the file ends: it is older than "
             "what is here. Nothing was imported."
         )
-    if found and found.status not in ENDED:
-        if (await _import_point(threads, found)) == point:
-            return _result(content, run_id=found.run_id, new=False)
+    if execution and execution.status not in ENDED:
+        if (await _import_point(threads, execution)) == point:
+            return _result(content, run_id=execution.run_id, new=False)
         raise ThreadExists(f"thread {thread!r} is open here. Nothing was imported.")
     return None
 
 
-async def _import_point(threads: Threads, found: WorkflowExecutionDescription) -> ImportPoint | None:
+async def _import_point(threads: Threads, execution: WorkflowExecutionDescription) -> ImportPoint | None:
     try:
-        return (await threads.reader.history(found)).given.imported
+        return (await threads.reader.history(execution)).given.imported
     except HistoryUnreadable:
         return None
 
@@ -274,8 +274,8 @@ async def _start(threads: Threads, content: Content, *, workspace: str | None, b
     try:
         run_id = await _begin(threads, thread, start, task=content.state.task)
     except ThreadExists:
-        if found := await _imported_before(threads, content):
-            return found
+        if earlier := await _imported_before(threads, content):
+            return earlier
         raise
     return _result(content, run_id=run_id, new=True)
 

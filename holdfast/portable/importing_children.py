@@ -56,14 +56,14 @@ async def importable_children(
 async def _refuse_another(threads: Threads, file: PortableFile, child: ChildContent) -> None:
     """Reject a log whose id belongs to another thread here, or to one of which Temporal has fewer events."""
     with suppress(ThreadNotFound):
-        found = await threads.reader.find(child.thread, loops=True)
+        execution = await threads.reader.find(child.thread, loops=True)
         lines, position = await lines_of(file, child), 0
-        async for line in threads.reader.lines(child.thread, 0, found=found, note=None, use_worker=False):
+        async for line in threads.reader.lines(child.thread, 0, found=execution, note=None, use_worker=False):
             if position == len(lines) or line != lines[position]:
                 break
             position += 1
         else:
-            if found is None:
+            if execution is None:
                 return
         if position < len(lines):
             raise ThreadExists(

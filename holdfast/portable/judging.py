@@ -49,10 +49,10 @@ def judge(file: PortableFile, trusted: Policy | None, *, owner: str, path: str =
     Raises:
         Unsound: An event does not follow from those before it.
     """
-    found = Judged(Audit(owner, trusted=trusted))
+    judged = Judged(Audit(owner, trusted=trusted))
     name, thread = child_member(LOG, path), file.thread_at(path)
-    audit, waiting = found.audit, list[AgentEvent]()
-    for event in _events(file, name, found):
+    audit, waiting = judged.audit, list[AgentEvent]()
+    for event in _events(file, name, judged):
         waiting.append(event)
         if len(waiting) >= BATCH and len(waiting) % BATCH == 0:
             del waiting[: audit.take(waiting, more=True)]
@@ -64,27 +64,27 @@ def judge(file: PortableFile, trusted: Policy | None, *, owner: str, path: str =
     if audit.thread != thread:
         raise Unsound(name, f"its last event belongs to thread {audit.thread!r}, and the manifest names another")
     try:
-        found.follows = dict(found.derived.members())
+        judged.follows = dict(judged.derived.members())
     except _NOT_AS_STORED as error:
         raise Unsound(name, f"nothing can be derived from it ({type(error).__name__})") from None
-    return found
+    return judged
 
 
-def _events(file: PortableFile, name: str, found: Judged) -> Iterator[AgentEvent]:
+def _events(file: PortableFile, name: str, judged: Judged) -> Iterator[AgentEvent]:
     for position, line in enumerate(file.lines(name)):
         try:
             event = decode_event(line)
-            found.derived.take(event.type, line)
+            judged.derived.take(event.type, line)
         except EventUnreadable as error:
             raise Unsound(name, str(error), position) from None
         except _NOT_AS_STORED as error:
             raise Unsound(name, f"nothing can be derived from it ({type(error).__name__})", position) from None
-        found.last = event.type
+        judged.last = event.type
         match event:
             case RunForked():
-                found.forked, found.parent = event, ""
+                judged.forked, judged.parent = event, ""
             case RunStarted(lineage=lineage) if lineage:
-                found.parent = lineage.parent
+                judged.parent = lineage.parent
             case _:
                 pass
         yield event

@@ -13,7 +13,7 @@ from holdfast.portable.judging import Judged
 from holdfast.portable.reader import PortableFile
 
 
-async def check_ledger(file: PortableFile, found: Judged, path: str = "") -> None:
+async def check_ledger(file: PortableFile, judged: Judged, path: str = "") -> None:
     """Check the rows of a ledger against a judged log.
 
     Raises:
@@ -35,7 +35,7 @@ async def check_ledger(file: PortableFile, found: Judged, path: str = "") -> Non
     async def archived(thread: str) -> list[str]:
         return []
 
-    audit, thread = found.audit, file.thread_at(path)
+    audit, thread = judged.audit, file.thread_at(path)
     faults = await ledger_faults(
         Evidence(effects, archived, None),
         thread,

@@ -57,16 +57,16 @@ async def move_thread(
         ExportFailed: The file exists, or the thread cannot be exported with all that it needs.
         ServerUnreachable: The server or the worker is unreachable. Move the thread again.
     """
-    found = await threads.reader.find(thread)
-    ended = not found or found.status in ENDED
+    execution = await threads.reader.find(thread)
+    ended = not execution or execution.status in ENDED
     if ended:
         await _check_destination(threads, thread, to)
     if ended and _is_file(path):
         return await _earlier_export(threads, thread, path, evidence=evidence, private=private)
     with new_file(path) as file:
-        if found and found.status not in ENDED:
-            if found.parent_id:
-                reason = f"{found.parent_id!r} waits for it here"
+        if execution and execution.status not in ENDED:
+            if execution.parent_id:
+                reason = f"{execution.parent_id!r} waits for it here"
                 raise NotAccepted(f"thread {thread!r} cannot be moved: {reason}", outcome="not_movable")
             _check_complete(await export_thread(threads, thread, file, evidence=evidence, private=private))
             await _end(threads, thread, by=by, reason=reason, to=to, private=private, note=note)

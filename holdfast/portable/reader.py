@@ -172,21 +172,21 @@ class PortableFile:
         self._file.seek(max(0, size - END_BYTES))
         ending = directory_bytes(self._file.read(END_BYTES), size)
         self._file.seek(size - ending)
-        found = {each.entry.name: each for each in read_directory(self._file.read(ending))}
-        for each in found.values():
+        entries = {each.entry.name: each for each in read_directory(self._file.read(ending))}
+        for each in entries.values():
             self._file.seek(each.offset)
             if self._file.read(each.entry.header_bytes) != local_header(each.entry):
                 raise Unsound("zip", f"the header of {each.entry.name} differs from the directory")
         for name in (MANIFEST, STATEMENT):
-            if name not in found:
+            if name not in entries:
                 raise Unsound("zip", f"it has no {name}")
-        return found
+        return entries
 
     def _read_manifest(self) -> Manifest:
         manifest = read_manifest(self.small(MANIFEST))
         listed = [(each.name, each.size) for each in manifest.members]
-        found = [(each.entry.name, each.entry.size) for each in self._entries.values()][:-2]
-        if listed != found:
+        stored = [(each.entry.name, each.entry.size) for each in self._entries.values()][:-2]
+        if listed != stored:
             raise Unsound(MANIFEST, "its members are not those of the file")
         paths = dict.fromkeys(path_of(name) for name in self._entries)
         logs = {child_member(REDACTED_LOG if manifest.redacted else LOG, path) for path in paths}

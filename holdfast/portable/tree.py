@@ -29,13 +29,13 @@ class JudgedTree:
     _above: dict[str, Family] = field(default_factory=dict)
     """The last log and those above it, by path."""
 
-    def take(self, file: PortableFile, found: Judged, path: str = "") -> None:
+    def take(self, file: PortableFile, judged: Judged, path: str = "") -> None:
         """Add a judged log; logs come in the order of the file.
 
         Raises:
             Unsound: The log contradicts the log of the run that started it.
         """
-        name, thread, audit = child_member(LOG, path), file.thread_at(path), found.audit
+        name, thread, audit = child_member(LOG, path), file.thread_at(path), judged.audit
         for address, position in audit.artifacts.items():
             self.artifacts.setdefault(address, (name, position))
         self.signatures += audit.signatures
@@ -47,7 +47,7 @@ class JudgedTree:
             raise Unsound(name, reason)
         if path and (audit.family.was_reset or self._above[above].was_reset):
             self.branched.append(thread)
-        if path and found.last != "run_finished":
+        if path and judged.last != "run_finished":
             self.open.append(thread)
         self._above[path] = audit.family
         below = {child: f"{path}.{named.started.number}".lstrip(".") for child, named in audit.family.named.items()}

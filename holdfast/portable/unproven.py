@@ -11,7 +11,7 @@ from holdfast.portable.tree import JudgedTree
 
 def not_proven(
     file: PortableFile,
-    found: Judged | None,
+    judged: Judged | None,
     tree: JudgedTree,
     trusted: Policy | None,
     signer: str | None,
@@ -26,22 +26,22 @@ def not_proven(
         text = f"the file is signed with {', '.join(file.signers)}, and nobody has named that key as a signer of files"
         gaps.append(("signer", f"{text}: give the one that you trust with --signer, or `signers` in --keys"))
     gaps.append(("history", "a file has no Temporal history: unsigned events are as its exporter read them"))
-    if found is None:
+    if judged is None:
         text = "only the digests of most events are there: what they say, and what follows from it, is not known"
         gaps.append(("bodies", text))
     else:
-        gaps += _of_logs(found, tree, trusted)
-    if "ledger" in manifest.left_out or found is None:
+        gaps += _of_logs(judged, tree, trusted)
+    if "ledger" in manifest.left_out or judged is None:
         gaps.append(("ledger", "the file has no rows of the ledger, or no outcomes"))
     if "artifacts" in manifest.left_out or not artifacts:
-        count = f"the log refers to {len(tree.artifacts)}; " if found else ""
+        count = f"the log refers to {len(tree.artifacts)}; " if judged else ""
         gaps.append(("artifacts", f"{count}not all are in the file, or checked"))
     return tuple(Unchecked(*pair) for pair in gaps)
 
 
-def _of_logs(found: Judged, tree: JudgedTree, trusted: Policy | None) -> Iterator[tuple[str, str]]:
+def _of_logs(judged: Judged, tree: JudgedTree, trusted: Policy | None) -> Iterator[tuple[str, str]]:
     """Yield the unproven claims of judged logs."""
-    if found.last != "run_finished":
+    if judged.last != "run_finished":
         yield "end", "the log does not end with run_finished: later events cannot be ruled out"
     elif tree.open:
         text = f"the logs of {_some(tree.open)} do not end with run_finished"
@@ -51,11 +51,11 @@ def _of_logs(found: Judged, tree: JudgedTree, trusted: Policy | None) -> Iterato
         yield "keys", text
     elif tree.policies - {trusted.hash}:
         yield "policy", "the approvers come from the file itself: its policy differs from the one given"
-    if found.forked:
-        text = f"events 0 to {found.forked.position - 1} belong to thread {found.forked.origin}"
+    if judged.forked:
+        text = f"events 0 to {judged.forked.position - 1} belong to thread {judged.forked.origin}"
         yield "original", f"{text}: what they did is not in this ledger, and whether they are all is not known"
-    if found.parent:
-        text = f"the log names {found.parent} as the thread that started this sub-agent"
+    if judged.parent:
+        text = f"the log names {judged.parent} as the thread that started this sub-agent"
         yield "parent", f"{text}: that it handed down these policies and constraints is in that thread's log"
     if tree.missing:
         text = f"the file does not have the logs of {_some(tree.missing)}"

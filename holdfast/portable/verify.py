@@ -73,7 +73,7 @@ class _Findings:
     """The findings before the first fault."""
 
     file: PortableFile | None = None
-    found: Judged | None = None
+    judged: Judged | None = None
     """The findings about the log; None if it was not judged."""
     tree: JudgedTree = field(default_factory=JudgedTree)
     """The findings about all logs together."""
@@ -110,13 +110,13 @@ async def verify_file(
     try:
         with open_portable_file(path) as file:
             findings.file = file
-            findings.found, findings.tree = await check_file(file, trusted=trusted, signer=signer, artifacts=artifacts)
+            findings.judged, findings.tree = await check_file(file, trusted=trusted, signer=signer, artifacts=artifacts)
             findings.compared = await asyncio.to_thread(_compare, file, anchors or Anchors(()))
-            findings.segments = segments_of(file.content(CONTEXT)) if findings.found else ()
+            findings.segments = segments_of(file.content(CONTEXT)) if findings.judged else ()
             findings.stretches = _stretches(file, anchors or Anchors(()))
     except Unsound as fault:
         return _result(path, findings, fault=fault)
-    unchecked = not_proven(file, findings.found, findings.tree, trusted, signer, artifacts)
+    unchecked = not_proven(file, findings.judged, findings.tree, trusted, signer, artifacts)
     return _result(path, findings, unchecked=(*unchecked, *findings.compared.unchecked))
 
 
@@ -126,7 +126,7 @@ async def check_file(
     trusted: Policy | None = None,
     signer: str | None = None,
     artifacts: bool = True,
-    below: Callable[[str, Judged], None] = lambda path, found: None,
+    below: Callable[[str, Judged], None] = lambda path, judged: None,
 ) -> tuple[Judged | None, JudgedTree]:
     """Check all of an open file; return the findings about its log (None if it is redacted), and about all logs.
 
@@ -141,18 +141,18 @@ async def check_file(
         Unsound: The file has a fault.
     """
     tree = JudgedTree()
-    found = await asyncio.to_thread(_check, file, trusted, signer, artifacts)
-    if found is None:
+    judged = await asyncio.to_thread(_check, file, trusted, signer, artifacts)
+    if judged is None:
         return None, tree
-    tree.take(file, found)
-    await check_ledger(file, found)
+    tree.take(file, judged)
+    await check_ledger(file, judged)
     for path in file.subagents:
         child = await asyncio.to_thread(judge, file, trusted, owner=file.thread_at(path), path=path)
         tree.take(file, child, path)
         await check_ledger(file, child, path)
         below(path, child)
     _check_references(file, tree, artifacts=artifacts)
-    return found, tree
+    return judged, tree
 
 
 def _check(file: PortableFile, trusted: Policy | None, signer: str | None, artifacts: bool) -> Judged | None:
@@ -161,11 +161,11 @@ def _check(file: PortableFile, trusted: Policy | None, signer: str | None, artif
     owner = check_whole(file, artifacts=artifacts)
     if file.manifest.redacted:
         return None
-    found = judge(file, trusted, owner=owner)
+    judged = judge(file, trusted, owner=owner)
     for name in DERIVED:
-        if not file.has(name) or file.content(name) != found.follows[name]:
+        if not file.has(name) or file.content(name) != judged.follows[name]:
             raise Unsound(name, "it is not what follows from the log")
-    return found
+    return judged
 
 
 def _check_references(file: PortableFile, tree: JudgedTree, *, artifacts: bool) -> None:
@@ -209,8 +209,8 @@ def _compare(file: PortableFile, anchors: Anchors) -> SealComparison:
 
 def _stretches(file: PortableFile, anchors: Anchors) -> tuple[SealedStretch, ...]:
     lines = file.content(SEALS).splitlines() if file.has(SEALS) else []
-    found = stretches(seal for line in lines if (seal := read_seal(line)) and is_trusted(seal, anchors.nodes))
-    return tuple(SealedStretch(each.first, each.last, each.node, claimed=anchors.nodes is None) for each in found)
+    sealed = stretches(seal for line in lines if (seal := read_seal(line)) and is_trusted(seal, anchors.nodes))
+    return tuple(SealedStretch(each.first, each.last, each.node, claimed=anchors.nodes is None) for each in sealed)
 
 
 _ADVICE = {
@@ -230,8 +230,8 @@ def _result(
 ) -> FileVerification:
     manifest = findings.file.manifest if findings.file else None
     faults = [Finding(fault.where, fault.reason, fault.position)] if fault else []
-    made = {"signature", "ledger", "artifacts", "keys"} | ({"anchors"} if findings.compared.seals else set())
-    checked = () if fault else checked_of(made, unchecked)
+    begun = {"signature", "ledger", "artifacts", "keys"} | ({"anchors"} if findings.compared.seals else set())
+    checked = () if fault else checked_of(begun, unchecked)
     return FileVerification(
         thread=manifest.thread if manifest else path.name,
         verdict=verdict_of(faults, checked, unchecked),

@@ -43,13 +43,19 @@ async def vouch(threads: Threads, thread: str, evidence: Evidence | None, anchor
         ThreadNotFound: There is no such thread.
     """
     checks = replace(evidence, artifacts=None) if evidence else None
-    found = await verify(threads, thread, evidence=checks, anchors=anchors)
-    if found.faults:
-        place = found.where if found.position is None else f"{found.where}, event {found.position}"
-        raise ExportFailed(f"thread {thread!r} does not verify, so its file is not signed: {place}: {found.reason}")
-    gaps = {gap.what: gap.why for gap in found.unchecked}
-    needed = ("record",) if "anchors" in found.checked else ("record", "history", "seals", "beginning")
+    verification = await verify(threads, thread, evidence=checks, anchors=anchors)
+    if verification.faults:
+        location = (
+            verification.where
+            if verification.position is None
+            else f"{verification.where}, event {verification.position}"
+        )
+        raise ExportFailed(
+            f"thread {thread!r} does not verify, so its file is not signed: {location}: {verification.reason}"
+        )
+    gaps = {gap.what: gap.why for gap in verification.unchecked}
+    needed = ("record",) if "anchors" in verification.checked else ("record", "history", "seals", "beginning")
     gap = next((f"{name}: {gaps[name]}" for name in needed if name in gaps), "")
-    if not gap and "record" not in found.checked:
+    if not gap and "record" not in verification.checked:
         gap = "record: it was not checked"
-    return CheckedThread(found.events, found.head, gap)
+    return CheckedThread(verification.events, verification.head, gap)

@@ -91,9 +91,11 @@ async def forget_thread(
 async def _record_rest(threads: Threads, store: PostgresThreads, thread: str) -> None:
     """Record the last events of a terminated run, so that their digests remain."""
     position = await store.length(thread)
-    found = await threads.reader.find(thread)
-    if found is None:
+    execution = await threads.reader.find(thread)
+    if execution is None:
         return
-    lines = [line async for line in threads.reader.lines(thread, position, found=found, note=None, use_worker=False)]
+    lines = [
+        line async for line in threads.reader.lines(thread, position, found=execution, note=None, use_worker=False)
+    ]
     if lines:
         await store.append(thread, position, lines)

@@ -274,13 +274,13 @@ def _kind(entry: os.DirEntry[str]) -> Literal["file", "folder", "link", "other"]
 
 def find_entries(workspace: OpenWorkspace, start: str, pattern: str, *, most: int) -> tuple[list[Entry], bool]:
     """Find up to `most` entries below a folder that match the pattern, and whether some may have been left out."""
-    found: list[Entry] = []
+    matches: list[Entry] = []
     base = workspace.relative(start)
     for seen, entry in enumerate(walk(workspace, start)):
         if seen == WALKED:
-            return found, True
+            return matches, True
         if matches_glob(os.path.relpath(entry.path, base), pattern):
-            if len(found) == most:
-                return found, True
-            found.append(entry)
-    return found, False
+            if len(matches) == most:
+                return matches, True
+            matches.append(entry)
+    return matches, False

@@ -121,9 +121,9 @@ def _skip_lines(file: BinaryIO, lines: int) -> bool:
             return False
         if file.tell() > SCAN_BYTES:
             raise ValueError(f"that line is not in the first {SCAN_BYTES:,} bytes; try a command such as `sed`")
-        found = chunk.count(b"\n")
-        if found < lines:
-            lines -= found
+        breaks = chunk.count(b"\n")
+        if breaks < lines:
+            lines -= breaks
             continue
         end = -1
         for _ in range(lines):
@@ -247,5 +247,5 @@ def apply_edit(text: str, old: str, *, new: str, replace_all: bool, path: str) -
 def _nothing_left(text: str, path: str, *, old: str, new: str) -> str:
     if old in text:
         return f"{path} has `old` only within `new`: the edit seems to be made; to repeat it, include more context"
-    made = "; `new` does, so the edit may be made already" if new else ""
-    return f"`old` does not occur in {path}{made}; read the file and copy the text exactly"
+    hint = "; `new` does, so the edit may be made already" if new else ""
+    return f"`old` does not occur in {path}{hint}; read the file and copy the text exactly"

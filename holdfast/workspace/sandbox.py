@@ -194,8 +194,8 @@ def _state_folders_in(folder: Path, *candidates: Path) -> list[str]:
     """Return the paths, below a visible folder, of those candidates that are folders in it."""
     base = os.path.realpath(folder)
     real = dict.fromkeys(os.path.realpath(path) for path in candidates)
-    found = [path for path in real if path != base and Path(path).is_relative_to(base) and Path(path).is_dir()]
-    return [str(folder / os.path.relpath(path, base)) for path in found]
+    hidden = [path for path in real if path != base and Path(path).is_relative_to(base) and Path(path).is_dir()]
+    return [str(folder / os.path.relpath(path, base)) for path in hidden]
 
 
 @cache

@@ -108,8 +108,8 @@ def filter_program(machine: str) -> bytes:
         if entry := call[column]:
             program += _when(_EQUAL, entry[0], [*_refuse_set_id(entry[1]), *_returning(_ALLOW)])
     for opening in _OPENS.values():
-        if found := opening[column]:
-            number, flags, mode = found
+        if slots := opening[column]:
+            number, flags, mode = slots
             checked = [*_argument(flags), *_when(_ANY_BIT, _CREATES, _refuse_set_id(mode)), *_returning(_ALLOW)]
             program += _when(_EQUAL, number, checked)
     return b"".join(struct.pack("=HBBI", *each) for each in [*program, *_returning(_ALLOW)])

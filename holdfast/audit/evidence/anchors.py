@@ -69,13 +69,13 @@ class ThreadSeals:
 
     def namespaces(self) -> list[str]:
         """Return the namespaces of the seals that may count, sorted."""
-        found: set[str] = set()
+        names: set[str] = set()
         for line in self.lines:
             seal = read_seal(line)
-            if seal and seal.thread == self.thread and seal.namespace not in found and len(found) < MOST_NAMESPACES:
+            if seal and seal.thread == self.thread and seal.namespace not in names and len(names) < MOST_NAMESPACES:
                 known = self.nodes is None or seal.node in self.nodes
-                found |= {seal.namespace} if known and seal.is_signed() else set()
-        return sorted(found)
+                names |= {seal.namespace} if known and seal.is_signed() else set()
+        return sorted(names)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def compare(
 
 
 def compare_sorted(
-    found: SortedSeals,
+    result: SortedSeals,
     seals: ThreadSeals,
     digests: Mapping[int, str],
     *,
@@ -138,38 +138,39 @@ def compare_sorted(
     branches: Branches = MappingProxyType({}),
 ) -> SealComparison:
     """Compare sorted seals with a log; the other arguments are those of `compare`."""
-    unchecked = [Unchecked("anchors", reason) for reason in found.refused]
+    unchecked = [Unchecked("anchors", reason) for reason in result.refused]
     unchecked += [Unchecked("anchors", reason) for reason in seals.odd]
-    if not found.any:
+    if not result.any:
         return SealComparison(
             unchecked=(*unchecked, Unchecked("anchors", "they have no seal of this thread that counts"))
         )
     trusting = seals.nodes is None
     why_gone = {
-        seal: explaining_seal(seal, found.gone, list(branches.values()), trusting=trusting) for seal in found.mismatches
+        seal: explaining_seal(seal, result.gone, list(branches.values()), trusting=trusting)
+        for seal in result.mismatches
     }
     accused = [seal for seal, reason in why_gone.items() if reason is None]
-    accused += [found.beyond] if found.beyond else []
+    accused += [result.beyond] if result.beyond else []
     if accused and vouched:
-        words = f"{len(accused)} seals do not fit this log, and Temporal's histories have it as it is: a reset left"
-        unchecked.append(Unchecked("anchors", f"{words} their branch, and no node has sealed that"))
+        text = f"{len(accused)} seals do not fit this log, and Temporal's histories have it as it is: a reset left"
+        unchecked.append(Unchecked("anchors", f"{text} their branch, and no node has sealed that"))
         accused = []
     faults = [
-        Finding("record", _accusation(seal, found.gone, branches), min(seal.events - 1, len(digests)))
+        Finding("record", _accusation(seal, result.gone, branches), min(seal.events - 1, len(digests)))
         for seal in accused[:1]
     ]
     unseen = sum(reason is not None and _unseen(seal, reason, branches) for seal, reason in why_gone.items())
     if unseen:
-        words = f"{unseen} seals are of a log that is not here: nodes have sealed that a reset abandoned it"
-        unchecked.append(Unchecked("anchors", f"{words}, or that it was pruned"))
-    if not faults and found.covered <= max(digests, default=-1):
-        reason = f"no seal covers the events from {found.covered} on: they can have been rewritten since"
+        text = f"{unseen} seals are of a log that is not here: nodes have sealed that a reset abandoned it"
+        unchecked.append(Unchecked("anchors", f"{text}, or that it was pruned"))
+    if not faults and result.covered <= max(digests, default=-1):
+        reason = f"no seal covers the events from {result.covered} on: they can have been rewritten since"
         unchecked.append(Unchecked("anchors", reason))
     if trusting:
-        nodes = ", ".join(sorted(found.nodes))
+        nodes = ", ".join(sorted(result.nodes))
         reason = f"it is not known whose keys signed the seals: give those that you trust with --nodes ({nodes})"
         unchecked.append(Unchecked("nodes", reason))
-    return SealComparison(tuple(faults), tuple(unchecked), found.matching)
+    return SealComparison(tuple(faults), tuple(unchecked), result.matching)
 
 
 def _unseen(seal: NodeSeal, reason: NodeSeal, branches: Branches) -> bool:
@@ -179,16 +180,16 @@ def _unseen(seal: NodeSeal, reason: NodeSeal, branches: Branches) -> bool:
 
 
 def _accusation(seal: NodeSeal, gone: Sequence[NodeSeal], branches: Branches) -> str:
-    words = mismatch_text(seal)
+    text = mismatch_text(seal)
     for name, known in branches.items():
         if known.get(seal.events - 1) == seal.head:
             return (
-                f"{words}. That log is in {name}, as if a reset had abandoned it, but no seal that counts and no "
+                f"{text}. That log is in {name}, as if a reset had abandoned it, but no seal that counts and no "
                 "history of Temporal's says so"
             )
     if any(each.events >= seal.events for each in gone):
-        return f"{words}. A node that may not be yours says that this log is gone: name yours with --nodes"
-    return words
+        return f"{text}. A node that may not be yours says that this log is gone: name yours with --nodes"
+    return text
 
 
 async def compare_thread(
@@ -262,16 +263,16 @@ async def compare_with_branches(
         whole: As in `compare`.
         vouched: As in `compare`.
     """
-    found = await asyncio.to_thread(seals.sort_seals, digests, whole=whole)
-    if found.mismatches and seals.again:
+    result = await asyncio.to_thread(seals.sort_seals, digests, whole=whole)
+    if result.mismatches and seals.again:
         # A reset since the seals were listed may have sealed that it abandoned their branch.
         later = await asyncio.to_thread(seals.again)
-        found.gone = (await asyncio.to_thread(later.sort_seals, digests, whole=whole)).gone
+        result.gone = (await asyncio.to_thread(later.sort_seals, digests, whole=whole)).gone
     branches: dict[str, Mapping[int, str]] = {}
-    if evidence and found.mismatches:
+    if evidence and result.mismatches:
         for archived in await archived_branches(evidence, seals.thread):
             branches[archived] = await branch(archived)
-    return compare_sorted(found, seals, digests, vouched=vouched, branches=branches)
+    return compare_sorted(result, seals, digests, vouched=vouched, branches=branches)
 
 
 def _digests_of(tombstone: Tombstone) -> dict[int, str]:
@@ -286,19 +287,19 @@ def _digests_of(tombstone: Tombstone) -> dict[int, str]:
 
 async def compare_missing(threads: Threads, seals: ThreadSeals) -> SealComparison | None:
     """Compare the seals of a thread that is neither in Temporal nor in the record; None if none of them counts."""
-    found = await asyncio.to_thread(seals.sort_seals, {})
-    if not found.any or threads.reader.record is None:
+    result = await asyncio.to_thread(seals.sort_seals, {})
+    if not result.any or threads.reader.record is None:
         return None
     with suppress(RecordUnavailable):
         if await call_store(threads.reader.record.store.length(seals.thread)):
             return None
-        compared = compare_sorted(found, seals, {})
+        compared = compare_sorted(result, seals, {})
         if compared.faults:
-            words = f"the record has no events of this thread: {compared.faults[0].reason}"
-            return replace(compared, faults=(Finding("record", words, 0),))
-        last = next((seal for seal in reversed(found.gone) if seal.gone == "pruned"), None)
+            text = f"the record has no events of this thread: {compared.faults[0].reason}"
+            return replace(compared, faults=(Finding("record", text, 0),))
+        last = next((seal for seal in reversed(result.gone) if seal.gone == "pruned"), None)
         if last is None:
             return replace(compared, faults=(Finding("record", "the record has no events of this thread", 0),))
-        words = f"on {last.at:%Y-%m-%d at %H:%M:%S} UTC, node {last.node} sealed that its {last.events} events were"
-        return replace(compared, unchecked=(*compared.unchecked, Unchecked("record", f"{words} to be pruned")))
+        text = f"on {last.at:%Y-%m-%d at %H:%M:%S} UTC, node {last.node} sealed that its {last.events} events were"
+        return replace(compared, unchecked=(*compared.unchecked, Unchecked("record", f"{text} to be pruned")))
     return None

@@ -62,13 +62,13 @@ class Unchecked:
 
 async def ledger_rows(evidence: Evidence | None, thread: str, unchecked: list[Unchecked]) -> Sequence[EffectRow] | None:
     """Return the ledger's rows of a thread; None, and an entry in `unchecked`, if they cannot be read."""
-    why = "no database is known here, or it does not answer: set DATABASE_URL as the workers have it"
+    reason = "no database is known here, or it does not answer: set DATABASE_URL as the workers have it"
     if evidence and evidence.effects:
         try:
             return await call_store(evidence.effects(thread))
         except RecordUnavailable as error:
-            why = str(error)
-    unchecked.append(Unchecked("ledger", why))
+            reason = str(error)
+    unchecked.append(Unchecked("ledger", reason))
     return None
 
 
@@ -153,8 +153,8 @@ def _disagreement(begun: StartedEffect, row: EffectRow | None, mac: MACVerdict) 
     except ValidationError:
         return "its outcome in the ledger does not decode"
     # If a person has edited the arguments, the content in the log starts with a note about that.
-    found, kept = finished.content, outcome.content
-    same = _ends_with(found, kept) if begun.edited else found == kept
+    logged, kept = finished.content, outcome.content
+    same = _ends_with(logged, kept) if begun.edited else logged == kept
     if not same or any(getattr(finished, name) != getattr(outcome, name) for name in _RESULT):
         return f"its result differs: {outcome.status} in the ledger, {finished.status} in the log"
     return _COPIED if mac == "wrong" else ""
@@ -186,8 +186,8 @@ async def artifact_faults(
     """
     faults: list[Finding] = []
     if store is None:
-        why = f"the log refers to {len(artifacts)}, but no artifact store was given"
-        unchecked += [Unchecked("artifacts", why)] if artifacts else []
+        reason = f"the log refers to {len(artifacts)}, but no artifact store was given"
+        unchecked += [Unchecked("artifacts", reason)] if artifacts else []
         return faults
     for address, position in artifacts.items():
         try:

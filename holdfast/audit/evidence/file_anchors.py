@@ -36,18 +36,18 @@ def compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> SealComparis
     others = [name[:100] for name in names if name != fits]
     if not others:
         return each[fits]
-    why = f"the file was compared with seals of namespace {fits[:100]!r}; there are others, of {', '.join(others)}"
+    reason = f"the file was compared with seals of namespace {fits[:100]!r}; there are others, of {', '.join(others)}"
     unchecked = [one for one in each[fits].unchecked if "seals of another namespace" not in one.why]
-    return replace(each[fits], unchecked=(*unchecked, Unchecked("anchors", why)))
+    return replace(each[fits], unchecked=(*unchecked, Unchecked("anchors", reason)))
 
 
 def _compare_file(seals: ThreadSeals, digests: Mapping[int, str]) -> SealComparison:
-    found = seals.sort_seals(digests, whole=False)
-    compared = compare_sorted(found, seals, digests)
-    if found.most <= len(digests):
+    result = seals.sort_seals(digests, whole=False)
+    compared = compare_sorted(result, seals, digests)
+    if result.most <= len(digests):
         return compared
-    why = f"a seal covers {found.most} events: the file was made before, or is cut off"
-    return replace(compared, unchecked=(*compared.unchecked, Unchecked("anchors", why)))
+    reason = f"a seal covers {result.most} events: the file was made before, or is cut off"
+    return replace(compared, unchecked=(*compared.unchecked, Unchecked("anchors", reason)))
 
 
 def compare_own(lines: Sequence[bytes], thread: str, nodes: Nodes | None, events: int) -> SealComparison:

@@ -63,19 +63,19 @@ async def verify_loop(
     faults += [record.fault] if record.fault else []
     least = max(history.archived, min(history.lines, default=0))
     if record.empty and least and history.sealed:
-        words = (
+        reason = (
             f"it has no events of this loop, and {least} were written to it: they were deleted or pruned, or "
             "DATABASE_URL names another database than the workers have"
         )
-        faults.append(Finding("record", words, 0))
+        faults.append(Finding("record", reason, 0))
     if record.digests and not record.fault:
         faults += _differences(history.lines, record.digests)
         if len(record.digests) < least:
-            words = f"it is missing: {least} events were written to the record, but it ends before this one"
-            faults.append(Finding("record", words, len(record.digests)))
+            reason = f"it is missing: {least} events were written to the record, but it ends before this one"
+            faults.append(Finding("record", reason, len(record.digests)))
         if not faults and closed and recorded[-1].type != "run_finished":
-            words = "the loop is closed in Temporal, and its log does not end: it was closed from outside"
-            unchecked.append(Unchecked("end", words))
+            reason = "the loop is closed in Temporal, and its log does not end: it was closed from outside"
+            unchecked.append(Unchecked("end", reason))
     events = list(recorded) or [decode_loop_event(line) for line in history.lines.values()]
     if not faults and events and events[0].position == 0:
         faults += _order_faults(loop, events)
@@ -83,15 +83,15 @@ async def verify_loop(
     elif not faults:
         unchecked.append(Unchecked("beginning", "no source has the first events: set DATABASE_URL as the workers do"))
     if not history.lines and recorded and recorded[-1].type != "run_finished":
-        why = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
-        unchecked.append(Unchecked("end", why))
+        reason = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
+        unchecked.append(Unchecked("end", reason))
     compared = SealComparison(unchecked=() if history.lines else (NONE_GIVEN,))
     if seals:
         own = {position: str(json.loads(line)["digest"]) for position, line in history.lines.items()}
 
         async def branch(archived: str) -> Mapping[int, str]:
-            found = await from_record(threads, archived, decode=decode_loop_event)
-            return {} if found.fault else found.digests
+            archived_log = await from_record(threads, archived, decode=decode_loop_event)
+            return {} if archived_log.fault else archived_log.digests
 
         compared = await compare_with_branches(
             seals,
@@ -102,9 +102,9 @@ async def verify_loop(
             vouched=own.keys() >= (record.digests or own).keys(),
         )
     known = record.digests.keys() | history.lines.keys()
-    made = {"history", "iterations"} | ({"record"} if record.digests or record.empty else set())
-    made |= {"seals"} if history.sealed and history.lines else set()
-    made |= {"anchors"} if compared.seals else set()
+    begun = {"history", "iterations"} | ({"record"} if record.digests or record.empty else set())
+    begun |= {"seals"} if history.sealed and history.lines else set()
+    begun |= {"anchors"} if compared.seals else set()
     foreign = threads.reader.ownership.foreign(loop)
     return conclude(
         loop,
@@ -112,7 +112,7 @@ async def verify_loop(
         tuple(name for name, has in (("history", history.lines), ("record", record.digests or record.fault)) if has),
         [*faults, *compared.faults],
         [*unchecked, *compared.unchecked],
-        made=made,
+        begun=begun,
         first=min(known, default=0),
         seals=compared.seals,
         notes=(str(foreign),) if foreign else (),
@@ -136,16 +136,16 @@ async def _from_histories(
 ) -> tuple[_HistoryLog, list[Finding], bool]:
     """Read the remaining histories; return their events, the first fault, and whether the loop is closed."""
     history, faults = _HistoryLog(), list[Finding]()
-    found = await threads.reader.find(loop, loops=True)
-    if found is None:
-        why = "Temporal has no history of this loop: events may have been rewritten, or cut off at the end"
-        unchecked.append(Unchecked("history", why))
+    execution = await threads.reader.find(loop, loops=True)
+    if execution is None:
+        reason = "Temporal has no history of this loop: events may have been rewritten, or cut off at the end"
+        unchecked.append(Unchecked("history", reason))
         return history, faults, False
     by = converter_for(threads.runs.client, loop)
     history.sealed = by is not READING
     if not history.sealed:
         unchecked.append(Unchecked("seals", "no fleet key is set here: set HOLDFAST_FLEET_KEYS as the workers have it"))
-    async for run in runs_back(threads.runs, loop, found.run_id, by=by):
+    async for run in runs_back(threads.runs, loop, execution.run_id, by=by):
         try:
             history.lines = lines_in(run.events, by=by) | history.lines
             history.archived = max(history.archived, archived_in(run.events, by=by))
@@ -160,7 +160,7 @@ async def _from_histories(
             faults.append(Finding("history", "its digest does not follow", position))
             break
         previous = position, event["digest"]
-    return history, faults, found.status in ENDED
+    return history, faults, execution.status in ENDED
 
 
 def _differences(history: Mapping[int, bytes], record: Mapping[int, str]) -> list[Finding]:
@@ -228,14 +228,14 @@ async def _iterations(threads: Threads, events: Sequence[LoopEvent], unchecked: 
         if not lines and not length:
             gone.append(thread)
         elif not lines or json.loads(lines[0]).get("digest") != event.log_head:
-            words = f"the log of iteration {thread} had another event {position} when the iteration ended"
-            return [Finding("record", words, event.position)]
+            reason = f"the log of iteration {thread} had another event {position} when the iteration ended"
+            return [Finding("record", reason, event.position)]
         elif cost != event.spent:
-            words = f"the log of iteration {thread} has another account than what the loop has settled (`spent`)"
-            return [Finding("record", words, event.position)]
+            reason = f"the log of iteration {thread} has another account than what the loop has settled (`spent`)"
+            return [Finding("record", reason, event.position)]
     if gone:
-        words = f"the permanent record has no log of {len(gone)} of them, such as {gone[0]}: they were pruned"
-        unchecked.append(Unchecked("iterations", words))
+        reason = f"the permanent record has no log of {len(gone)} of them, such as {gone[0]}: they were pruned"
+        unchecked.append(Unchecked("iterations", reason))
     return []
 
 

@@ -72,12 +72,12 @@ async def replay(
     except HistoryUnreadable as error:
         unread = str(error)
     if failure := await _failure(run, workflows, strict=strict, runtime=runtime):
-        found = _EVENT_ID.search(failure) or _UNREAD.match(unread)
-        return ReplayResult(run.thread, run.run_id, False, int(found[1]) if found else None, explain(failure))
+        match = _EVENT_ID.search(failure) or _UNREAD.match(unread)
+        return ReplayResult(run.thread, run.run_id, False, int(match[1]) if match else None, explain(failure))
     if unread:
-        found = _UNREAD.match(unread)
+        match = _UNREAD.match(unread)
         reason = f"replays, but cannot be read without a worker: {unread}"
-        return ReplayResult(run.thread, run.run_id, False, int(found[1]) if found else None, reason)
+        return ReplayResult(run.thread, run.run_id, False, int(match[1]) if match else None, reason)
     return ReplayResult(run.thread, run.run_id, True)
 
 
@@ -167,17 +167,17 @@ async def latest_runs(threads: Threads, count: int) -> AsyncIterator[RecordedRun
     Raises:
         ServerUnreachable: The server is unreachable.
     """
-    found: list[WorkflowExecution] = []
+    runs: list[WorkflowExecution] = []
     for window in _WINDOWS:
         query = f"WorkflowType IN ('{WORKFLOW}', '{LOOP_WORKFLOW}', '{SCHEDULED_WORKFLOW}')"
         if window:
             query += f" AND StartTime > '{(datetime.now(UTC) - window).isoformat()}'"
         try:
-            found = [run async for run in list_runs(threads.runs.client, query, within=_LIMIT)]
+            runs = [run async for run in list_runs(threads.runs.client, query, within=_LIMIT)]
         except RPCError as error:
             raise threads.runs.translate_error(error) from error
-        if len(found) >= count:
+        if len(runs) >= count:
             break
-    for each in sorted(found, key=lambda run: run.start_time, reverse=True)[:count]:
+    for each in sorted(runs, key=lambda run: run.start_time, reverse=True)[:count]:
         if run := await fetch(threads.runs, each.id, each.run_id):
             yield run

@@ -91,7 +91,7 @@ def conclude(
     faults: Sequence[Finding],
     gaps: Sequence[Unchecked],
     *,
-    made: Set[str] = frozenset(),
+    begun: Set[str] = frozenset(),
     **fields: Any,
 ) -> Verification:
     """Return the result of verifying a thread or a loop.
@@ -102,11 +102,11 @@ def conclude(
         sources: The sources of the events.
         faults: The faults.
         gaps: The checks that could not be made.
-        made: The checks that were begun.
+        begun: The checks that were begun.
         fields: Other fields of the result.
     """
     ordered = tuple(sorted(faults, key=lambda fault: fault.order))
-    checked = checked_of(made, gaps)
+    checked = checked_of(begun, gaps)
     return Verification(
         thread=thread,
         verdict=verdict_of(ordered, checked, gaps),
@@ -120,11 +120,11 @@ def conclude(
     )
 
 
-def checked_of(made: Set[str], gaps: Sequence[Unchecked]) -> tuple[str, ...]:
+def checked_of(begun: Set[str], gaps: Sequence[Unchecked]) -> tuple[str, ...]:
     """Return the complete checks: those that were begun and have no gap."""
     names = {gap.what for gap in gaps}
     names |= {_GAPS[name] for name in names & _GAPS.keys()}
-    return tuple(name for name in CHECKS if name in made and name not in names)
+    return tuple(name for name in CHECKS if name in begun and name not in names)
 
 
 def verdict_of(faults: Sequence[Finding], checked: Sequence[str], gaps: Sequence[Unchecked]) -> Verdict:
@@ -138,20 +138,20 @@ def verdict_of(faults: Sequence[Finding], checked: Sequence[str], gaps: Sequence
     return "not_proven"
 
 
-def required(found: VerificationT, names: Sequence[str]) -> VerificationT:
+def required(verification: VerificationT, names: Sequence[str]) -> VerificationT:
     """Require these checks: without one of them, the verdict is at best not proven."""
-    known = {gap.what for gap in found.unchecked}
-    lacking = [name for name in names if name not in found.checked]
+    known = {gap.what for gap in verification.unchecked}
+    lacking = [name for name in names if name not in verification.checked]
     if not lacking:
-        return found
+        return verification
     added = tuple(Unchecked(name, "it is required, and was not checked") for name in lacking if name not in known)
-    verdict: Verdict = "altered" if found.verdict == "altered" else "not_proven"
-    return replace(found, verdict=verdict, unchecked=(*found.unchecked, *added))
+    verdict: Verdict = "altered" if verification.verdict == "altered" else "not_proven"
+    return replace(verification, verdict=verdict, unchecked=(*verification.unchecked, *added))
 
 
-def view_of(found: Verification) -> dict[str, Any]:
+def view_of(verification: Verification) -> dict[str, Any]:
     """Return the result in the form of `verify --json`."""
-    view = asdict(found)
+    view = asdict(verification)
     view["not_checked"] = view.pop("unchecked")
-    first = {"where": found.where, "position": found.position, "reason": found.reason}
+    first = {"where": verification.where, "position": verification.position, "reason": verification.reason}
     return {"thread": view.pop("thread"), "verdict": view.pop("verdict"), "from": view.pop("sources"), **view, **first}

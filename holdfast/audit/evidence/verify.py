@@ -96,12 +96,12 @@ async def verify(
     seals = None
     if anchors:  # before the log, so that the log has the events that they cover
         seals = await asyncio.to_thread(find_seals, anchors, thread, namespace=threads.runs.client.namespace)
-    if evidence and (found := await tombstone_of(evidence, thread)):
-        faults, unchecked = await forgotten_faults(threads, found, evidence)
+    if evidence and (tombstone := await tombstone_of(evidence, thread)):
+        faults, unchecked = await forgotten_faults(threads, tombstone, evidence)
         if seals:
-            compared = await compare_forgotten(seals, found, evidence)
+            compared = await compare_forgotten(seals, tombstone, evidence)
             faults, unchecked = [*faults, *compared.faults], [*unchecked, *compared.unchecked]
-        return conclude(thread, found.events, ("record",), faults, unchecked)
+        return conclude(thread, tombstone.events, ("record",), faults, unchecked)
     unchecked = []
     origin = origin_of(thread) or thread
     # Read before the log, so that the log has the events that started these effects.
@@ -115,8 +115,8 @@ async def verify(
     record = await from_record(threads, thread)
     unchecked += [*history.unchecked, *record.unchecked]
     if record.empty and not history.sealed:  # only histories with checked MACs show how much was written to it
-        why = "it has no events of this thread: does DATABASE_URL match that of the workers?"
-        unchecked.append(Unchecked("record", why))
+        reason = "it has no events of this thread: does DATABASE_URL match that of the workers?"
+        unchecked.append(Unchecked("record", reason))
     faults = [log.fault for log in (record, history) if log.fault] + differences(history, record)
     log = _AuditResult()
     if not faults:
@@ -138,23 +138,23 @@ async def verify(
                 evidence, origin, rows, log.effects, began=began, past=past, whole=whole, macs=macs
             )
         elif log.effects:
-            why = "it has no effects of this thread: does DATABASE_URL match that of the workers?"
-            unchecked.append(Unchecked("ledger", why))
+            reason = "it has no effects of this thread: does DATABASE_URL match that of the workers?"
+            unchecked.append(Unchecked("ledger", reason))
     if not log.fault:
         faults += await artifact_faults(evidence.artifacts if evidence else None, log.artifacts, unchecked)
     unchecked += _unproven(history, log, trusted=trusted)
     compared = SealComparison(unchecked=() if history.digests else (NONE_GIVEN,))
     if seals and origin != thread:
-        why = f"seals are of threads, and this log was set aside: verify {origin}"
-        compared = SealComparison(unchecked=(Unchecked("anchors", why),))
+        reason = f"seals are of threads, and this log was set aside: verify {origin}"
+        compared = SealComparison(unchecked=(Unchecked("anchors", reason),))
     elif seals:
         compared = await compare_thread(threads, seals, record, history, evidence)
     known = {**history.digests, **record.digests}
-    made = {"history", "ledger", "artifacts"}
-    made |= {"seals"} if history.sealed and history.digests else set()
-    made |= {"record"} if record.digests or record.empty else set()
-    made |= {"anchors"} if compared.seals else set()
-    made |= {"keys"} if trusted else set()
+    begun = {"history", "ledger", "artifacts"}
+    begun |= {"seals"} if history.sealed and history.digests else set()
+    begun |= {"record"} if record.digests or record.empty else set()
+    begun |= {"anchors"} if compared.seals else set()
+    begun |= {"keys"} if trusted else set()
     foreign = threads.reader.ownership.foreign(thread)
     return conclude(
         thread,
@@ -162,7 +162,7 @@ async def verify(
         tuple(name for name, log in (("history", history), ("record", record)) if log.digests or log.fault is not None),
         [*faults, *compared.faults],
         [*unchecked, *compared.unchecked],
-        made=made,
+        begun=begun,
         first=min(known, default=0),
         signatures=log.signatures,
         seals=compared.seals,
@@ -204,32 +204,32 @@ def _unproven(history: Log, log: _AuditResult, *, trusted: Policy | None) -> lis
     gaps: list[Unchecked] = []
     if history.segments and not log.whole and not log.fault and log.last:
         count = history.segments[0].events[0].position
-        why = (
+        reason = (
             f"events 0 to {count - 1} belong to earlier Temporal runs, which Temporal has removed. They are in the "
             "permanent record: set DATABASE_URL as the workers have it"
         )
-        gaps.append(Unchecked("beginning", why))
+        gaps.append(Unchecked("beginning", reason))
     elif log.imported:
-        why = f"a file brought events 0 to {log.imported - 1}: who vouched for that file is in the event after them"
-        gaps.append(Unchecked("original", why))
+        reason = f"a file brought events 0 to {log.imported - 1}: who vouched for that file is in the event after them"
+        gaps.append(Unchecked("original", reason))
     elif log.forked:
-        why = (
+        reason = (
             f"events 0 to {log.forked - 1} are those of the thread that it was forked from, as it was then: verify that"
         )
-        gaps.append(Unchecked("original", why))
+        gaps.append(Unchecked("original", reason))
     elif history.segments and (begin := log.begins.get(history.chain, 0)):
-        why = (
+        reason = (
             f"events 0 to {begin - 1} are as the permanent record had them when the thread was continued: Temporal has "
             "removed the history of the runs that recorded them"
         )
-        gaps.append(Unchecked("beginning", why))
+        gaps.append(Unchecked("beginning", reason))
     if not history.digests and log.last != "run_finished":
-        why = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
-        gaps.append(Unchecked("end", why))
+        reason = "the log does not end with run_finished: without Temporal's history, later events cannot be ruled out"
+        gaps.append(Unchecked("end", reason))
     if trusted is None and (log.signatures or not history.digests):
-        why = "the policy, its people and their keys come from the log itself: give those that you trust with --keys"
-        gaps.append(Unchecked("keys", why))
+        reason = "the policy, its people and their keys come from the log itself: give those that you trust with --keys"
+        gaps.append(Unchecked("keys", reason))
     elif trusted is not None and not history.digests and log.policies - {trusted.hash}:
-        why = "the approvers come from the log itself: its policy differs from the one given"
-        gaps.append(Unchecked("policy", why))
+        reason = "the approvers come from the log itself: its policy differs from the one given"
+        gaps.append(Unchecked("policy", reason))
     return gaps

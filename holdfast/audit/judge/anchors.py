@@ -68,41 +68,41 @@ def sort_seals(
         nodes: The trusted nodes; None for all.
         whole: Whether the log is complete, so that a sealed event that it lacks is missing.
     """
-    found, refused = SortedSeals(), dict[str, tuple[int, str]]()
+    result, refused = SortedSeals(), dict[str, tuple[int, str]]()
     mismatches: dict[tuple[int, str], NodeSeal] = {}
     gone: dict[tuple[int, str, str], NodeSeal] = {}
     for line in lines:
         seal = read_seal(line)
         own = digests.get(seal.events - 1) if seal else None
         fits = seal is not None and own == seal.head
-        why = _refusal(seal, thread=thread, namespace=namespace, nodes=nodes)
-        if seal and not why:
-            if fits and not seal.gone and seal.events <= found.covered:
+        reason = _refusal(seal, thread=thread, namespace=namespace, nodes=nodes)
+        if seal and not reason:
+            if fits and not seal.gone and seal.events <= result.covered:
                 continue  # an earlier seal covers more
-            why = "" if seal.is_signed() else "seals that their node did not sign"
-        if seal is None or why:
-            count, shown = refused.get(why, (0, "" if seal is None else f", such as {_shown(seal)}"))
-            refused[why] = count + 1, shown
+            reason = "" if seal.is_signed() else "seals that their node did not sign"
+        if seal is None or reason:
+            count, shown = refused.get(reason, (0, "" if seal is None else f", such as {_shown(seal)}"))
+            refused[reason] = count + 1, shown
             continue
-        found.most = max(found.most, seal.events)
-        if len(found.nodes) < _MOST_NODES:
-            found.nodes.add(seal.node)
+        result.most = max(result.most, seal.events)
+        if len(result.nodes) < _MOST_NODES:
+            result.nodes.add(seal.node)
         if seal.gone:
             last = gone.get((seal.events, seal.head, seal.node))
             if len(gone) < _MOST_GONE and (last is None or last.at < seal.at):
                 gone[seal.events, seal.head, seal.node] = seal
         elif fits:
-            found.matching, found.covered = found.matching + 1, seal.events
+            result.matching, result.covered = result.matching + 1, seal.events
         elif own is not None or whole:
             before = mismatches.get((seal.events, seal.head))
             if before is None and len(mismatches) == MOST:
-                found.beyond = seal
+                result.beyond = seal
             elif before is None or before.at < seal.at:
                 mismatches[seal.events, seal.head] = seal
-    found.mismatches = sorted(mismatches.values(), key=lambda seal: (seal.events, seal.at))
-    found.gone = sorted(gone.values(), key=lambda seal: (seal.at, seal.events))
-    found.refused = tuple(f"no evidence: {why} ({count}{shown})" for why, (count, shown) in refused.items())
-    return found
+    result.mismatches = sorted(mismatches.values(), key=lambda seal: (seal.events, seal.at))
+    result.gone = sorted(gone.values(), key=lambda seal: (seal.at, seal.events))
+    result.refused = tuple(f"no evidence: {reason} ({count}{shown})" for reason, (count, shown) in refused.items())
+    return result
 
 
 def _refusal(seal: NodeSeal | None, *, thread: str, namespace: str | None, nodes: Nodes | None) -> str:

@@ -141,26 +141,26 @@ def difference(expected: Expected, event: AgentEvent) -> str:
             return f"it was recorded as {event.outcome}, and has to be {expected.outcome}{reason}"
     if isinstance(expected, SignalRejected):
         return f"it counted, and has to be refused ({expected.explanation})"
-    wanted, found = _compared(expected), _compared(event)
-    if wanted["type"] != found["type"]:
+    wanted, actual = _compared(expected), _compared(event)
+    if wanted["type"] != actual["type"]:
         return f"what came before leads to {wanted['type']} here"
-    name = next(name for name in sorted({*wanted, *found}) if wanted.get(name) != found.get(name))
+    name = next(name for name in sorted({*wanted, *actual}) if wanted.get(name) != actual.get(name))
     if name == "request" and isinstance(wanted[name], dict):
         name = next(
             n
-            for n in sorted({*wanted["request"], *found["request"]})
-            if wanted["request"].get(n) != found["request"].get(n)
+            for n in sorted({*wanted["request"], *actual["request"]})
+            if wanted["request"].get(n) != actual["request"].get(n)
         )
-        wanted, found = wanted["request"], found["request"]
-    return f"its {name} is {_short(found.get(name))}, and what came before leads to {_short(wanted.get(name))}"
+        wanted, actual = wanted["request"], actual["request"]
+    return f"its {name} is {_short(actual.get(name))}, and what came before leads to {_short(wanted.get(name))}"
 
 
-def first_difference(found: str, wanted: str) -> str:
+def first_difference(actual: str, wanted: str) -> str:
     """Describe the first difference between two texts, with some context."""
-    pairs = enumerate(zip(found, wanted, strict=False))
-    index = next((n for n, (one, other) in pairs if one != other), min(len(found), len(wanted)))
+    pairs = enumerate(zip(actual, wanted, strict=False))
+    index = next((n for n, (one, other) in pairs if one != other), min(len(actual), len(wanted)))
     start = max(0, index - 20)
-    return f"from character {index} on it is {_short(found[start:])!r}, and not {_short(wanted[start:])!r}"
+    return f"from character {index} on it is {_short(actual[start:])!r}, and not {_short(wanted[start:])!r}"
 
 
 def _short(value: Any) -> str:

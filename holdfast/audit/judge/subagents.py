@@ -106,8 +106,10 @@ def reject_result(state: RunState, event: ToolCallFinished) -> None:
     head = report_words(child, report.model_copy(update={"cost": TreeCost.model_validate({"short": child.short})}))
     if not text.startswith(head):
         raise DoesNotFollow(f"its content is not what {child.thread} has said: {first_difference(text, head)}")
-    found = words_digest(text)
-    raise DoesNotFollow(f"its content is not what {child.thread} has said: its digest is {found}, and not {child.said}")
+    actual = words_digest(text)
+    raise DoesNotFollow(
+        f"its content is not what {child.thread} has said: its digest is {actual}, and not {child.said}"
+    )
 
 
 def _answering(state: RunState, call: CallState) -> Child | None:

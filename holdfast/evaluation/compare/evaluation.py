@@ -127,42 +127,44 @@ def compare(
     )
 
 
-def expected(found: Evaluation, expect: Sequence[Expectation], *, result_has: Sequence[str] = ()) -> Evaluation:
+def expected(evaluation: Evaluation, expect: Sequence[Expectation], *, result_has: Sequence[str] = ()) -> Evaluation:
     """Return an evaluation with the expectations that failed.
 
     A rerun that breaks off always fails, because events that never happened cannot differ.
 
     Args:
-        found: The evaluation.
+        evaluation: The evaluation.
         expect: The expectations.
         result_has: Texts that the result must contain; case is ignored.
     """
-    failed = [f"it ended {found.ended}: {found.result}"] if _broke_off(found) else []
-    failed += [f"{name}: {_why(found, name)}" for name in expect if not getattr(found, name)]
-    failed += [f"the result lacks {text!r}" for text in result_has if text.casefold() not in found.result.casefold()]
-    return found.model_copy(update={"failed": tuple(failed)})
+    failed = [f"it ended {evaluation.ended}: {evaluation.result}"] if _broke_off(evaluation) else []
+    failed += [f"{name}: {_why(evaluation, name)}" for name in expect if not getattr(evaluation, name)]
+    failed += [
+        f"the result lacks {text!r}" for text in result_has if text.casefold() not in evaluation.result.casefold()
+    ]
+    return evaluation.model_copy(update={"failed": tuple(failed)})
 
 
-def _broke_off(found: Evaluation) -> bool:
-    return found.ended in ("failed", "blocked", "open") and found.ended != found.recorded_ended
+def _broke_off(evaluation: Evaluation) -> bool:
+    return evaluation.ended in ("failed", "blocked", "open") and evaluation.ended != evaluation.recorded_ended
 
 
 def _stays_refused(refusal: Refusal) -> bool:
     return refusal.verdict != "ask" or refusal.denied or not refusal.answered
 
 
-def _why(found: Evaluation, expectation: Expectation) -> str:
+def _why(evaluation: Evaluation, expectation: Expectation) -> str:
     match expectation:
         case "same_calls":
-            return f"step {found.diverges_at}: {found.divergence}"
+            return f"step {evaluation.diverges_at}: {evaluation.divergence}"
         case "same_effects":
             return "other calls with an effect ran than in the recording"
         case "same_result":
-            return f"it ended {found.ended}, the recording {found.recorded_ended}, or with another text"
+            return f"it ended {evaluation.ended}, the recording {evaluation.recorded_ended}, or with another text"
         case "nothing_refused":
-            return "; ".join(f"{each.tool} ({each.rule})" for each in found.refusals if _stays_refused(each))
+            return "; ".join(f"{each.tool} ({each.rule})" for each in evaluation.refusals if _stays_refused(each))
         case "nothing_missing":
-            return "; ".join(found.missing)
+            return "; ".join(evaluation.missing)
 
 
 def _divergence(recorded: Trajectory, rerun: Trajectory) -> tuple[int | None, str]:

@@ -49,31 +49,31 @@ def read_recording(events: Sequence[AgentEvent]) -> Recording:
     Raises:
         NotPlayable: The log is that of a fork or of a sub-agent, or has no task.
     """
-    found = _Recorder()
+    recorder = _Recorder()
     for event in events:
-        found.take(event)
-    if found.started is None or found.task is None:
+        recorder.take(event)
+    if recorder.started is None or recorder.task is None:
         raise NotPlayable("its log has no task")
-    loaded = found.loaded
+    loaded = recorder.loaded
     return Recording(
-        thread=found.started.thread,
-        task=found.task.content,
-        by=found.task.by,
-        agent=loaded.spec.name if loaded else found.started.agent or "",
-        idle_limit=found.started.idle_limit,
-        trust=found.started.trust,
+        thread=recorder.started.thread,
+        task=recorder.task.content,
+        by=recorder.task.by,
+        agent=loaded.spec.name if loaded else recorder.started.agent or "",
+        idle_limit=recorder.started.idle_limit,
+        trust=recorder.started.trust,
         budget=loaded.budget if loaded else None,
         workspace=loaded.workspace if loaded else "",
-        recalled=found.recalled,
+        recalled=recorder.recalled,
         spec=loaded.spec if loaded else None,
-        inputs=tuple(found.inputs.values()),
-        replies=tuple(found.replies),
-        summaries=tuple(found.summaries),
+        inputs=tuple(recorder.inputs.values()),
+        replies=tuple(recorder.replies),
+        summaries=tuple(recorder.summaries),
         # Sorted by call, because calls of one reply end in any order.
-        results={digest: tuple(sorted(each, key=attrgetter("call"))) for digest, each in found.results.items()},
-        decisions={digest: tuple(decisions) for digest, decisions in found.decisions.items()},
-        unblocked=tuple(found.unblocked),
-        extensions=tuple(found.extensions),
+        results={digest: tuple(sorted(each, key=attrgetter("call"))) for digest, each in recorder.results.items()},
+        decisions={digest: tuple(decisions) for digest, decisions in recorder.decisions.items()},
+        unblocked=tuple(recorder.unblocked),
+        extensions=tuple(recorder.extensions),
         trajectory=trajectory_of(events),
     )
 

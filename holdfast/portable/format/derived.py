@@ -141,8 +141,8 @@ class Derived:
 
     def _people(self, kind: str) -> list[JSON]:
         """Return the people or gateways of all policies, each once."""
-        found = {canonical(each): each for policy in self._policies.values() for each in policy.get(kind, ())}
-        return [found[key] for key in sorted(found)]
+        people = {canonical(each): each for policy in self._policies.values() for each in policy.get(kind, ())}
+        return [people[key] for key in sorted(people)]
 
 
 def _picked(event: JSON, *names: str) -> dict[str, Any]:

@@ -80,8 +80,8 @@ def directory(entries: Sequence[Entry]) -> bytes:
     lines, offset = list[bytes](), 0
     for entry, offset in locate(entries):
         size, name = entry.size, entry.name.encode("ascii")
-        made = (_UNIX | _VERSION, _VERSION, 0, _STORED, _MIDNIGHT, _DAY, entry.crc, size, size, len(name))
-        lines.append(_CENTRAL.pack(b"PK\x01\x02", *made, 0, 0, 0, 0, _MODE, offset) + name)
+        values = (_UNIX | _VERSION, _VERSION, 0, _STORED, _MIDNIGHT, _DAY, entry.crc, size, size, len(name))
+        lines.append(_CENTRAL.pack(b"PK\x01\x02", *values, 0, 0, 0, 0, _MODE, offset) + name)
     begin = offset + entries[-1].header_bytes + entries[-1].size if entries else 0
     body, count = b"".join(lines), len(entries)
     return body + _END.pack(b"PK\x05\x06", 0, 0, count, count, len(body), begin, 0)

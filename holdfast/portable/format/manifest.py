@@ -117,8 +117,8 @@ def read_manifest(data: bytes) -> Manifest:
     try:
         read = json.loads(data)
         if isinstance(read, dict) and read.get("format") != FORMAT:
-            found = str(read.get("format"))[:100]
-            raise Unsound(MANIFEST, f"its format is {found!r}, and this release reads {FORMAT!r}")
+            actual = str(read.get("format"))[:100]
+            raise Unsound(MANIFEST, f"its format is {actual!r}, and this release reads {FORMAT!r}")
         manifest = Manifest.model_validate(read)
         if manifest.encoded == data:
             return manifest

@@ -41,12 +41,12 @@ def trace_id(first_run_id: str) -> str:
 def segments_of(context: bytes) -> tuple[Segment, ...]:
     """Return the segments in a file's `context.json`; none if they are malformed."""
     try:
-        found = [Segment(**each) for each in json.loads(context)["segments"]]
-        kinds = {(type(each.position), type(each.first_run_id)) for each in found} <= {(int, str)}
-        sound = kinds and all(each.trace_id == trace_id(each.first_run_id) for each in found)
+        segments = [Segment(**each) for each in json.loads(context)["segments"]]
+        kinds = {(type(each.position), type(each.first_run_id)) for each in segments} <= {(int, str)}
+        sound = kinds and all(each.trace_id == trace_id(each.first_run_id) for each in segments)
     except (ValueError, TypeError, KeyError, RecursionError, NotPortable):
         return ()
-    return tuple(found) if sound else ()
+    return tuple(segments) if sound else ()
 
 
 def stretches(seals: Iterable[NodeSeal]) -> tuple[Stretch, ...]:
@@ -55,14 +55,14 @@ def stretches(seals: Iterable[NodeSeal]) -> tuple[Stretch, ...]:
     Each event belongs to the seal with the fewest events that covers it and, among equals, to the one whose line sorts
     first. Events without a seal are in no stretch.
     """
-    found: list[Stretch] = []
+    result: list[Stretch] = []
     covered = 0
     for events, _, node in sorted((seal.events, seal.line(), seal.node) for seal in seals):
         if events <= covered:
             continue
-        if found and found[-1].node == node:
-            found[-1] = Stretch(found[-1].first, events - 1, node)
+        if result and result[-1].node == node:
+            result[-1] = Stretch(result[-1].first, events - 1, node)
         else:
-            found.append(Stretch(covered, events - 1, node))
+            result.append(Stretch(covered, events - 1, node))
         covered = events
-    return tuple(found)
+    return tuple(result)

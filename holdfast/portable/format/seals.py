@@ -49,14 +49,14 @@ def own_seals(lines: Iterable[bytes], *, thread: str, namespace: str) -> OwnSeal
         thread: The thread's id.
         namespace: Temporal's namespace.
     """
-    found: dict[bytes, NodeSeal] = {}
+    chosen: dict[bytes, NodeSeal] = {}
     for line in lines:
         seal = read_seal(line)
         if seal and (seal.thread, seal.namespace, seal.gone) == (thread, namespace, "") and seal.is_signed():
-            found[seal.line()] = seal
-            if len(found) > 2 * MOST_SEALS:
-                found = {each.line(): each for each in _most(found.values())}
-    return OwnSeals(tuple(_most(found.values())))
+            chosen[seal.line()] = seal
+            if len(chosen) > 2 * MOST_SEALS:
+                chosen = {each.line(): each for each in _most(chosen.values())}
+    return OwnSeals(tuple(_most(chosen.values())))
 
 
 def _most(seals: Iterable[NodeSeal]) -> list[NodeSeal]:
@@ -72,11 +72,11 @@ def nodes_of(seals: Iterable[NodeSeal]) -> bytes:
 
 def claimed_positions(content: bytes) -> set[int]:
     """Return the positions of events that the lines of a file's seals name; the lines are not checked."""
-    found: set[int] = set()
+    positions: set[int] = set()
     for line in content.splitlines():
         if seal := read_seal(line):
-            found.add(seal.events - 1)
-    return found
+            positions.add(seal.events - 1)
+    return positions
 
 
 def check_seals(content: bytes, *, thread: str, digests: Mapping[int, str]) -> tuple[NodeSeal, ...]:

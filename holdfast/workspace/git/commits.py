@@ -78,10 +78,10 @@ def find_commit(git: Git, key: str) -> Commit | None:
     pattern = f"^{KEY}: {key.replace('.', '[.]')}$"
     # The first match is the commit, unless a person quoted one of our messages in a later one.
     for most in (1, 10):
-        found = read_log(git, "--extended-regexp", f"--grep={pattern}", f"--max-count={most}", "HEAD")
-        if commit := next((commit for commit in found if commit.key == key), None):
+        commits = read_log(git, "--extended-regexp", f"--grep={pattern}", f"--max-count={most}", "HEAD")
+        if commit := next((commit for commit in commits if commit.key == key), None):
             return commit
-        if not found:
+        if not commits:
             break
     return None
 
@@ -90,8 +90,8 @@ def has_trailer(git: Git, name: str, value: str) -> bool:
     """Whether a commit reachable from HEAD has that trailer."""
     if not head_of(git):
         return False
-    found = read_log(git, "--fixed-strings", f"--grep={name}: {flat(value, TITLE)}", "--max-count=10", "HEAD")
-    return any(commit.trailers.get(name) == flat(value, TITLE) for commit in found)
+    commits = read_log(git, "--fixed-strings", f"--grep={name}: {flat(value, TITLE)}", "--max-count=10", "HEAD")
+    return any(commit.trailers.get(name) == flat(value, TITLE) for commit in commits)
 
 
 def read_log(git: Git, *arguments: str) -> list[Commit]:

@@ -143,7 +143,7 @@ def printable(text: str) -> str:
 def is_confined() -> bool:
     """Whether git runs in bubblewrap on this machine. Tested once, by running it."""
     if shutil.which("bwrap") is None:
-        why = "bwrap is not installed"
+        reason = "bwrap is not installed"
     else:
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made).resolve()
@@ -153,24 +153,24 @@ def is_confined() -> bool:
                     argv, env=_environment(""), capture_output=True, timeout=PROBE_SECONDS, check=False
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
-                why = str(error)
+                reason = str(error)
             else:
                 if tried.returncode == 0:
                     return True
-                why = tried.stderr.decode("utf-8", "replace").strip()[:300]
-    log.info("git_not_confined", reason=why)
+                reason = tried.stderr.decode("utf-8", "replace").strip()[:300]
+    log.info("git_not_confined", reason=reason)
     return False
 
 
 def git_program() -> str:
     """Return git's full path, because git itself gets a `PATH` on which it finds no program."""
-    if found := shutil.which("git"):
-        return found
+    if path := shutil.which("git"):
+        return path
     raise _missing("not found")
 
 
-def _missing(why: str | None) -> GitFailed:
-    return GitFailed(f"git cannot be started ({why}); install git, and make sure that it is on PATH")
+def _missing(reason: str | None) -> GitFailed:
+    return GitFailed(f"git cannot be started ({reason}); install git, and make sure that it is on PATH")
 
 
 def _environment(author: str) -> dict[str, str]:

@@ -90,10 +90,10 @@ def ignored_settings(settings: Settings, hooks: Sequence[str]) -> tuple[str, ...
         settings: The repository's own.
         hooks: The repository's hooks.
     """
-    found = [f"hook {hook}" for hook in hooks]
+    ignored = [f"hook {hook}" for hook in hooks]
     for name, value in settings:
         if name in _MISSED and value.casefold() != "false":
-            found.append(_MISSED[name])
+            ignored.append(_MISSED[name])
         elif match := _FILTER.fullmatch(name):
-            found.append(f"filter {match[1]}")
-    return tuple(dict.fromkeys(found))
+            ignored.append(f"filter {match[1]}")
+    return tuple(dict.fromkeys(ignored))

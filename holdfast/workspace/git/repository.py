@@ -160,8 +160,8 @@ class Repository:
         allow_empty: bool = False,
     ) -> Commit:
         with self._locked() as view:
-            if (found := find_commit(view.git, key)) is not None:
-                return with_paths(view.git, found)
+            if (existing := find_commit(view.git, key)) is not None:
+                return with_paths(view.git, existing)
             if problem := problem_of(view.root, view.git):
                 raise RepositoryRefused(problem)
             change()

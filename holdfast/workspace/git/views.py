@@ -254,8 +254,8 @@ def _own_folder() -> Iterator[tuple[Path, int]]:
 
 def _remove_abandoned() -> None:
     with os.scandir(tempfile.gettempdir()) as entries:
-        found = [entry.path for entry in entries if entry.name.startswith(f"{_PREFIX}{os.getuid()}-")]
-    for path in found:
+        paths = [entry.path for entry in entries if entry.name.startswith(f"{_PREFIX}{os.getuid()}-")]
+    for path in paths:
         with suppress(OSError):
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

@@ -47,11 +47,11 @@ class WorkspaceMemory:
     def skills(self, workspace: Path) -> Iterator[Skill | SkillSpec]:
         """Yield the workspace's skills that a person has approved, and one entry that counts the others."""
         others: dict[str, str] = {}
-        for found in workspace_skills(workspace):
-            if isinstance(found, Skill) and self._approvals.have(_instruction(found), workspace):
-                yield found
+        for candidate in workspace_skills(workspace):
+            if isinstance(candidate, Skill) and self._approvals.have(_instruction(candidate), workspace):
+                yield candidate
             else:
-                others[found.name] = found.description if isinstance(found, SkillSpec) else "not approved"
+                others[candidate.name] = candidate.description if isinstance(candidate, SkillSpec) else "not approved"
         if others:
             self._log_left_out(workspace, [f"{WORKSPACE_SKILLS}, {name}: {why}" for name, why in others.items()])
             yield unusable(WORKSPACE_SKILLS, f"{len(others):,} not approved, or unusable; {HOW_TO_APPROVE}")
@@ -76,9 +76,9 @@ class WorkspaceMemory:
             FileRefused: The strategies cannot be read.
         """
         text = MemoryFiles(workspace).read(STRATEGIES)
-        found = [strategies(text, what=STRATEGIES)] if text and text.strip() else []
-        found += [_instruction(each) for each in workspace_skills(workspace) if isinstance(each, Skill)]
-        for each in found:
+        instructions = [strategies(text, what=STRATEGIES)] if text and text.strip() else []
+        instructions += [_instruction(each) for each in workspace_skills(workspace) if isinstance(each, Skill)]
+        for each in instructions:
             yield each, self._approvals.have(each, workspace)
 
     def _log_left_out(self, workspace: Path, what: Sequence[str]) -> None:
@@ -91,18 +91,18 @@ class WorkspaceMemory:
     def files(self, workspace: Path, tokens: int) -> RecalledTier | None:
         """The workspace's memory files within the token budget; None if it has none of them."""
         reads = (_read(workspace, f.name, most=read_ahead(f, tokens), newest=f.newest) for f in MEMORY_FILES)
-        found = [read for read in reads if read]
-        tier = files_tier(found, tokens)
-        if tier and TaintedFiles().have(workspace, [read.name for read in found]):
+        present = [read for read in reads if read]
+        tier = files_tier(present, tokens)
+        if tier and TaintedFiles().have(workspace, [read.name for read in present]):
             return tier.model_copy(update={"trust": "web"})
         return tier
 
 
-def _instruction(found: Skill) -> Instruction:
-    others = [f"{path}  {address}" for path, address in found.spec.files.items() if path != SKILL_FILE]
-    text = found.files[SKILL_FILE].decode("utf-8-sig", "replace")
+def _instruction(candidate: Skill) -> Instruction:
+    others = [f"{path}  {address}" for path, address in candidate.spec.files.items() if path != SKILL_FILE]
+    text = candidate.files[SKILL_FILE].decode("utf-8-sig", "replace")
     shown = "\n".join([text, *(["Further files:", *others] if others else [])])
-    return skill(found.spec, what=f"{WORKSPACE_SKILLS}/{found.name}", text=shown)
+    return skill(candidate.spec, what=f"{WORKSPACE_SKILLS}/{candidate.name}", text=shown)
 
 
 def _read(workspace: Path, name: str, *, most: int, newest: bool) -> FileRead | None:

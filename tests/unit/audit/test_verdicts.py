@@ -58,7 +58,7 @@ def test_proof_takes_a_witness_and_no_gap_that_matters(
 def test_a_fault_means_altered_whatever_was_checked(missing: tuple[str, ...]) -> None:
     """The first event at fault comes first, and faults in no event come last."""
     faults = [Finding("ledger", "no event starts it"), Finding("record", "later", 7), Finding("history", "first", 3)]
-    found = conclude("t", 9, ("record",), faults, gaps(*missing), made=HISTORY)
+    found = conclude("t", 9, ("record",), faults, gaps(*missing), begun=HISTORY)
     assert (found.verdict, found.where, found.position, found.reason) == ("altered", "history", 3, "first")
     assert [fault.position for fault in found.faults] == [3, 7, None]
     assert found.advice
@@ -67,18 +67,18 @@ def test_a_fault_means_altered_whatever_was_checked(missing: tuple[str, ...]) ->
 
 def test_a_check_that_is_required_and_was_not_made_is_an_error() -> None:
     """What is proven without a check is not proven where that check is required, and the gap has its name."""
-    found = conclude("t", 9, ("history", "record"), (), (), made=HISTORY)
+    found = conclude("t", 9, ("history", "record"), (), (), begun=HISTORY)
     assert found.verdict == "proven"
     assert required(found, ["seals", "record", "ledger"]) == found
     demanded = required(found, ["seals", "anchors"])
     assert (demanded.verdict, [gap.what for gap in demanded.unchecked]) == ("not_proven", ["anchors"])
-    known = conclude("t", 9, ("history", "record"), (), gaps("keys"), made=HISTORY)
+    known = conclude("t", 9, ("history", "record"), (), gaps("keys"), begun=HISTORY)
     assert [gap.what for gap in required(known, ["keys"]).unchecked] == ["keys"]  # named once
 
 
 def test_the_view_names_what_was_checked_what_was_not_and_all_faults() -> None:
     """JSON has the verdict, the checks, the gaps and the faults, and never says `ok`."""
-    found = conclude("t", 9, ("record",), [Finding("record", "gone", 4)], gaps("history"), made=RECORD)
+    found = conclude("t", 9, ("record",), [Finding("record", "gone", 4)], gaps("history"), begun=RECORD)
     view = view_of(found)
     assert (view["verdict"], view["checked"]) == ("altered", ("record", "ledger", "artifacts"))
     assert view["not_checked"] == ({"what": "history", "why": "why"},)
